@@ -9,7 +9,10 @@ MAX_NAME_LENGTH: Final = 249
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The internal topic of consumer groups. Brokers write it; clients may read it."""
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC})
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+"""The internal topic of transactions. There are none yet: nobody writes it."""
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Topics that brokers create, write and rely on: clients may read them, and not change them in any way."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)

@@ -20,6 +20,7 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service.access.authorization import EverybodyMay
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector, connect
 from regnum_service.errors import ExitStatus, StartRefusedError
@@ -55,6 +56,7 @@ from regnum_election.reign.events import ClusterEvent, ReplicasMoving
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
+from regnum_election.servicers.envelope import EnvelopeOpener
 from regnum_election.servicers.events import EventServicer
 from regnum_election.servicers.image import ControllerImageServicer
 from regnum_election.settings import ElectionSettings
@@ -105,6 +107,7 @@ class ElectionService:
         self._muting = Muting(clock)
         admin = AdminServicer(self._role, muting=self._muting)
         show_muting(self._metrics, self._muting, lambda: admin.held)
+        authorizer = EverybodyMay()
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
@@ -137,7 +140,13 @@ class ElectionService:
                 [
                     ServiceRegistration(
                         name="regnum.election.v1.ControllerService",
-                        servicer=ControllerServicer(self._role, self._events, reached_broker=self._reached_broker),
+                        servicer=ControllerServicer(
+                            self._role,
+                            self._events,
+                            reached_broker=self._reached_broker,
+                            envelopes=EnvelopeOpener(self._role, admin, authorizer),
+                            authorizer=authorizer,
+                        ),
                         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
                     )
                 ],

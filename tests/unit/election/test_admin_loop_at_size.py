@@ -24,12 +24,10 @@ from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX
 from regnum_election.health.watch import HealthWatch, Limits
-from regnum_election.history.log import EventLog
 from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.partitions.giving_up import PARTITIONS_MAX as GIVEN_UP_MAX
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.servicers.admin import TOPICS_MAX, AdminServicer
-from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.topics.requests import PARTITIONS_MAX
 from regnum_model import paths
 from regnum_model.bucket import Bucket
@@ -46,6 +44,7 @@ from regnum_model.topic_filter import Trouble
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
+from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.reigning import FakeCluster, until
 from regnum_testing.served import Caller, served
 
@@ -78,7 +77,7 @@ class Reign:
         self.cluster = cluster
         self.controller = controller
         self.admin = AdminServicer(role)
-        self.internal = ControllerServicer(role, EventLog(SystemClock()), reached_broker=nobody_reached)
+        self.internal = internal_servicer(role, reached_broker=nobody_reached)
         self._held = held
 
     async def call(

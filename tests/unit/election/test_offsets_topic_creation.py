@@ -10,14 +10,13 @@ from regnum.types.v1 import errors_pb2
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.history.log import EventLog
 from regnum_election.partitions.requests import AdditionRequest
-from regnum_election.servicers.controller import OFFSETS_CONFIGS, ControllerServicer
+from regnum_election.topics.internal import OFFSETS_CONFIGS
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.configs import topic_config
 from regnum_model.ids import BrokerId
 from regnum_model.topics import OFFSETS_TOPIC
-from regnum_service.clock import SystemClock
+from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S
 
@@ -54,7 +53,7 @@ async def cluster():
 async def asking(cluster: FakeCluster, controller: Controller, *, epoch: int | None = None) -> int:
     role: Any = OneReign(controller)
     context: Any = Call()
-    servicer = ControllerServicer(role, EventLog(SystemClock()), reached_broker=nobody_reached)
+    servicer = internal_servicer(role, reached_broker=nobody_reached)
     broker = cluster.brokers[BrokerId(1)]
     request = controller_pb2.CreateOffsetsTopicRequest(
         broker_id=1, broker_epoch=broker.epoch if epoch is None else epoch, partitions=4

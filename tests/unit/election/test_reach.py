@@ -20,9 +20,7 @@ from regnum_election.candidacy.reach import (
 )
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.decisions.liveness import ISOLATION_MEMORY_S, ISOLATION_S, isolation_patience_s
-from regnum_election.history.log import EventLog
 from regnum_election.reign.reign import DeposedError
-from regnum_election.servicers.controller import ControllerServicer
 from regnum_model import paths
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerId, DirectoryId, ElectionId, LogId, Registration
@@ -31,6 +29,7 @@ from regnum_service.clock import SystemClock
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
+from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.ports import unused_port
 
 BROKER_PORT = 20_000
@@ -270,7 +269,7 @@ async def test_a_candidate_is_asked_over_the_network(reached: int | None) -> Non
     assert await ask_candidate(address) is None
     registration = ServiceRegistration(
         name="regnum.election.v1.ControllerService",
-        servicer=ControllerServicer(ControllerRole(), EventLog(SystemClock()), reached_broker=reached_broker),
+        servicer=internal_servicer(ControllerRole(), reached_broker=reached_broker),
         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
     )
     server = GrpcServer(address, [registration], supervisor=Supervisor("test"))

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from regnum_model.topics import OFFSETS_TOPIC
+from regnum_model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
-KEPT_WHOLE: Final = frozenset({OFFSETS_TOPIC})
+KEPT_WHOLE: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Topics of which the newest record of each key counts, however old it is: a limit of the cluster is none of theirs."""
 
 

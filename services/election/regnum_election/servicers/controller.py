@@ -7,9 +7,10 @@ from typing import Any, Final
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc, history_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import CLEANUP_POLICY, DEFINITIONS, DELETE_RETENTION_MS, MAX_MESSAGE_BYTES, SEGMENT_BYTES
+from regnum_model.access import Operation
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
-from regnum_model.topics import OFFSETS_TOPIC
+from regnum_service.access.authorization import FAILED, Authorizer
+from regnum_service.access.identity import caller, calling
 from regnum_service.errors import RegnumError
 
 from regnum_election.admission.stand_in import Account
@@ -18,7 +19,9 @@ from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import Position
 from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
-from regnum_election.servicers.callers import wait_s
+from regnum_election.servicers.callers import client_of, wait_s
+from regnum_election.servicers.envelope import EnvelopeOpener
+from regnum_election.topics.internal import internal_topic
 from regnum_election.topics.requests import TopicRequest
 
 ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
@@ -27,27 +30,8 @@ ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors
 CLUSTER_ACCOUNT: Final = Account(user="__cluster", client_id="", strict=False)
 """What the cluster does for itself: no client can speak for it, and it is not refused."""
 
-OFFSETS_CONFIGS: Final = tuple(
-    (name, value)
-    for name, value in (
-        # A group of a thousand members is one record.
-        (MAX_MESSAGE_BYTES, str(16 * 1024 * 1024)),
-        # Whatever the cluster says of other topics: a committed offset that is old is no less committed.
-        ("retention.ms", "-1"),
-        ("retention.bytes", "-1"),
-        # What counts of a group, and of an offset, is its newest record: who takes over reads little more than these.
-        (CLEANUP_POLICY, "compact"),
-        # A replica that was away for so long may bring back what was forgotten meanwhile.
-        (DELETE_RETENTION_MS, str(7 * 86_400_000)),
-        # Only closed segments are compacted, so that the one that is written to is read with all that is in it.
-        (SEGMENT_BYTES, str(32 * 1024 * 1024)),
-        # An offset that goes back is records read twice, by everybody who reads in groups.
-        ("unclean.leader.election.enable", "false"),
-    )
-    # A release that deletes no records has no such settings.
-    if name in DEFINITIONS
-)
-"""Settings of the internal topic of consumer groups."""
+NAME_LENGTH_MAX: Final = 255
+"""Characters of a group's name, or of a transactional id."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -56,7 +40,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     """Calls of brokers, and of other election processes."""
 
     def __init__(
-        self, role: ControllerRole, events: EventLog, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]
+        self,
+        role: ControllerRole,
+        events: EventLog,
+        *,
+        reached_broker: Callable[[], Awaitable[BrokerId | None]],
+        envelopes: EnvelopeOpener,
+        authorizer: Authorizer,
     ) -> None:
         """Only assigns.
 
@@ -64,7 +54,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             role: who reigns.
             events: the event log of this process.
             reached_broker: a registered broker that this process reaches; None: none, or it could not reign.
+            envelopes: opens what brokers pass on.
+            authorizer: says what those may do that brokers act for.
         """
+        self._envelopes = envelopes
+        self._authorizer = authorizer
         self._role = role
         self._events = events
         self._reached_broker = reached_broker
@@ -99,10 +93,16 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             raise
         return controller_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=count)
 
+    async def Envelope(  # noqa: N802 - the name in the proto
+        self, request: controller_pb2.EnvelopeRequest, context: Context
+    ) -> controller_pb2.EnvelopeResponse:
+        """Carry out what a client asked of a broker."""
+        return await self._envelopes.open(request, context)
+
     async def CreateOffsetsTopic(  # noqa: N802 - the name in the proto
         self, request: controller_pb2.CreateOffsetsTopicRequest, context: Context
     ) -> controller_pb2.CreateOffsetsTopicResponse:
-        """Create the internal topic of consumer groups, on the cluster's own account."""
+        """Create an internal topic, for whoever needs it and on the cluster's own account."""
         controller = await self._role.controller()
         try:
             controller.brokers.check(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
@@ -110,18 +110,31 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             if error.code in ITEM_ERRORS:
                 return controller_pb2.CreateOffsetsTopicResponse(error_code=error.code, error_message=error.message)
             raise
-        wanted = TopicRequest(
-            name=OFFSETS_TOPIC,
-            partitions=request.partitions,
-            replication_factor=None,
-            assignment=(),
-            mutation=None,
-            configs=OFFSETS_CONFIGS,
-            internal=True,
-        )
-        answered = await controller.topics.create(
-            [wanted], validate_only=False, wait_s=wait_s(0, context), account=CLUSTER_ACCOUNT
-        )
+        topic = internal_topic(request.topic)
+        if topic is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{request.topic[:100]!r} is no internal topic of this release"
+            )
+        who = client_of(request.caller) if request.HasField("caller") else caller()
+        with calling(who):
+            if request.HasField("caller") and not self._authorizer.allows(
+                who, Operation.DESCRIBE, topic.of, request.key[:NAME_LENGTH_MAX]
+            ):
+                return controller_pb2.CreateOffsetsTopicResponse(
+                    error_code=FAILED[topic.of], error_message=f"{who.principal} may not look for that coordinator"
+                )
+            wanted = TopicRequest(
+                name=topic.name,
+                partitions=request.partitions,
+                replication_factor=None,
+                assignment=(),
+                mutation=None,
+                configs=topic.configs,
+                internal=True,
+            )
+            answered = await controller.topics.create(
+                [wanted], validate_only=False, wait_s=wait_s(0, context), account=CLUSTER_ACCOUNT
+            )
         (outcome,) = answered.outcomes
         if isinstance(outcome, Rejection):
             return controller_pb2.CreateOffsetsTopicResponse(error_code=outcome.code, error_message=outcome.message)

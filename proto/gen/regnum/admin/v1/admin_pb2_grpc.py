@@ -26,8 +26,12 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
-    reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
+    """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
+    broker, answers FAILED_PRECONDITION with reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo
+    metadata. Brokers pass old versions of some calls on to the controller instead (KIP-590): CreateTopics below 6,
+    CreatePartitions below 3, DeleteTopics below 5, AlterConfigs and IncrementalAlterConfigs below 2, CreateAcls and
+    DeleteAcls below 3, AlterClientQuotas below 1, and of delegation tokens below 3; DescribeConfigs below 4, DescribeAcls
+    and DescribeDelegationToken below 3, DescribeClientQuotas below 1.
     """
 
     def __init__(self, channel):
@@ -144,8 +148,12 @@ class AdminServiceStub:
 
 
 class AdminServiceServicer:
-    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
-    reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
+    """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
+    broker, answers FAILED_PRECONDITION with reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo
+    metadata. Brokers pass old versions of some calls on to the controller instead (KIP-590): CreateTopics below 6,
+    CreatePartitions below 3, DeleteTopics below 5, AlterConfigs and IncrementalAlterConfigs below 2, CreateAcls and
+    DeleteAcls below 3, AlterClientQuotas below 1, and of delegation tokens below 3; DescribeConfigs below 4, DescribeAcls
+    and DescribeDelegationToken below 3, DescribeClientQuotas below 1.
     """
 
     def CreateTopics(self, request, context):
@@ -425,8 +433,12 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
-    reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
+    """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
+    broker, answers FAILED_PRECONDITION with reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo
+    metadata. Brokers pass old versions of some calls on to the controller instead (KIP-590): CreateTopics below 6,
+    CreatePartitions below 3, DeleteTopics below 5, AlterConfigs and IncrementalAlterConfigs below 2, CreateAcls and
+    DeleteAcls below 3, AlterClientQuotas below 1, and of delegation tokens below 3; DescribeConfigs below 4, DescribeAcls
+    and DescribeDelegationToken below 3, DescribeClientQuotas below 1.
     """
 
     @staticmethod

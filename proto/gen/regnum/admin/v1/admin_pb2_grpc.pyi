@@ -27,8 +27,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
-    reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
+    """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
+    broker, answers FAILED_PRECONDITION with reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo
+    metadata. Brokers pass old versions of some calls on to the controller instead (KIP-590): CreateTopics below 6,
+    CreatePartitions below 3, DeleteTopics below 5, AlterConfigs and IncrementalAlterConfigs below 2, CreateAcls and
+    DeleteAcls below 3, AlterClientQuotas below 1, and of delegation tokens below 3; DescribeConfigs below 4, DescribeAcls
+    and DescribeDelegationToken below 3, DescribeClientQuotas below 1.
     """
 
     @_typing.overload
@@ -103,8 +107,12 @@ class AdminServiceStub:
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
-    reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
+    """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
+    broker, answers FAILED_PRECONDITION with reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo
+    metadata. Brokers pass old versions of some calls on to the controller instead (KIP-590): CreateTopics below 6,
+    CreatePartitions below 3, DeleteTopics below 5, AlterConfigs and IncrementalAlterConfigs below 2, CreateAcls and
+    DeleteAcls below 3, AlterClientQuotas below 1, and of delegation tokens below 3; DescribeConfigs below 4, DescribeAcls
+    and DescribeDelegationToken below 3, DescribeClientQuotas below 1.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -175,8 +183,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
-    reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
+    """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
+    broker, answers FAILED_PRECONDITION with reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo
+    metadata. Brokers pass old versions of some calls on to the controller instead (KIP-590): CreateTopics below 6,
+    CreatePartitions below 3, DeleteTopics below 5, AlterConfigs and IncrementalAlterConfigs below 2, CreateAcls and
+    DeleteAcls below 3, AlterClientQuotas below 1, and of delegation tokens below 3; DescribeConfigs below 4, DescribeAcls
+    and DescribeDelegationToken below 3, DescribeClientQuotas below 1.
     """
 
     @_abc_1.abstractmethod

@@ -67,23 +67,29 @@ class FindCoordinatorRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     GROUP_IDS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
 
     @_builtins.property
     def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Groups, at most 1,000."""
+        """Groups; together with transactional_ids at most 1,000."""
+
+    @_builtins.property
+    def transactional_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Transactional ids of producers: 1 to 255 characters each."""
 
     def __init__(
         self,
         *,
         header: _types_pb2.RequestHeader | None = ...,
         group_ids: _abc.Iterable[_builtins.str] | None = ...,
+        transactional_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_ids", b"group_ids", "header", b"header", "transactional_ids", b"transactional_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -98,7 +104,7 @@ class FindCoordinatorResponse(_message.Message):
     COORDINATORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___Coordinator]:
-        """One for each group, in the order of the request."""
+        """One for each group, and then one for each transactional id, in the order of the request."""
 
     def __init__(
         self,
@@ -115,7 +121,7 @@ Global___FindCoordinatorResponse: _TypeAlias = FindCoordinatorResponse  # noqa: 
 
 @_typing.final
 class Coordinator(_message.Message):
-    """Coordinator of a group."""
+    """Coordinator of a group, or of a transactional id."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -125,14 +131,17 @@ class Coordinator(_message.Message):
     BROKER_ID_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
-    """The group."""
+    """The group. Empty for a transactional id."""
     error_code: _errors_pb2.ErrorCode.ValueType
     """Outcome. COORDINATOR_NOT_AVAILABLE: there is none at the moment, or not yet; ask again."""
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
     broker_id: _builtins.int
     """Broker id. -1 on failure."""
+    transactional_id: _builtins.str
+    """The transactional id. Empty for a group."""
     @_builtins.property
     def client(self) -> _types_pb2.Endpoint:
         """Its listener for clients."""
@@ -152,10 +161,11 @@ class Coordinator(_message.Message):
         broker_id: _builtins.int = ...,
         client: _types_pb2.Endpoint | None = ...,
         status: _status_pb2.Status | None = ...,
+        transactional_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "error_code", b"error_code", "error_message", b"error_message", "group_id", b"group_id", "status", b"status", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -100,7 +100,9 @@ class GroupServiceServicer:
     """
 
     def FindCoordinator(self, request, context):
-        """Which brokers coordinate groups. Any broker answers; the first call of a cluster's life creates the internal topic.
+        """Which brokers coordinate groups, and transactions. Any broker answers; the first call of a cluster's life creates the
+        internal topic. There are no transactions yet: of a transactional id it is said which broker would coordinate it, and
+        no broker serves any other call about it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,10 @@ class GroupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupServiceAsyncStub: ...
     FindCoordinator: _grpc.UnaryUnaryMultiCallable[_group_pb2.FindCoordinatorRequest, _group_pb2.FindCoordinatorResponse]
-    """Which brokers coordinate groups. Any broker answers; the first call of a cluster's life creates the internal topic."""
+    """Which brokers coordinate groups, and transactions. Any broker answers; the first call of a cluster's life creates the
+    internal topic. There are no transactions yet: of a transactional id it is said which broker would coordinate it, and
+    no broker serves any other call about it.
+    """
     JoinGroup: _grpc.UnaryUnaryMultiCallable[_group_pb2.JoinGroupRequest, _group_pb2.JoinGroupResponse]
     """Joins a group, or stays in it through a rebalance. Held until all members have joined, or the rebalance time-out of
     the slowest is over, but not beyond the caller's deadline.
@@ -74,7 +77,10 @@ class GroupServiceAsyncStub(GroupServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     FindCoordinator: _aio.UnaryUnaryMultiCallable[_group_pb2.FindCoordinatorRequest, _group_pb2.FindCoordinatorResponse]  # type: ignore[assignment]
-    """Which brokers coordinate groups. Any broker answers; the first call of a cluster's life creates the internal topic."""
+    """Which brokers coordinate groups, and transactions. Any broker answers; the first call of a cluster's life creates the
+    internal topic. There are no transactions yet: of a transactional id it is said which broker would coordinate it, and
+    no broker serves any other call about it.
+    """
     JoinGroup: _aio.UnaryUnaryMultiCallable[_group_pb2.JoinGroupRequest, _group_pb2.JoinGroupResponse]  # type: ignore[assignment]
     """Joins a group, or stays in it through a rebalance. Held until all members have joined, or the rebalance time-out of
     the slowest is over, but not beyond the caller's deadline.
@@ -112,7 +118,10 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_pb2.FindCoordinatorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.FindCoordinatorResponse, _abc.Awaitable[_group_pb2.FindCoordinatorResponse]]:
-        """Which brokers coordinate groups. Any broker answers; the first call of a cluster's life creates the internal topic."""
+        """Which brokers coordinate groups, and transactions. Any broker answers; the first call of a cluster's life creates the
+        internal topic. There are no transactions yet: of a transactional id it is said which broker would coordinate it, and
+        no broker serves any other call about it.
+        """
 
     @_abc_1.abstractmethod
     def JoinGroup(

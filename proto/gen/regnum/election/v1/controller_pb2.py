@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from regnum.election.v1 import history_pb2 as regnum_dot_election_dot_v1_dot_history__pb2
 from regnum.election.v1 import standby_pb2 as regnum_dot_election_dot_v1_dot_standby__pb2
 from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#regnum/election/v1/controller.proto\x12\x12regnum.election.v1\x1a regnum/election/v1/history.proto\x1a regnum/election/v1/standby.proto\x1a\x1cregnum/types/v1/errors.proto\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"j\n\x1a\x43ontrolledShutdownResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x1c\n\x14remaining_partitions\x18\x02 \x01(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"w\n\x1b\x41llocateProducerIdsResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"X\n\x19\x43reateOffsetsTopicRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x12\n\npartitions\x18\x03 \x01(\x05\"c\n\x1a\x43reateOffsetsTopicResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\x15\n\x13ProbeBrokersRequest\"F\n\x14ProbeBrokersResponse\x12\x1b\n\x0ereached_broker\x18\x01 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_reached_broker\"\xa1\x03\n\x15\x42rokerLifelineRequest\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.regnum.election.v1.LifelineHello\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\x16\n\x0eprobe_answered\x18\x03 \x01(\x03\x12\x32\n\x0bisr_reports\x18\x04 \x03(\x0b\x32\x1d.regnum.election.v1.IsrReport\x12\x15\n\rreport_number\x18\x05 \x01(\x03\x12<\n\x10offline_replicas\x18\x06 \x03(\x0b\x32\".regnum.election.v1.OfflineReplica\x12\x39\n\x0e\x66\x65tch_contacts\x18\x07 \x01(\x0b\x32!.regnum.election.v1.FetchContacts\x12\x30\n\x04\x62usy\x18\x08 \x01(\x0b\x32\".regnum.election.v1.BusyPartitions\x12:\n\x0fmoving_replicas\x18\t \x03(\x0b\x32!.regnum.election.v1.MovingReplica\"z\n\rMovingReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"8\n\rLifelineHello\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"F\n\rFetchContacts\x12\x1b\n\x13unreachable_leaders\x18\x01 \x03(\x05\x12\x18\n\x10silent_followers\x18\x02 \x03(\x05\"?\n\x0e\x42usyPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"1\n\tBusyTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\\\n\tIsrReport\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0c\n\x04node\x18\x05 \x01(\x0c\"5\n\x0eOfflineReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x96\x01\n\x16\x42rokerLifelineResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\r\n\x05probe\x18\x03 \x01(\x03\x12\x1b\n\x13report_acknowledged\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x18\n\x10\x62\x65\x61t_interval_ms\x18\x06 \x01(\x05\x32\x9f\x05\n\x11\x43ontrollerService\x12s\n\x12\x43ontrolledShutdown\x12-.regnum.election.v1.ControlledShutdownRequest\x1a..regnum.election.v1.ControlledShutdownResponse\x12v\n\x13\x41llocateProducerIds\x12..regnum.election.v1.AllocateProducerIdsRequest\x1a/.regnum.election.v1.AllocateProducerIdsResponse\x12s\n\x12\x43reateOffsetsTopic\x12-.regnum.election.v1.CreateOffsetsTopicRequest\x1a..regnum.election.v1.CreateOffsetsTopicResponse\x12\x61\n\x0cProbeBrokers\x12\'.regnum.election.v1.ProbeBrokersRequest\x1a(.regnum.election.v1.ProbeBrokersResponse\x12`\n\x0b\x46ollowState\x12&.regnum.election.v1.FollowStateRequest\x1a\'.regnum.election.v1.FollowStateResponse0\x01\x12\x63\n\x0c\x46ollowEvents\x12\'.regnum.election.v1.FollowEventsRequest\x1a(.regnum.election.v1.FollowEventsResponse0\x01\x32~\n\x0fLifelineService\x12k\n\x0e\x42rokerLifeline\x12).regnum.election.v1.BrokerLifelineRequest\x1a*.regnum.election.v1.BrokerLifelineResponse(\x01\x30\x01\x42J\n\x12regnum.election.v1P\x01Z\x1dregnum/election/v1;electionv1\xaa\x02\x12Regnum.Election.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#regnum/election/v1/controller.proto\x12\x12regnum.election.v1\x1a\x17google/rpc/status.proto\x1a regnum/election/v1/history.proto\x1a regnum/election/v1/standby.proto\x1a\x1cregnum/types/v1/errors.proto\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"j\n\x1a\x43ontrolledShutdownResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x1c\n\x14remaining_partitions\x18\x02 \x01(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"w\n\x1b\x41llocateProducerIdsResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x99\x01\n\x0eOriginalCaller\x12\x16\n\x0eprincipal_type\x18\x01 \x01(\t\x12\x16\n\x0eprincipal_name\x18\x02 \x01(\t\x12\x1b\n\x13token_authenticated\x18\x03 \x01(\x08\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x12\n\nconnection\x18\x05 \x01(\t\x12\x11\n\tencrypted\x18\x06 \x01(\x08\"\x93\x01\n\x0f\x45nvelopeRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x32\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\".regnum.election.v1.OriginalCaller\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x12\x13\n\x0bmutation_id\x18\x05 \x01(\t\"z\n\x10\x45nvelopeResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12\x10\n\x08response\x18\x02 \x01(\x0c\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\x12\x18\n\x10throttle_time_ms\x18\x04 \x01(\x05\"\xa8\x01\n\x19\x43reateOffsetsTopicRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x32\n\x06\x63\x61ller\x18\x04 \x01(\x0b\x32\".regnum.election.v1.OriginalCaller\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\t\"c\n\x1a\x43reateOffsetsTopicResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\x15\n\x13ProbeBrokersRequest\"F\n\x14ProbeBrokersResponse\x12\x1b\n\x0ereached_broker\x18\x01 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_reached_broker\"\xa1\x03\n\x15\x42rokerLifelineRequest\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.regnum.election.v1.LifelineHello\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\x16\n\x0eprobe_answered\x18\x03 \x01(\x03\x12\x32\n\x0bisr_reports\x18\x04 \x03(\x0b\x32\x1d.regnum.election.v1.IsrReport\x12\x15\n\rreport_number\x18\x05 \x01(\x03\x12<\n\x10offline_replicas\x18\x06 \x03(\x0b\x32\".regnum.election.v1.OfflineReplica\x12\x39\n\x0e\x66\x65tch_contacts\x18\x07 \x01(\x0b\x32!.regnum.election.v1.FetchContacts\x12\x30\n\x04\x62usy\x18\x08 \x01(\x0b\x32\".regnum.election.v1.BusyPartitions\x12:\n\x0fmoving_replicas\x18\t \x03(\x0b\x32!.regnum.election.v1.MovingReplica\"z\n\rMovingReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"8\n\rLifelineHello\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"F\n\rFetchContacts\x12\x1b\n\x13unreachable_leaders\x18\x01 \x03(\x05\x12\x18\n\x10silent_followers\x18\x02 \x03(\x05\"?\n\x0e\x42usyPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"1\n\tBusyTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\\\n\tIsrReport\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0c\n\x04node\x18\x05 \x01(\x0c\"5\n\x0eOfflineReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x96\x01\n\x16\x42rokerLifelineResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\r\n\x05probe\x18\x03 \x01(\x03\x12\x1b\n\x13report_acknowledged\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x18\n\x10\x62\x65\x61t_interval_ms\x18\x06 \x01(\x05\x32\xf6\x05\n\x11\x43ontrollerService\x12s\n\x12\x43ontrolledShutdown\x12-.regnum.election.v1.ControlledShutdownRequest\x1a..regnum.election.v1.ControlledShutdownResponse\x12v\n\x13\x41llocateProducerIds\x12..regnum.election.v1.AllocateProducerIdsRequest\x1a/.regnum.election.v1.AllocateProducerIdsResponse\x12U\n\x08\x45nvelope\x12#.regnum.election.v1.EnvelopeRequest\x1a$.regnum.election.v1.EnvelopeResponse\x12s\n\x12\x43reateOffsetsTopic\x12-.regnum.election.v1.CreateOffsetsTopicRequest\x1a..regnum.election.v1.CreateOffsetsTopicResponse\x12\x61\n\x0cProbeBrokers\x12\'.regnum.election.v1.ProbeBrokersRequest\x1a(.regnum.election.v1.ProbeBrokersResponse\x12`\n\x0b\x46ollowState\x12&.regnum.election.v1.FollowStateRequest\x1a\'.regnum.election.v1.FollowStateResponse0\x01\x12\x63\n\x0c\x46ollowEvents\x12\'.regnum.election.v1.FollowEventsRequest\x1a(.regnum.election.v1.FollowEventsResponse0\x01\x32~\n\x0fLifelineService\x12k\n\x0e\x42rokerLifeline\x12).regnum.election.v1.BrokerLifelineRequest\x1a*.regnum.election.v1.BrokerLifelineResponse(\x01\x30\x01\x42J\n\x12regnum.election.v1P\x01Z\x1dregnum/election/v1;electionv1\xaa\x02\x12Regnum.Election.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,42 +36,48 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.election.v1.controll
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\022regnum.election.v1P\001Z\035regnum/election/v1;electionv1\252\002\022Regnum.Election.V1'
-  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=157
-  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=225
-  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=227
-  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=333
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=335
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=404
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=406
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=525
-  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_start=527
-  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_end=615
-  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_start=617
-  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_end=716
-  _globals['_PROBEBROKERSREQUEST']._serialized_start=718
-  _globals['_PROBEBROKERSREQUEST']._serialized_end=739
-  _globals['_PROBEBROKERSRESPONSE']._serialized_start=741
-  _globals['_PROBEBROKERSRESPONSE']._serialized_end=811
-  _globals['_BROKERLIFELINEREQUEST']._serialized_start=814
-  _globals['_BROKERLIFELINEREQUEST']._serialized_end=1231
-  _globals['_MOVINGREPLICA']._serialized_start=1233
-  _globals['_MOVINGREPLICA']._serialized_end=1355
-  _globals['_LIFELINEHELLO']._serialized_start=1357
-  _globals['_LIFELINEHELLO']._serialized_end=1413
-  _globals['_FETCHCONTACTS']._serialized_start=1415
-  _globals['_FETCHCONTACTS']._serialized_end=1485
-  _globals['_BUSYPARTITIONS']._serialized_start=1487
-  _globals['_BUSYPARTITIONS']._serialized_end=1550
-  _globals['_BUSYTOPIC']._serialized_start=1552
-  _globals['_BUSYTOPIC']._serialized_end=1601
-  _globals['_ISRREPORT']._serialized_start=1603
-  _globals['_ISRREPORT']._serialized_end=1695
-  _globals['_OFFLINEREPLICA']._serialized_start=1697
-  _globals['_OFFLINEREPLICA']._serialized_end=1750
-  _globals['_BROKERLIFELINERESPONSE']._serialized_start=1753
-  _globals['_BROKERLIFELINERESPONSE']._serialized_end=1903
-  _globals['_CONTROLLERSERVICE']._serialized_start=1906
-  _globals['_CONTROLLERSERVICE']._serialized_end=2577
-  _globals['_LIFELINESERVICE']._serialized_start=2579
-  _globals['_LIFELINESERVICE']._serialized_end=2705
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=182
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=250
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=252
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=358
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=360
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=429
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=431
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=550
+  _globals['_ORIGINALCALLER']._serialized_start=553
+  _globals['_ORIGINALCALLER']._serialized_end=706
+  _globals['_ENVELOPEREQUEST']._serialized_start=709
+  _globals['_ENVELOPEREQUEST']._serialized_end=856
+  _globals['_ENVELOPERESPONSE']._serialized_start=858
+  _globals['_ENVELOPERESPONSE']._serialized_end=980
+  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_start=983
+  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_end=1151
+  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_start=1153
+  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_end=1252
+  _globals['_PROBEBROKERSREQUEST']._serialized_start=1254
+  _globals['_PROBEBROKERSREQUEST']._serialized_end=1275
+  _globals['_PROBEBROKERSRESPONSE']._serialized_start=1277
+  _globals['_PROBEBROKERSRESPONSE']._serialized_end=1347
+  _globals['_BROKERLIFELINEREQUEST']._serialized_start=1350
+  _globals['_BROKERLIFELINEREQUEST']._serialized_end=1767
+  _globals['_MOVINGREPLICA']._serialized_start=1769
+  _globals['_MOVINGREPLICA']._serialized_end=1891
+  _globals['_LIFELINEHELLO']._serialized_start=1893
+  _globals['_LIFELINEHELLO']._serialized_end=1949
+  _globals['_FETCHCONTACTS']._serialized_start=1951
+  _globals['_FETCHCONTACTS']._serialized_end=2021
+  _globals['_BUSYPARTITIONS']._serialized_start=2023
+  _globals['_BUSYPARTITIONS']._serialized_end=2086
+  _globals['_BUSYTOPIC']._serialized_start=2088
+  _globals['_BUSYTOPIC']._serialized_end=2137
+  _globals['_ISRREPORT']._serialized_start=2139
+  _globals['_ISRREPORT']._serialized_end=2231
+  _globals['_OFFLINEREPLICA']._serialized_start=2233
+  _globals['_OFFLINEREPLICA']._serialized_end=2286
+  _globals['_BROKERLIFELINERESPONSE']._serialized_start=2289
+  _globals['_BROKERLIFELINERESPONSE']._serialized_end=2439
+  _globals['_CONTROLLERSERVICE']._serialized_start=2442
+  _globals['_CONTROLLERSERVICE']._serialized_end=3200
+  _globals['_LIFELINESERVICE']._serialized_start=3202
+  _globals['_LIFELINESERVICE']._serialized_end=3328
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.rpc import status_pb2 as _status_pb2
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -128,6 +129,126 @@ class AllocateProducerIdsResponse(_message.Message):
 Global___AllocateProducerIdsResponse: _TypeAlias = AllocateProducerIdsResponse  # noqa: Y015
 
 @_typing.final
+class OriginalCaller(_message.Message):
+    """Who made a call that a broker passes on, or acts for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_TYPE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_NAME_FIELD_NUMBER: _builtins.int
+    TOKEN_AUTHENTICATED_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    CONNECTION_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_FIELD_NUMBER: _builtins.int
+    principal_type: _builtins.str
+    """Type of the principal: User."""
+    principal_name: _builtins.str
+    """Name of the principal; ANONYMOUS: the client does not say who it is."""
+    token_authenticated: _builtins.bool
+    """The client showed a delegation token: it may not deal with tokens."""
+    client_host: _builtins.str
+    """IP address of the client."""
+    connection: _builtins.str
+    """Its connection to the broker, as gRPC names it. Changes that know no refusal wait for one another on it."""
+    encrypted: _builtins.bool
+    """Its connection is encrypted."""
+    def __init__(
+        self,
+        *,
+        principal_type: _builtins.str = ...,
+        principal_name: _builtins.str = ...,
+        token_authenticated: _builtins.bool = ...,
+        client_host: _builtins.str = ...,
+        connection: _builtins.str = ...,
+        encrypted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_host", b"client_host", "connection", b"connection", "encrypted", b"encrypted", "principal_name", b"principal_name", "principal_type", b"principal_type", "token_authenticated", b"token_authenticated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OriginalCaller: _TypeAlias = OriginalCaller  # noqa: Y015
+
+@_typing.final
+class EnvelopeRequest(_message.Message):
+    """A call that a broker passes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    MUTATION_ID_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """Path of the call: /regnum.admin.v1.AdminService/CreateTopics."""
+    request: _builtins.bytes
+    """The request as the client sent it. Its header carries version and client id."""
+    correlation_id: _builtins.int
+    """Chosen by the broker; the answer repeats it."""
+    mutation_id: _builtins.str
+    """The same in every repeat of this call. What the client left without a mutation id gets one made from it, so that a
+    repeat is answered and not carried out again. At most 48 characters.
+    """
+    @_builtins.property
+    def caller(self) -> Global___OriginalCaller:
+        """The client."""
+
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+        caller: Global___OriginalCaller | None = ...,
+        correlation_id: _builtins.int = ...,
+        mutation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "correlation_id", b"correlation_id", "method", b"method", "mutation_id", b"mutation_id", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvelopeRequest: _TypeAlias = EnvelopeRequest  # noqa: Y015
+
+@_typing.final
+class EnvelopeResponse(_message.Message):
+    """Answers EnvelopeRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    """As in the request."""
+    response: _builtins.bytes
+    """The answer, as the client gets it. Empty with a status."""
+    throttle_time_ms: _builtins.int
+    """For how long the client has to wait before its next call, in milliseconds, as the answer says."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The call was refused as a whole: gRPC's status for it, with google.rpc details. Absent: it was not."""
+
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        response: _builtins.bytes = ...,
+        status: _status_pb2.Status | None = ...,
+        throttle_time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "response", b"response", "status", b"status", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvelopeResponse: _TypeAlias = EnvelopeResponse  # noqa: Y015
+
+@_typing.final
 class CreateOffsetsTopicRequest(_message.Message):
     """Asks for the internal topic of consumer groups."""
 
@@ -136,22 +257,36 @@ class CreateOffsetsTopicRequest(_message.Message):
     BROKER_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """The asking broker."""
     broker_epoch: _builtins.int
     """Its broker epoch; an older one is refused."""
     partitions: _builtins.int
     """How many partitions it is to have."""
+    topic: _builtins.str
+    """Which internal topic. Empty means __consumer_offsets."""
+    key: _builtins.str
+    """The group or transactional id whose coordinator is looked for: the caller needs the right to describe it."""
+    @_builtins.property
+    def caller(self) -> Global___OriginalCaller:
+        """Whose call needs it: authorised and audited as that. Absent: the broker's own."""
+
     def __init__(
         self,
         *,
         broker_id: _builtins.int = ...,
         broker_epoch: _builtins.int = ...,
         partitions: _builtins.int = ...,
+        caller: Global___OriginalCaller | None = ...,
+        topic: _builtins.str = ...,
+        key: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "caller", b"caller", "key", b"key", "partitions", b"partitions", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,11 @@ class ControllerServiceStub:
                 request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.Envelope = channel.unary_unary(
+                '/regnum.election.v1.ControllerService/Envelope',
+                request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.EnvelopeRequest.SerializeToString,
+                response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.EnvelopeResponse.FromString,
+                _registered_method=True)
         self.CreateOffsetsTopic = channel.unary_unary(
                 '/regnum.election.v1.ControllerService/CreateOffsetsTopic',
                 request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicRequest.SerializeToString,
@@ -84,6 +89,17 @@ class ControllerServiceServicer:
 
     def AllocateProducerIds(self, request, context):
         """Hands out a block of producer ids that nobody else will get.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Envelope(self, request, context):
+        """Carries out what a client asked of a broker in a version that any broker takes (KIP-590), for that client: with its
+        rights, its quotas, and its name in the audit log. Checked in this order, and refused with the error that is named:
+        the sender's right to CLUSTER_ACTION (CLUSTER_AUTHORIZATION_FAILED), who is controller (NOT_CONTROLLER), whether the
+        call may be passed on (INVALID_REQUEST; an envelope may not), whether it parses (UNSUPPORTED_VERSION), who the client
+        is (PRINCIPAL_DESERIALIZATION_FAILURE). What the call itself was refused with stands in the answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,6 +148,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'Envelope': grpc.unary_unary_rpc_method_handler(
+                    servicer.Envelope,
+                    request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.EnvelopeRequest.FromString,
+                    response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.EnvelopeResponse.SerializeToString,
             ),
             'CreateOffsetsTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateOffsetsTopic,
@@ -210,6 +231,33 @@ class ControllerService:
             '/regnum.election.v1.ControllerService/AllocateProducerIds',
             regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
             regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Envelope(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.election.v1.ControllerService/Envelope',
+            regnum_dot_election_dot_v1_dot_controller__pb2.EnvelopeRequest.SerializeToString,
+            regnum_dot_election_dot_v1_dot_controller__pb2.EnvelopeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,13 @@ class ControllerServiceStub:
     """Moves leadership away from a broker that wants to stop."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]
     """Hands out a block of producer ids that nobody else will get."""
+    Envelope: _grpc.UnaryUnaryMultiCallable[_controller_pb2.EnvelopeRequest, _controller_pb2.EnvelopeResponse]
+    """Carries out what a client asked of a broker in a version that any broker takes (KIP-590), for that client: with its
+    rights, its quotas, and its name in the audit log. Checked in this order, and refused with the error that is named:
+    the sender's right to CLUSTER_ACTION (CLUSTER_AUTHORIZATION_FAILED), who is controller (NOT_CONTROLLER), whether the
+    call may be passed on (INVALID_REQUEST; an envelope may not), whether it parses (UNSUPPORTED_VERSION), who the client
+    is (PRINCIPAL_DESERIALIZATION_FAILURE). What the call itself was refused with stands in the answer.
+    """
     CreateOffsetsTopic: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateOffsetsTopicRequest, _controller_pb2.CreateOffsetsTopicResponse]
     """Creates the internal topic of consumer groups. The cluster itself is charged for it and is never refused by a quota."""
     ProbeBrokers: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]
@@ -66,6 +73,13 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Moves leadership away from a broker that wants to stop."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     """Hands out a block of producer ids that nobody else will get."""
+    Envelope: _aio.UnaryUnaryMultiCallable[_controller_pb2.EnvelopeRequest, _controller_pb2.EnvelopeResponse]  # type: ignore[assignment]
+    """Carries out what a client asked of a broker in a version that any broker takes (KIP-590), for that client: with its
+    rights, its quotas, and its name in the audit log. Checked in this order, and refused with the error that is named:
+    the sender's right to CLUSTER_ACTION (CLUSTER_AUTHORIZATION_FAILED), who is controller (NOT_CONTROLLER), whether the
+    call may be passed on (INVALID_REQUEST; an envelope may not), whether it parses (UNSUPPORTED_VERSION), who the client
+    is (PRINCIPAL_DESERIALIZATION_FAILURE). What the call itself was refused with stands in the answer.
+    """
     CreateOffsetsTopic: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateOffsetsTopicRequest, _controller_pb2.CreateOffsetsTopicResponse]  # type: ignore[assignment]
     """Creates the internal topic of consumer groups. The cluster itself is charged for it and is never refused by a quota."""
     ProbeBrokers: _aio.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]  # type: ignore[assignment]
@@ -100,6 +114,19 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_controller_pb2.AllocateProducerIdsResponse]]:
         """Hands out a block of producer ids that nobody else will get."""
+
+    @_abc_1.abstractmethod
+    def Envelope(
+        self,
+        request: _controller_pb2.EnvelopeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.EnvelopeResponse, _abc.Awaitable[_controller_pb2.EnvelopeResponse]]:
+        """Carries out what a client asked of a broker in a version that any broker takes (KIP-590), for that client: with its
+        rights, its quotas, and its name in the audit log. Checked in this order, and refused with the error that is named:
+        the sender's right to CLUSTER_ACTION (CLUSTER_AUTHORIZATION_FAILED), who is controller (NOT_CONTROLLER), whether the
+        call may be passed on (INVALID_REQUEST; an envelope may not), whether it parses (UNSUPPORTED_VERSION), who the client
+        is (PRINCIPAL_DESERIALIZATION_FAILURE). What the call itself was refused with stands in the answer.
+        """
 
     @_abc_1.abstractmethod
     def CreateOffsetsTopic(

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bregnum/types/v1/types.proto\x12\x0fregnum.types.v1\"7\n\rRequestHeader\x12\x13\n\x0b\x61pi_version\x18\x01 \x01(\x05\x12\x11\n\tclient_id\x18\x02 \x01(\t\"&\n\x08\x45ndpoint\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\x05\"\x89\x01\n\x06\x42roker\x12\n\n\x02id\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12)\n\x06\x63lient\x18\x04 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\x12+\n\x08internal\x18\x05 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\"R\n\nController\x12\n\n\x02id\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12)\n\x06\x63lient\x18\x03 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\"\xe6\x01\n\x0ePartitionState\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x0b\n\x03\x65lr\x18\x06 \x03(\x05\x12\x0f\n\x07version\x18\x07 \x01(\x03\x12\x18\n\x10offline_replicas\x18\x08 \x03(\x05\x12\x16\n\x0eoffline_reason\x18\t \x01(\t\x12\x0f\n\x07removed\x18\n \x01(\x08\x12\x1b\n\x13min_insync_replicas\x18\x0b \x01(\x05\"`\n\rCurrentLeader\x12\x0e\n\x06leader\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12)\n\x06\x63lient\x18\x03 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\"r\n\nTopicState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x03 \x01(\x08\x12\x33\n\npartitions\x18\x04 \x03(\x0b\x32\x1f.regnum.types.v1.PartitionStateB>\n\x0fregnum.types.v1P\x01Z\x17regnum/types/v1;typesv1\xaa\x02\x0fRegnum.Types.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bregnum/types/v1/types.proto\x12\x0fregnum.types.v1\"M\n\rRequestHeader\x12\x13\n\x0b\x61pi_version\x18\x01 \x01(\x05\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x14\n\x0cversion_zero\x18\x03 \x01(\x08\"B\n\x10RequestBeginning\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\"&\n\x08\x45ndpoint\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\x05\"\x89\x01\n\x06\x42roker\x12\n\n\x02id\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12)\n\x06\x63lient\x18\x04 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\x12+\n\x08internal\x18\x05 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\"R\n\nController\x12\n\n\x02id\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12)\n\x06\x63lient\x18\x03 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\"\xe6\x01\n\x0ePartitionState\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x0b\n\x03\x65lr\x18\x06 \x03(\x05\x12\x0f\n\x07version\x18\x07 \x01(\x03\x12\x18\n\x10offline_replicas\x18\x08 \x03(\x05\x12\x16\n\x0eoffline_reason\x18\t \x01(\t\x12\x0f\n\x07removed\x18\n \x01(\x08\x12\x1b\n\x13min_insync_replicas\x18\x0b \x01(\x05\"`\n\rCurrentLeader\x12\x0e\n\x06leader\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12)\n\x06\x63lient\x18\x03 \x01(\x0b\x32\x19.regnum.types.v1.Endpoint\"r\n\nTopicState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65leted\x18\x03 \x01(\x08\x12\x33\n\npartitions\x18\x04 \x03(\x0b\x32\x1f.regnum.types.v1.PartitionStateB>\n\x0fregnum.types.v1P\x01Z\x17regnum/types/v1;typesv1\xaa\x02\x0fRegnum.Types.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,17 +33,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017regnum.types.v1P\001Z\027regnum/types/v1;typesv1\252\002\017Regnum.Types.V1'
   _globals['_REQUESTHEADER']._serialized_start=48
-  _globals['_REQUESTHEADER']._serialized_end=103
-  _globals['_ENDPOINT']._serialized_start=105
-  _globals['_ENDPOINT']._serialized_end=143
-  _globals['_BROKER']._serialized_start=146
-  _globals['_BROKER']._serialized_end=283
-  _globals['_CONTROLLER']._serialized_start=285
-  _globals['_CONTROLLER']._serialized_end=367
-  _globals['_PARTITIONSTATE']._serialized_start=370
-  _globals['_PARTITIONSTATE']._serialized_end=600
-  _globals['_CURRENTLEADER']._serialized_start=602
-  _globals['_CURRENTLEADER']._serialized_end=698
-  _globals['_TOPICSTATE']._serialized_start=700
-  _globals['_TOPICSTATE']._serialized_end=814
+  _globals['_REQUESTHEADER']._serialized_end=125
+  _globals['_REQUESTBEGINNING']._serialized_start=127
+  _globals['_REQUESTBEGINNING']._serialized_end=193
+  _globals['_ENDPOINT']._serialized_start=195
+  _globals['_ENDPOINT']._serialized_end=233
+  _globals['_BROKER']._serialized_start=236
+  _globals['_BROKER']._serialized_end=373
+  _globals['_CONTROLLER']._serialized_start=375
+  _globals['_CONTROLLER']._serialized_end=457
+  _globals['_PARTITIONSTATE']._serialized_start=460
+  _globals['_PARTITIONSTATE']._serialized_end=690
+  _globals['_CURRENTLEADER']._serialized_start=692
+  _globals['_CURRENTLEADER']._serialized_end=788
+  _globals['_TOPICSTATE']._serialized_start=790
+  _globals['_TOPICSTATE']._serialized_end=904
 # @@protoc_insertion_point(module_scope)

@@ -26,23 +26,51 @@ class RequestHeader(_message.Message):
 
     API_VERSION_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
+    VERSION_ZERO_FIELD_NUMBER: _builtins.int
     api_version: _builtins.int
-    """Version of the request's rules. 0 means unset, which is the newest."""
+    """Version of the request's rules. 0 means unset, which is the newest; negative ones are refused."""
     client_id: _builtins.str
     """Free name of the client program, for logs, quotas and metrics. Empty means unnamed."""
+    version_zero: _builtins.bool
+    """The request is of version 0, which api_version cannot say. (AlterClientQuotas has no other old version.)"""
     def __init__(
         self,
         *,
         api_version: _builtins.int = ...,
         client_id: _builtins.str = ...,
+        version_zero: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_id", b"client_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "client_id", b"client_id", "version_zero", b"version_zero"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RequestHeader: _TypeAlias = RequestHeader  # noqa: Y015
+
+@_typing.final
+class RequestBeginning(_message.Message):
+    """The beginning that all requests of administration have in common, for whoever passes them on unread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> Global___RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestBeginning: _TypeAlias = RequestBeginning  # noqa: Y015
 
 @_typing.final
 class Endpoint(_message.Message):
