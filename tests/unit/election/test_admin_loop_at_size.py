@@ -28,8 +28,10 @@ from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.partitions.giving_up import PARTITIONS_MAX as GIVEN_UP_MAX
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.servicers.admin import TOPICS_MAX, AdminServicer
+from regnum_election.servicers.envelope import MUTATION_ID_LENGTH_MAX
 from regnum_election.topics.requests import PARTITIONS_MAX
 from regnum_model import paths
+from regnum_model.api_versions import ADMIN_SERVICE
 from regnum_model.bucket import Bucket
 from regnum_model.configs import MIN_INSYNC_REPLICAS
 from regnum_model.ids import (
@@ -38,9 +40,12 @@ from regnum_model.ids import (
     TopicId,
 )
 from regnum_model.nodes import DeletionNode
+from regnum_model.principals import NOBODY
 from regnum_model.quota_matching import BucketKey
 from regnum_model.quotas import RATE_KEY
 from regnum_model.topic_filter import Trouble
+from regnum_service.access import identity as who
+from regnum_service.access.identity import calling
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -123,6 +128,25 @@ def test_topics_are_checked_and_deleted() -> None:
         )
         assert len(gone.results) == TOPICS_MAX
         assert {result.error_code for result in gone.results} == {errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION}
+
+    in_a_reign(scenario)
+
+
+def test_a_call_with_as_many_topics_as_one_may_have_is_passed_on() -> None:
+    """Each of its topics gets a mutation id besides."""
+
+    async def scenario(reign: Reign) -> None:
+        topics = [admin_pb2.NewTopic(name=f"topic-{number}", partitions=1) for number in range(TOPICS_MAX)]
+        passed_on = controller_pb2.EnvelopeRequest(
+            method=f"{ADMIN_SERVICE}CreateTopics",
+            request=admin_pb2.CreateTopicsRequest(topics=topics, validate_only=True).SerializeToString(),
+            caller=controller_pb2.OriginalCaller(principal_type="User", principal_name="alice"),
+            mutation_id="m" * MUTATION_ID_LENGTH_MAX,
+        )
+        with calling(who.Caller(principal=NOBODY, listener=who.INTERNAL)):
+            answer = await reign.call("Envelope", reign.internal.Envelope, passed_on, controller_pb2.EnvelopeResponse)
+        checked = admin_pb2.CreateTopicsResponse.FromString(answer.response)
+        assert [result.error_code for result in checked.results] == [NONE] * TOPICS_MAX
 
     in_a_reign(scenario)
 
