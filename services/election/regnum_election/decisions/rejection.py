@@ -1,15 +1,5 @@
-"""Why a change that somebody asked for is not made."""
+"""Why a change that somebody asked for is not made: the word that decisions here and in the libraries share."""
 
-from dataclasses import dataclass
+from regnum_model.rejection import Rejection
 
-from regnum.types.v1.errors_pb2 import ErrorCode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """What was asked for cannot be done; nothing was changed."""
-
-    code: ErrorCode.ValueType
-    """Why."""
-    message: str
-    """What to do next."""
+__all__ = ["Rejection"]
