@@ -13,6 +13,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.access.authentication import AuthenticationInterceptor
+from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import CLIENT
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.call_metrics import MetricsInterceptor
@@ -137,8 +138,9 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", self._request_bytes_max),
             ),
         )
+        guard = Guard(self._access.authorizer)
         for service in self._services:
-            service.add_to_server(service.servicer, server)
+            service.add_to_server(guard.before(service.name, service.servicer), server)
         self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.name for service in self._services]

@@ -1,14 +1,15 @@
 """May a caller do that: the port that servicers ask, and the answer where there is no access control."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 
-from regnum_service.access.identity import Caller
-from regnum_service.errors import Code
+from regnum_service.access.identity import Caller, caller
+from regnum_service.errors import Code, RegnumError
 
 FAILED: Final[Mapping[ResourceType, Code]] = MappingProxyType(
     {
@@ -31,10 +32,64 @@ class Authorizer(Protocol):
     ) -> bool:
         """Whether the caller may do that; ``audit`` False: a no is no denial (names left out of a list)."""
 
+    def allows_any(self, who: Caller, operation: Operation, type: ResourceType, *, audit: bool = True) -> bool:
+        """Whether there may be a resource of that kind with which the caller may do that (KIP-679)."""
+
+    def allows_all(self, who: Caller, operation: Operation, type: ResourceType) -> bool:
+        """Whether the caller may do that with every such resource that there is or will be. A no is no denial."""
+
+    @property
+    def generation(self) -> int:
+        """Another number whenever answers may be other ones than before."""
+
 
 class EverybodyMay:
     """No access control: everybody may do everything."""
 
+    @property
+    def generation(self) -> int:
+        """Always the same."""
+        return 0
+
     def allows(self, *_what: object, **_how: object) -> bool:
         """Yes."""
         return True
+
+    def allows_any(self, *_what: object, **_how: object) -> bool:
+        """Yes."""
+        return True
+
+    def allows_all(self, *_what: object, **_how: object) -> bool:
+        """Yes."""
+        return True
+
+
+EVERYBODY: Final = EverybodyMay()
+"""The answer where nothing is said of rights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """To do something with things of one kind."""
+
+    operation: Operation
+    type: ResourceType
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on {self.type.name}"
+
+    def held(self, authorizer: Authorizer, name: str = CLUSTER_NAME, *, audit: bool = True) -> bool:
+        """Whether who calls has it for the thing of that name."""
+        return authorizer.allows(caller(), self.operation, self.type, name, audit=audit)
+
+    def refusal(self, name: str = CLUSTER_NAME) -> RegnumError:
+        """What somebody hears who has not: the same whether there is such a thing or not."""
+        what = f"{self.type.name.lower()} {name[:300]}" if self.type is not ResourceType.CLUSTER else "the cluster"
+        return RegnumError(
+            FAILED[self.type], f"{caller().principal} may not {self.operation.name} {what}; have the right granted"
+        )
+
+    def require(self, authorizer: Authorizer, name: str = CLUSTER_NAME) -> None:
+        """Raise RegnumError unless who calls has it."""
+        if not self.held(authorizer, name):
+            raise self.refusal(name)

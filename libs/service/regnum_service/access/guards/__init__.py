@@ -1,0 +1,1 @@
+"""What stands before the servicers of every service: which right each call needs, asked before anything is done."""
