@@ -20,6 +20,7 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.authorization import EverybodyMay
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector, connect
@@ -35,6 +36,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.quota_channel import GrpcQuotaChannel
+from regnum_election.auditing.servicer import AuditedServicer
 from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
 from regnum_election.candidacy.reach import Isolation, Reach, ask_candidate
@@ -79,8 +81,9 @@ class ElectionService:
         clock: Clock,
         chance: random.Random,
         metrics: Metrics | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """``metrics``: what the process shows; None: nobody asks."""
+        """``metrics``: what the process shows; None: nobody asks. ``audit``: its audit log; None: there is none."""
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
@@ -105,8 +108,10 @@ class ElectionService:
         failpoint = settings.failpoint_file
         self._failpoints = None if failpoint is None else FailpointTrigger(failpoint, end_or_stop)
         self._muting = Muting(clock)
-        admin = AdminServicer(self._role, muting=self._muting)
-        show_muting(self._metrics, self._muting, lambda: admin.held)
+        servicer = AdminServicer(self._role, muting=self._muting)
+        show_muting(self._metrics, self._muting, lambda: servicer.held)
+        # Direct calls and those in envelopes pass the same funnel.
+        admin = AuditedServicer(servicer, audit or NoAudit())
         authorizer = EverybodyMay()
         self._servers = (
             GrpcServer(

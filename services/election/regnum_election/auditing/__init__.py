@@ -1,0 +1,1 @@
+"""What the audit log says of administrative calls."""
