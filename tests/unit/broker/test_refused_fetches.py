@@ -1,7 +1,9 @@
 """What a follower says of partitions that their leader refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import grpc
@@ -10,7 +12,7 @@ import structlog
 from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_broker.identity import Identity
-from regnum_broker.replication.follower import LeaderStream
+from regnum_broker.replication.follower import PAUSES_S, LeaderStream
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration
@@ -21,6 +23,8 @@ from regnum_testing.log_directories import KEY, ReopenedDirectory
 from regnum_testing.waiting import eventually
 
 COUNT = 50
+Stream = Callable[[int], None]
+"""Has the follower fetch one more partition, by number."""
 
 
 class RefusingLeader(replication_pb2_grpc.ReplicationServiceServicer):
@@ -28,6 +32,8 @@ class RefusingLeader(replication_pb2_grpc.ReplicationServiceServicer):
 
     def __init__(self) -> None:
         self.asked = 0
+        self.when_s: dict[int, list[float]] = {}
+        """When each partition was asked for."""
 
     async def FetchReplica(  # noqa: N802
         self, request_iterator: AsyncIterator[replication_pb2.FetchReplicaRequest], _context: object
@@ -35,6 +41,8 @@ class RefusingLeader(replication_pb2_grpc.ReplicationServiceServicer):
         """Refuse whatever is asked for."""
         async for request in request_iterator:
             self.asked += len(request.positions)
+            for position in request.positions:
+                self.when_s.setdefault(position.partition, []).append(time.monotonic())
             yield replication_pb2.FetchReplicaResponse(
                 partitions=[
                     replication_pb2.FetchedPartition(
@@ -57,17 +65,15 @@ async def leader() -> AsyncIterator[tuple[RefusingLeader, Address]]:
     await server.stop(None)
 
 
-async def test_all_that_one_answer_refuses_is_one_line_and_is_not_said_again(
-    tmp_path: Path, leader: tuple[RefusingLeader, Address]
-) -> None:
-    servicer, address = leader
-    files = ReopenedDirectory(tmp_path)
-    storage = Storage(files.open())
+@pytest.fixture
+async def stream(tmp_path: Path, leader: tuple[RefusingLeader, Address]) -> AsyncIterator[Stream]:
+    _, address = leader
+    storage = Storage(ReopenedDirectory(tmp_path).open())
     storage.start()
     keys = [PartitionKey(KEY.topic_id, number) for number in range(COUNT)]
     storage.directory.create_replicas([(key, "t") for key in keys])
     channels = Channels()
-    stream = LeaderStream(
+    fetching = LeaderStream(
         BrokerId(1),
         broker=BrokerId(2),
         address=lambda: address,
@@ -77,21 +83,53 @@ async def test_all_that_one_answer_refuses_is_one_line_and_is_not_said_again(
         storage=storage,
         clock=SystemClock(),
     )
-    for key in keys:
-        partition = Partition(key, "t", storage.directory.replicas[key])
+
+    def add(number: int) -> None:
+        partition = Partition(keys[number], "t", storage.directory.replicas[keys[number]])
         following = Following(leader=BrokerId(1), leader_epoch=LeaderEpoch(1))
         partition.take_role(following)
-        stream.add(partition, following)
+        fetching.add(partition, following)
 
-    async def asked_three_times() -> bool:
-        return servicer.asked >= 3 * COUNT
-
-    with structlog.testing.capture_logs() as logs:
-        running = asyncio.create_task(stream.run())
-        await eventually(asked_three_times)
-        running.cancel()
-        await asyncio.wait([running])
-    said = [line for line in logs if line["event"] == "fetch refused"]
-    assert [line["partitions"] for line in said] == [COUNT]
+    running = asyncio.create_task(fetching.run())
+    yield add
+    running.cancel()
+    await asyncio.wait([running])
     await channels.close()
     await storage.close(clean=False)
+
+
+async def test_all_that_one_answer_refuses_is_one_line_and_is_not_said_again(
+    leader: tuple[RefusingLeader, Address], stream: Stream
+) -> None:
+    servicer, _ = leader
+    with structlog.testing.capture_logs() as logs:
+        for number in range(COUNT):
+            stream(number)
+
+        async def asked_three_times() -> bool:
+            return servicer.asked >= 3 * COUNT
+
+        await eventually(asked_three_times)
+    said = [line for line in logs if line["event"] == "fetch refused"]
+    assert [line["partitions"] for line in said] == [COUNT]
+
+
+async def test_what_is_refused_is_asked_for_when_its_pause_is_over_whatever_is_asked_for_meanwhile(
+    leader: tuple[RefusingLeader, Address], stream: Stream
+) -> None:
+    servicer, _ = leader
+    for number in range(COUNT):
+        stream(number)
+
+        async def asked(number: int = number) -> bool:
+            return number in servicer.when_s
+
+        await eventually(asked)
+
+    async def each_again() -> bool:
+        return all(len(when_s) >= 3 for when_s in servicer.when_s.values())
+
+    await eventually(each_again)
+    pause_s = PAUSES_S[errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER]
+    gaps_s = [later - earlier for when_s in servicer.when_s.values() for earlier, later in pairwise(when_s)]
+    assert min(gaps_s) >= pause_s

@@ -50,6 +50,7 @@ from regnum_broker.replication.followed import (
     waiting_apart,
 )
 from regnum_broker.replication.partition import Following, Partition
+from regnum_broker.replication.pauses import Pauses
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
 
@@ -134,7 +135,8 @@ class LeaderStream:
         self._filled: Final[dict[PartitionKey, None]] = {}
         """Those that a reassignment brings in: all leaders of such share what the throttle allows."""
         self._changed: dict[PartitionKey, None] = {}
-        """Those whose position the leader has to be told."""
+        """Those whose position the leader has to be told, but for some that pause."""
+        self._pauses: Final = Pauses()
         self._forgotten: Final[dict[PartitionKey, None]] = {}
         self._moved: Final = asyncio.Event()
         self._due = False
@@ -286,24 +288,28 @@ class LeaderStream:
             for key in self._forgotten
         ]
         self._forgotten.clear()
-        positions, soonest_s = [], math.inf
+        positions = []
         turns = Turns(SLICE)
+        while (ended := self._pauses.ended(now_s)) is not None:
+            self._changed[ended] = None
+            await turns.took()
         for key in tuple(self._changed):
             await turns.took()
             followed = self._followed.get(key)
             if followed is None or key not in self._changed:
                 self._changed.pop(key, None)
                 continue
-            if followed.not_before_s > now_s:
-                soonest_s = min(soonest_s, followed.not_before_s)
-                continue
             del self._changed[key]
+            if followed.not_before_s > now_s:
+                # It comes up by itself. In a failover thousands pause while requests are made for some others.
+                continue
             continues = followed.taken_from is not None
             if not continues:
                 followed.taken_from = number
             positions.append(_position(key, followed, continues=continues))
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
-        wait_ms = MAX_WAIT_MS if soonest_s == math.inf else min(MAX_WAIT_MS, math.ceil((soonest_s - now_s) * 1000))
+        wait_s = self._pauses.soonest_s - now_s
+        wait_ms = MAX_WAIT_MS if wait_s == math.inf else min(MAX_WAIT_MS, math.ceil(wait_s * 1000))
         allowance = self._throttle.allowance()
         if allowance == 0:
             # A request that takes nothing of new replicas is to be followed by one that does.
@@ -388,7 +394,7 @@ class LeaderStream:
         if outcome.error is not None or not answer.records:
             followed.taken_from = None
         if outcome.error is not None:
-            followed.not_before_s = self._clock.monotonic() + PAUSE_S
+            self._ask_not_before(followed, self._clock.monotonic() + PAUSE_S)
             # On a full disk every partition is refused once a second: the first time says it all.
             if followed.not_stored != outcome.error:
                 followed.not_stored = outcome.error
@@ -418,17 +424,17 @@ class LeaderStream:
     def _pause(self, followed: Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> bool:
         """Ask for a partition again later; returns whether it is refused so for the first time."""
         code = answer.error_code
-        if code == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH:
-            # Only a newer order helps, and it brings the partition here anew; the pause guards against a lost one.
-            followed.not_before_s = now_s + PAUSE_S
-        else:
-            followed.not_before_s = now_s + PAUSES_S.get(code, PAUSE_S)
-        self._changed[followed.partition.key] = None
+        # At a fenced epoch only a newer order helps, which brings the partition here anew: PAUSE_S, if it is lost.
+        self._ask_not_before(followed, now_s + PAUSES_S.get(code, PAUSE_S))
         followed.taken_from = None
         # Without a controller every partition is refused ten times a second: the first time says it all.
         first = followed.refused_with != code
         followed.refused_with = code
         return first
+
+    def _ask_not_before(self, followed: Followed, moment_s: float) -> None:
+        followed.not_before_s = moment_s
+        self._pauses.add(followed.partition.key, moment_s)
 
 
 def _name(partition: Partition) -> str:
