@@ -4,7 +4,7 @@ grpc.keepalive_timeout_ms alone finds no frozen peer; grpc.http2.ping_timeout_ms
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 from regnum.types.v1 import errors_pb2
@@ -38,6 +38,10 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 )
 
 
+Open: TypeAlias = Callable[[Address], grpc.aio.Channel]
+"""How a channel to an address is opened, on the running event loop; over TLS see ``tls.channels``."""
+
+
 def open_channel(address: Address) -> grpc.aio.Channel:
     """A channel on the running event loop; connects with its first call. Whoever opens it closes it."""
     channel = grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
@@ -52,9 +56,7 @@ def target(address: Address) -> str:
 class PeerChannel:
     """The channel to one incarnation of one process, opened with the first call. Belongs to one event loop."""
 
-    def __init__(
-        self, address: Address, *, gone: str, open_one: Callable[[Address], grpc.aio.Channel] = open_channel
-    ) -> None:
+    def __init__(self, address: Address, *, gone: str, open_one: Open = open_channel) -> None:
         """Only assigns; ``gone`` is what a call hears after ``close``."""
         self._address: Final = address
         self._gone: Final = gone
@@ -82,7 +84,7 @@ class PeerChannel:
 class Channels:
     """One channel for each address, opened when first asked for. Belongs to one event loop."""
 
-    def __init__(self, open_one: Callable[[Address], grpc.aio.Channel] = open_channel) -> None:
+    def __init__(self, open_one: Open = open_channel) -> None:
         self._open_one = open_one
         self._channels: dict[Address, grpc.aio.Channel] = {}
         self._closed = False

@@ -16,7 +16,7 @@ from regnum_model.contact import KNOCKS_AFTER_BREAK, Contact, knock_pause_s, pro
 from regnum_model.nodes import Address
 from regnum_telemetry import tracing
 
-from regnum_service.channel import open_channel
+from regnum_service.channel import Open, open_channel
 from regnum_service.clock import Clock
 
 WATCH: Final = "/grpc.health.v1.Health/Watch"
@@ -73,9 +73,11 @@ async def is_dead(address: Address, probe: Probe, clock: Clock, *, attempts: int
 class HealthWatchDetector:
     """Detector over grpc.health.v1."""
 
-    def __init__(self, clock: Clock, probe: Probe = connect) -> None:
+    def __init__(self, clock: Clock, probe: Probe = connect, open_one: Open = open_channel) -> None:
+        """Only assigns; ``open_one`` opens the channel whose stream is held."""
         self._clock = clock
         self._probe = probe
+        self._open_one: Final = open_one
 
     async def wait_dead(self, listener: Address) -> int:
         """Return when the process that listens there is proved dead: the moment of the first sign, wall time in ns."""
@@ -88,7 +90,7 @@ class HealthWatchDetector:
 
     async def _watch(self, listener: Address) -> None:
         """Return when the stream ends."""
-        channel = open_channel(listener)
+        channel = self._open_one(listener)
         try:
             # No deadline: the stream is there to be broken; keep-alive ends it when the peer freezes.
             watch = channel.unary_stream(

@@ -14,7 +14,6 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
-from regnum_service.access.identity import CLIENT
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
@@ -46,8 +45,6 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     # Without it a frozen client goes unnoticed for a minute, whatever the keep-alive says.
     ("grpc.http2.ping_timeout_ms", 5_000),
-    ("grpc.server_handshake_timeout_ms", 5_000),
-    ("grpc.max_concurrent_streams", 1_000),
 )
 
 
@@ -128,11 +125,12 @@ class GrpcServer:
                 TracingInterceptor(),
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
-                AuthenticationInterceptor(self._access.authentication(self._listener or CLIENT)),
+                AuthenticationInterceptor(self._access.authentication(self._listener)),
                 *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
             ),
             options=(
                 *SERVER_OPTIONS,
+                *self._access.limits.options,
                 *_window(self._unread_bytes_max),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_receive_message_length", self._request_bytes_max),
@@ -146,7 +144,7 @@ class GrpcServer:
         names = [service.name for service in self._services]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
         try:
-            self._port = server.add_insecure_port(target(self._address))
+            self._port = self._bind(server)
         except RuntimeError as error:
             await server.stop(None)
             raise PortTakenError(
@@ -157,6 +155,12 @@ class GrpcServer:
         await self.set_serving(serving=False)
         self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        tls = self._access.tls
+        if tls is None:
+            return server.add_insecure_port(target(self._address))
+        return server.add_secure_port(target(self._address), tls.credentials())
 
     def _counting(self) -> tuple[MetricsInterceptor, ...]:
         if self._metrics is None:

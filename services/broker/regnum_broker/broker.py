@@ -15,6 +15,7 @@ from regnum_service.connections import cut_off
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer
 from regnum_service.supervisor import Supervisor
+from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation
@@ -102,18 +103,19 @@ class Broker:
         """
         quiet_poller(asyncio.get_running_loop())
         supervisor, clock, replicas, fence = self._supervisor, self._clock, self.replicas, self.fence
-        channels = Channels()
+        tls = ProcessTls.of(self._settings)
+        channels = Channels(tls.open_channel)
         supervisor.defer("channels", channels.close)
         storage = self._storage = await open_storage(self._settings, clock=clock, metrics=self._metrics)
         show_limits(self._metrics, self._limits)
-        lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
+        lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline), tls=tls.files)
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
         closing = partial(close_storage, storage, checkpointing, supervisor)
         supervisor.defer("storage", closing, timeout_s=STORAGE_CLOSE_TIMEOUT_S)
         for key, log in storage.directory.replicas.items():
             replicas.add(key, log.topic, log)
 
-        parts = self._parts(storage)
+        parts = self._parts(storage, tls)
         cache = MetadataCache(fence, replicas.learn_listeners)
         leaders = CurrentLeaders(replicas, cache)
         sessions = self._sessions
@@ -194,7 +196,7 @@ class Broker:
         hand_over = partial(_hand_over, supervisor, shutdown, internal, client)
         supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
 
-    def _parts(self, storage: Storage) -> BrokerParts:
+    def _parts(self, storage: Storage, tls: ProcessTls) -> BrokerParts:
         """What the other parts are made of."""
         return BrokerParts(
             id=self._id,
@@ -207,6 +209,7 @@ class Broker:
             replicas=self.replicas,
             storage=storage,
             limits=self._limits,
+            tls=tls,
             throttle=ReplicationThrottle(self._clock),
             fresh=FreshAppends(),
         )

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from regnum_service.settings import AddressText, ServiceSettings
+from regnum_service.settings import AddressText
+from regnum_service.tls.settings import ListenerSettings
 
 
-class BrokerSettings(ServiceSettings):
+class BrokerSettings(ListenerSettings):
     """Settings of a broker; flags, REGNUM_* variables, defaults."""
 
     broker_id: int = Field(ge=0, le=2**31 - 1, description="Id of this broker, unique in the cluster.")

@@ -33,6 +33,7 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
+from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.quota_channel import GrpcQuotaChannel
@@ -96,11 +97,17 @@ class ElectionService:
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
-        self._isolation = Isolation(id=self._id, reach=self._reach, ask=ask_candidate, clock=clock)
-        self._follower = Follower(open_stream=follow_state, clock=clock)
+        self._tls = tls = ProcessTls.of(settings)
+        dial = tls.open_channel
+        self._isolation = Isolation(
+            id=self._id, reach=self._reach, ask=partial(ask_candidate, open_one=dial), clock=clock
+        )
+        self._follower = Follower(open_stream=partial(follow_state, open_one=dial), clock=clock)
         self._events = EventLog(clock, settings.event_limits)
         self._events.show(self._metrics)
-        self._event_follower = EventFollower(self._events, open_stream=follow_events, clock=clock)
+        self._event_follower = EventFollower(
+            self._events, open_stream=partial(follow_events, open_one=dial), clock=clock
+        )
         self._cluster: str | None = None
         """Id of the cluster whose events are written down."""
         self._listeners: dict[str, Address] = {}
@@ -139,6 +146,7 @@ class ElectionService:
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
+                access=tls.client,
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),
@@ -159,6 +167,7 @@ class ElectionService:
                 request_bytes_max=CONTROL_BYTES_MAX,
                 listener="internal",
                 metrics=self._metrics,
+                access=tls.internal,
             ),
         )
         self._lifelines = LifelineThread(
@@ -171,6 +180,7 @@ class ElectionService:
             report=self._report,
             fences=settings.lifeline_detection,
             metrics=self._metrics,
+            access=tls.internal,
         )
 
     async def start(self) -> None:
@@ -213,7 +223,7 @@ class ElectionService:
         return store if self._failpoints is None else FailpointStore(store, self._failpoints)
 
     def _open_channel(self, broker: Broker) -> ControlChannel:
-        channel = GrpcControlChannel(broker.internal)
+        channel = GrpcControlChannel(broker.internal, self._tls.open_channel)
         return channel if self._failpoints is None else FailpointChannel(channel, broker.id, self._failpoints)
 
     async def _serve_session(self, store: Store) -> None:
@@ -245,7 +255,7 @@ class ElectionService:
             id=self._id,
             store=store,
             leadership=leadership,
-            detector=HealthWatchDetector(self._clock, connect),
+            detector=HealthWatchDetector(self._clock, connect, self._tls.open_channel),
             run_reign=run_reign,
             known=self._heard_of,
             spawn=self._supervisor.start,
@@ -320,9 +330,11 @@ class ElectionService:
             cluster_id=cluster_id,
             client_listener=self._listeners["client"],
             open_channel=self._open_channel,
-            open_metadata=GrpcPropagationChannel,
-            metadata_detector=HealthWatchDetector(self._clock, connect) if self._settings.lifeline_detection else None,
-            open_quota=GrpcQuotaChannel,
+            open_metadata=partial(GrpcPropagationChannel, open_one=self._tls.open_channel),
+            metadata_detector=HealthWatchDetector(self._clock, connect, self._tls.open_channel)
+            if self._settings.lifeline_detection
+            else None,
+            open_quota=partial(GrpcQuotaChannel, open_one=self._tls.open_channel),
             quota_stand_in=self._settings.quota_stand_in,
             picture_changed=picture_changed,
             clock=self._clock,

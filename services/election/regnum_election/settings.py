@@ -14,13 +14,14 @@ from regnum_model.configs import (
     PER_BROKER_EPOCHS,
     VALUE_MAX,
 )
-from regnum_service.settings import AddressText, ServiceSettings
+from regnum_service.settings import AddressText
+from regnum_service.tls.settings import ListenerSettings
 
 from regnum_election.history.segments import Limits
 from regnum_election.reassignment.agent import MOVING_MAX
 
 
-class ElectionSettings(ServiceSettings):
+class ElectionSettings(ListenerSettings):
     """What an election process is told."""
 
     election_id: int = Field(ge=0, lt=2**31, description="Id of this election process; a space of its own.")

@@ -7,7 +7,7 @@ import grpc
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
+from regnum_service.channel import Open, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
@@ -18,7 +18,9 @@ UPDATE_METADATA: Final = "/regnum.replication.v1.ReplicaControlService/UpdateMet
 class GrpcBrokerStream:
     """Not connected before the first change; opened again after a failure."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+        """Only assigns; ``open_one`` opens the channel."""
+        self._open_one: Final = open_one
         self._address = address
         self._channel: grpc.aio.Channel | None = None
         self._stream: Any = None
@@ -64,7 +66,7 @@ class GrpcBrokerStream:
 
     def _opened(self) -> Any:
         if self._channel is None:
-            self._channel = open_channel(self._address)
+            self._channel = self._open_one(self._address)
         if self._stream is None:
             method = self._channel.stream_stream(
                 UPDATE_METADATA,

@@ -4,6 +4,7 @@ import asyncio
 import random
 import uuid
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import structlog
@@ -27,6 +28,7 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
+from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
 from regnum_metadata.broker_stream import GrpcBrokerStream
@@ -65,9 +67,10 @@ class MetadataService:
         self._store: Store | None = None
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
         epochs = BelievedEpochs(lambda: self._store, clock)
+        tls = ProcessTls.of(settings)
         self._propagation = Propagation(
             id=self._id,
-            open_stream=GrpcBrokerStream,
+            open_stream=partial(GrpcBrokerStream, open_one=tls.open_channel),
             clock=clock,
             spawn=supervisor.start,
             believes=epochs.believes,
@@ -96,6 +99,7 @@ class MetadataService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
+            access=tls.client,
         )
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
@@ -110,6 +114,7 @@ class MetadataService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
             metrics=self._metrics,
+            access=tls.internal,
         )
 
     async def start(self) -> None:

@@ -29,6 +29,7 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
+from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
 from regnum_quota.candidacy import Candidacy, Seat
@@ -65,6 +66,7 @@ class QuotaService:
         self._office = Office()
         self._log = structlog.get_logger("quota").bind(quota_id=self._id)
         show_quotas(self._metrics, self._office, clock, entities_max=settings.metrics_entities_max)
+        self._tls: Final = ProcessTls.of(settings)
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
             [
@@ -78,6 +80,7 @@ class QuotaService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
             metrics=self._metrics,
+            access=self._tls.internal,
         )
 
     async def start(self) -> None:
@@ -123,7 +126,9 @@ class QuotaService:
             self._clock,
             me=me,
             previous=previous,
-            detector=HealthWatchDetector(self._clock) if self._settings.lifeline_detection else None,
+            detector=HealthWatchDetector(self._clock, open_one=self._tls.open_channel)
+            if self._settings.lifeline_detection
+            else None,
             known=self._office.heard_of,
             spawn=self._supervisor.start,
             exempt=self._settings.exempt,

@@ -3,11 +3,12 @@
 from pydantic import Field, field_validator
 from regnum_model.quota_terms import EXEMPT_MAX
 from regnum_model.quotas import NAME_LENGTH_MAX
-from regnum_service.settings import AddressText, ServiceSettings
+from regnum_service.settings import AddressText
+from regnum_service.tls.settings import InternalListenerSettings
 from regnum_telemetry.metrics import SERIES_MAX
 
 
-class QuotaSettings(ServiceSettings):
+class QuotaSettings(InternalListenerSettings):
     """What a quota process is told."""
 
     quota_id: int = Field(ge=0, lt=2**31, description="Id of this quota process; a space of its own.")

@@ -119,7 +119,7 @@ def test_probes_ask_a_listener_about_a_service_it_has(name):
     assert probes["startupProbe"]["service"] == probes["livenessProbe"]["service"] == LIVENESS
     served = "".join(
         path.read_text(encoding="utf-8")
-        for path in Path(importlib.import_module(f"regnum_{name}").__path__[0]).glob("*.py")
+        for path in Path(importlib.import_module(f"regnum_{name}").__path__[0]).rglob("*.py")
     )
     assert f'name="{probes["readinessProbe"]["service"]}"' in served
 

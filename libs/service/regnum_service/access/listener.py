@@ -1,25 +1,61 @@
-"""What a listener asks of those who connect: handed to a server as one thing."""
+"""What a listener asks of those who connect, and how much they may take: handed to a server as one thing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from regnum_service.access.authentication import Authentication, TokenCheck
 from regnum_service.access.authorization import EVERYBODY, Authorizer
+from regnum_service.access.identity import CLIENT
+from regnum_service.tls.server import ServerTls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """How much those who connect to a listener may take."""
+
+    streams_max: int = 1_000
+    """Calls under way on one connection; further ones wait at the client (HTTP/2's concurrent streams)."""
+    connections_max: int | None = None
+    """Connections; of more than that those without a call for the longest time are closed. None: any number."""
+    idle_s: float | None = None
+    """Seconds without a call after which a connection is closed. None: never."""
+    handshake_timeout_s: float = 5.0
+    """Seconds within which a connection says something that makes sense."""
+    metadata_bytes_max: int = 16 * 1024
+    """Of a call's metadata; more is answered RESOURCE_EXHAUSTED."""
+
+    @property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """As gRPC knows them."""
+        return (
+            ("grpc.max_concurrent_streams", self.streams_max),
+            ("grpc.server_handshake_timeout_ms", round(1000 * self.handshake_timeout_s)),
+            # From the first on calls are refused now and then, beyond the second always: one limit, and no luck.
+            ("grpc.max_metadata_size", self.metadata_bytes_max),
+            ("grpc.absolute_max_metadata_size", self.metadata_bytes_max),
+            *(() if self.idle_s is None else (("grpc.max_connection_idle_ms", round(1000 * self.idle_s)),)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerAccess:
     """Of one listener."""
 
+    tls: ServerTls | None = None
+    """None: it speaks plaintext."""
     tokens: TokenCheck | None = None
     """Who knows delegation tokens; None: calls come without."""
-
+    limits: ListenerLimits = field(default_factory=ListenerLimits)
+    """How much they may take."""
     authorizer: Authorizer = EVERYBODY
     """Says what callers may do; stands before every servicer."""
 
     def authentication(self, listener: str) -> Authentication:
         """What tells callers apart at the listener of that name."""
-        return Authentication(listener, tokens=self.tokens)
+        tls = self.tls
+        if tls is None:
+            return Authentication(listener or CLIENT, tokens=self.tokens)
+        return Authentication(listener or CLIENT, encrypted=True, tokens=self.tokens, principal_of=tls.principal_of)
 
 
 OPEN: Final = ListenerAccess()

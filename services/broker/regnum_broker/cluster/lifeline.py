@@ -22,6 +22,7 @@ from regnum.election.v1 import controller_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service.status import from_rpc_error
+from regnum_service.tls.files import WatchedFiles
 
 from regnum_broker.cluster.contacts import FetchContacts
 from regnum_broker.cluster.controller import ControllerLocation
@@ -50,15 +51,22 @@ UNREGISTERED: Final = 0
 class Lifeline:
     """Main loop's side: may be called from the main event loop only."""
 
-    def __init__(self, broker: BrokerId, *, offline: Callable[[], Collection[PartitionKey]]) -> None:
+    def __init__(
+        self,
+        broker: BrokerId,
+        *,
+        offline: Callable[[], Collection[PartitionKey]],
+        tls: WatchedFiles | None = None,
+    ) -> None:
         """Only assigns.
 
         Args:
             broker: who speaks.
             offline: the replicas that cannot be used now; called on the lifeline's thread.
+            tls: what the controller is shown; None: plaintext.
         """
         self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
-        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline))
+        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline), tls)
         self._open: Final = asyncio.Event()
         self._fenced: Final = asyncio.Event()
         self._epoch = UNREGISTERED
@@ -149,8 +157,15 @@ class _News(enum.Enum):
 class _Speaker:
     """The thread's side."""
 
-    def __init__(self, broker: BrokerId, tell_main: Callable[[_News, int], None], reports: Reports) -> None:
+    def __init__(
+        self,
+        broker: BrokerId,
+        tell_main: Callable[[_News, int], None],
+        reports: Reports,
+        tls: WatchedFiles | None,
+    ) -> None:
         self._broker: Final = broker
+        self._tls: Final = tls
         self._reports: Final = reports
         self._tell_main: Final = tell_main
         self._log: Final = structlog.get_logger("lifeline")
@@ -252,7 +267,7 @@ class _Speaker:
 
     async def _stream(self, target: Address, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
-        stream = LifelineStream.open(target)
+        stream = LifelineStream.open(target, self._tls)
         self._reports.begin_stream()
         self._probe = 0
         self._interval_s = BEAT_INTERVAL_S

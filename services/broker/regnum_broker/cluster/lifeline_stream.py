@@ -20,6 +20,7 @@ import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.channel import CHANNEL_OPTIONS, target
+from regnum_service.tls.files import WatchedFiles
 
 Call = Any
 """A bidirectional call of gRPC's blocking API, whose stubs are generic and whose class is not public."""
@@ -39,10 +40,10 @@ class LifelineStream:
         )
 
     @classmethod
-    def open(cls, address: Address) -> "LifelineStream":
-        """Begin a stream to an address; that it cannot be reached is said by ``read``."""
+    def open(cls, address: Address, tls: WatchedFiles | None = None) -> "LifelineStream":
+        """Begin a stream to an address, over TLS with these files; that it cannot be reached is said by ``read``."""
         outbox: SimpleQueue[controller_pb2.BrokerLifelineRequest | None] = SimpleQueue()
-        channel = grpc.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+        channel = _channel(address, tls)
         call = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(iter(outbox.get, None))
         stream = cls(call, channel, outbox)
         threading.Thread(target=stream._read_all, name="lifeline reader", daemon=True).start()
@@ -83,3 +84,12 @@ class LifelineStream:
         with contextlib.suppress(RuntimeError):
             # The loop is closed: the broker stops.
             self._loop.call_soon_threadsafe(self._answers.put_nowait, answer)
+
+
+def _channel(address: Address, tls: WatchedFiles | None) -> grpc.Channel:
+    if tls is None:
+        return grpc.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+    # Each stream has a channel of its own, so that a new one shows what is in the files by then.
+    if tls.is_due:
+        asyncio.get_running_loop().run_in_executor(None, tls.check)
+    return grpc.secure_channel(target(address), tls.pem.channel_credentials(), options=CHANNEL_OPTIONS)

@@ -109,7 +109,12 @@ def internal_server(
         ),
     )
     return GrpcServer(
-        listeners.internal, services, supervisor=parts.supervisor, listener="internal", metrics=parts.metrics
+        listeners.internal,
+        services,
+        supervisor=parts.supervisor,
+        listener="internal",
+        metrics=parts.metrics,
+        access=parts.tls.internal,
     )
 
 
@@ -188,6 +193,7 @@ def client_server(
         gates=limits.gates,
         meter=limits.throttling,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
+        access=parts.tls.client,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Supervisor
+from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
@@ -38,6 +39,8 @@ class BrokerParts:
     """The logs."""
     limits: ClientLimits
     """What clients may take."""
+    tls: ProcessTls
+    """How its listeners and its calls to others are protected."""
     throttle: ReplicationThrottle
     """What replicas that move may take."""
     fresh: FreshAppends

@@ -5,15 +5,16 @@ from typing import Final
 import grpc
 from regnum.quota.v1 import quota_pb2, quota_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import PeerChannel
+from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.status import from_rpc_error
 
 
 class GrpcQuotaChannel:
     """Calls one quota process. Not connected before the first call."""
 
-    def __init__(self, address: Address) -> None:
-        self._channel: Final = PeerChannel(address, gone="that quota process decides no more")
+    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+        """Only assigns; ``open_one`` opens the channel."""
+        self._channel: Final = PeerChannel(address, gone="that quota process decides no more", open_one=open_one)
 
     async def admit(self, request: quota_pb2.AdmitRequest, *, timeout_s: float) -> quota_pb2.AdmitResponse:
         """One Admit."""

@@ -14,6 +14,7 @@ import grpc
 from regnum.election.v1 import controller_pb2_grpc
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
+from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.clock import Clock
 from regnum_service.detection import connect
 from regnum_service.errors import RegnumError, StartRefusedError
@@ -48,6 +49,7 @@ class LifelineThread:
         report: Callable[[ControllerEpoch, ClusterEvent | ReplicasMoving], None],
         fences: bool,
         metrics: Metrics | None = None,
+        access: ListenerAccess = OPEN,
     ) -> None:
         """Only assigns.
 
@@ -61,6 +63,7 @@ class LifelineThread:
             report: takes an event and the reign it belongs to; called on the main loop.
             fences: False switches detection off.
             metrics: where the thread's loop lag is counted.
+            access: what the listener asks of those who connect.
         """
         self._address = address
         self._clock = clock
@@ -71,6 +74,7 @@ class LifelineThread:
         self._report = report
         self._fences = fences
         self._metrics = metrics
+        self._access: Final = access
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None
@@ -165,6 +169,7 @@ class LifelineThread:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="lifeline",
             metrics=self._metrics,
+            access=self._access,
         )
         try:
             await server.start()

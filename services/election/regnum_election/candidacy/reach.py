@@ -39,7 +39,7 @@ from regnum_model import paths
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerId, ElectionId
 from regnum_model.nodes import Address, BrokerNode, ElectionNode, MalformedNodeError
-from regnum_service.channel import open_channel
+from regnum_service.channel import Open, open_channel
 from regnum_service.clock import Clock
 from regnum_service.detection import Probe
 
@@ -238,9 +238,9 @@ async def _numbered(store: Store, folder: str) -> list[tuple[int, Node]]:
     return [(int(name), node) for name, node in zip(names, nodes, strict=True) if node is not None]
 
 
-async def ask_candidate(address: Address) -> BrokerId | None:
+async def ask_candidate(address: Address, open_one: Open = open_channel) -> BrokerId | None:
     """``Ask`` over gRPC."""
-    async with open_channel(address) as channel:
+    async with open_one(address) as channel:
         stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
         try:
             answer = await stub.ProbeBrokers(controller_pb2.ProbeBrokersRequest(), timeout=ASK_TIMEOUT_S)

@@ -7,7 +7,7 @@ import grpc
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_service.channel import PeerChannel
+from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
@@ -21,8 +21,9 @@ CALL_TIMEOUT_S: Final = 10.0
 class GrpcControlChannel:
     """Calls one broker. Not connected before the first call."""
 
-    def __init__(self, address: Address) -> None:
-        self._channel: Final = PeerChannel(address, gone="that life of the broker is told no more")
+    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+        """Only assigns; ``open_one`` opens the channel."""
+        self._channel: Final = PeerChannel(address, gone="that life of the broker is told no more", open_one=open_one)
         self._leader_and_isr: Any = None
 
     async def leader_and_isr(self, request: bytes) -> control_pb2.LeaderAndIsrResponse:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import grpc
 from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import PeerChannel
+from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.status import from_rpc_error
 
 PUBLISH_CHANGES: Final = "/regnum.propagation.v1.PropagationService/PublishChanges"
@@ -22,8 +22,9 @@ LAG_TIMEOUT_S: Final = 1.0
 class GrpcPropagationChannel:
     """Calls one metadata process. Not connected before the first call."""
 
-    def __init__(self, address: Address) -> None:
-        self._channel: Final = PeerChannel(address, gone="that metadata process is told no more")
+    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+        """Only assigns; ``open_one`` opens the channel."""
+        self._channel: Final = PeerChannel(address, gone="that metadata process is told no more", open_one=open_one)
         self._publish: Any = None
 
     async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:

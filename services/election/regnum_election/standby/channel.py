@@ -7,16 +7,18 @@ import grpc
 from regnum.election.v1 import controller_pb2_grpc, history_pb2, standby_pb2
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
+from regnum_service.channel import Open, open_channel
 from regnum_service.status import from_rpc_error
 
 from regnum_election.history.events import Position
 
 
 @asynccontextmanager
-async def follow_state(address: Address, epoch: ControllerEpoch, version: int) -> AsyncGenerator[AsyncIterator[bytes]]:
+async def follow_state(
+    address: Address, epoch: ControllerEpoch, version: int, *, open_one: Open = open_channel
+) -> AsyncGenerator[AsyncIterator[bytes]]:
     """Encoded parts from the controller with that internal listener; reading them raises RegnumError."""
-    async with open_channel(address) as channel:
+    async with open_one(address) as channel:
         stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
         call = stub.FollowState(standby_pb2.FollowStateRequest(controller_epoch=epoch, version=version))
 
@@ -34,9 +36,11 @@ async def follow_state(address: Address, epoch: ControllerEpoch, version: int) -
 
 
 @asynccontextmanager
-async def follow_events(address: Address, position: Position) -> AsyncGenerator[AsyncIterator[Sequence[bytes]]]:
+async def follow_events(
+    address: Address, position: Position, *, open_one: Open = open_channel
+) -> AsyncGenerator[AsyncIterator[Sequence[bytes]]]:
     """Encoded entries from the controller with that internal listener; reading them raises RegnumError."""
-    async with open_channel(address) as channel:
+    async with open_one(address) as channel:
         stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
         call = stub.FollowEvents(
             history_pb2.FollowEventsRequest(controller_epoch=position.epoch, number=position.number)

@@ -1,0 +1,1 @@
+"""TLS at listeners and towards them, from PEM files that may change while processes run."""

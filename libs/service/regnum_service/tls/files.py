@@ -1,0 +1,189 @@
+"""Certificates and keys from PEM files, read again when they change.
+
+Algorithm: the three files are looked at (size, times and inode) at most once in ``CHECK_INTERVAL_S``, by a listener for
+each connection that comes in, on gRPC's own threads, and by channels on a thread. What changed is read and tried, and
+used only when certificate and key belong together: whoever replaces them replaces one after the other. Otherwise what
+was there before stays in use, and a line in the log says why.
+"""
+
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import grpc
+
+CHECK_INTERVAL_S: Final = 1.0
+"""Files are looked at no more often than that."""
+
+BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of one file: the authorities of a whole operating system have 0.2 MB."""
+
+_Look: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+class TlsFilesError(Exception):
+    """The files cannot be used. The message says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where one side of a connection has what it shows, and what it checks the other side with."""
+
+    ca: Path | None = None
+    """Authorities that the other side's certificate is checked with; None: it is not checked by a server, and by a
+    client with the authorities that gRPC brings along."""
+    certificate: Path | None = None
+    """Certificate of this side, and those between it and the authority; None: this side shows none."""
+    key: Path | None = None
+    """Private key of the certificate."""
+
+    def check(self) -> None:
+        """Raise TlsFilesError unless certificate and key are both there, or neither."""
+        if (self.certificate is None) is not (self.key is None):
+            given, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
+            raise TlsFilesError(f"there is a TLS {given} and no TLS {missing}; give both, or neither")
+
+    @property
+    def paths(self) -> tuple[Path | None, Path | None, Path | None]:
+        """All three."""
+        return self.ca, self.certificate, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """What the files held at one moment; None where there is no file."""
+
+    ca: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For a client."""
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+
+    def server_configuration(self) -> grpc.ServerCertificateConfiguration:
+        """For a server."""
+        return grpc.ssl_server_certificate_configuration([(self.key or b"", self.certificate or b"")], self.ca)
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return "Pem(...)"
+
+
+class WatchedFiles:
+    """The last good content of the files. Any thread."""
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        *,
+        complain: Callable[[str], None] = lambda _why: None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read the files. Raises TlsFilesError.
+
+        Args:
+            files: where they are.
+            complain: hears why files that changed are not used; from any thread.
+            monotonic_s: time.
+        """
+        files.check()
+        self._files: Final = files
+        self._complain: Final = complain
+        self._now_s: Final = monotonic_s
+        self._lock: Final = threading.Lock()
+        self._looked = _look(files)
+        self._pem = read(files)
+        self._checked_s = monotonic_s()
+        self.version = 1
+        """Goes up with every change that is in use."""
+
+    @property
+    def pem(self) -> Pem:
+        """What is in use."""
+        return self._pem
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the files were not looked at for a while."""
+        return self._now_s() - self._checked_s >= CHECK_INTERVAL_S
+
+    def check(self) -> int:
+        """Take up what changed, if that is due; returns the version. Reads files: never on an event loop."""
+        if not self.is_due or not self._lock.acquire(blocking=False):
+            return self.version
+        try:
+            self._checked_s = self._now_s()
+            self._take_up()
+        finally:
+            self._lock.release()
+        return self.version
+
+    def _take_up(self) -> None:
+        looked = _look(self._files)
+        if looked == self._looked:
+            return
+        try:
+            pem = read(self._files)
+        except TlsFilesError as error:
+            self._complain(f"{error}; what was there before stays in use")
+        else:
+            if pem != self._pem:
+                self._pem = pem
+                self.version += 1
+        # Files that do not fit are told of once, and read again when they have changed again.
+        self._looked = looked
+
+
+def read(files: TlsFiles) -> Pem:
+    """The content of the files. Raises TlsFilesError for what is no use."""
+    pem = Pem(*(None if path is None else _read(path) for path in files.paths))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if files.ca is not None and pem.ca is not None:
+        try:
+            context.load_verify_locations(cadata=pem.ca.decode("ascii", "replace"))
+        except (ssl.SSLError, ValueError) as error:
+            raise TlsFilesError(f"{files.ca} holds no certificates of authorities in PEM form ({error})") from error
+    if files.certificate is not None and files.key is not None:
+        _check_pair(context, files.certificate, files.key)
+        if (_read(files.certificate), _read(files.key)) != (pem.certificate, pem.key):
+            raise TlsFilesError(f"{files.certificate} or {files.key} changed while they were read; they are read again")
+    return pem
+
+
+def _check_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    def no_password() -> str:
+        raise TlsFilesError(f"{key} has a password, which nobody can give here; store the key without one, mode 0600")
+
+    try:
+        context.load_cert_chain(certificate, key, password=no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise TlsFilesError(
+            f"{certificate} and {key} are not a certificate and its key in PEM form that belong together ({error})"
+        ) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise TlsFilesError(f"cannot read {path}: {error.strerror}; give the path of a PEM file") from error
+    if len(content) > BYTES_MAX:
+        raise TlsFilesError(f"{path} has more than {BYTES_MAX} bytes; give the path of a PEM file")
+    return content
+
+
+def _look(files: TlsFiles) -> _Look:
+    looked: list[tuple[int, int, int] | None] = []
+    for path in files.paths:
+        try:
+            stat = None if path is None else path.stat()
+        except OSError:
+            stat = None
+        looked.append(None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(looked)

@@ -1,0 +1,45 @@
+"""TLS at a listener: what it shows, whom it asks for a certificate, and what a certificate stands for.
+
+gRPC answers TLS 1.2 and 1.3 and nothing older; that is its own floor and cannot be lowered here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+from regnum_model.principals import Principal
+
+from regnum_service.access.authentication import distinguished_name
+from regnum_service.tls.files import WatchedFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """Of one listener."""
+
+    files: WatchedFiles
+    """Its certificate, and the authorities of its clients."""
+    requires_certificate: bool
+    """Clients show a certificate of one of these authorities, or are not let in."""
+    principal_of: Callable[[str], Principal] = distinguished_name
+    """The principal of a distinguished name. Raises RegnumError for one without."""
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For one port: each connection gets what the files hold when it comes."""
+        files = self.files
+        given = files.version
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            # None: as before. To make gRPC's context for each connection would cost more than the handshake.
+            nonlocal given
+            version = files.check()
+            if version == given:
+                return None
+            given = version
+            return files.pem.server_configuration()
+
+        return grpc.dynamic_ssl_server_credentials(
+            files.pem.server_configuration(),
+            changed,  # type: ignore[arg-type]  # gRPC takes None for "no change"
+            self.requires_certificate,
+        )
