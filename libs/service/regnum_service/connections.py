@@ -7,6 +7,7 @@ kernel's table has some 1.5 MB.
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -55,6 +56,59 @@ def counted_at(port: Callable[[], int], listener: str) -> Callable[[], Iterable[
         return () if count is None else (((listener,), count),)
 
     return read
+
+
+def incarnations(port: int, peers: Collection[str], tables: Iterable[Path] = TABLES) -> dict[str, int] | None:
+    """Which of these connections at a local port are open, each with the number of its socket. Any thread.
+
+    Another connection from the same address and port has another number. A peer that is no TCP connection is always
+    open, as number 0. None: this system does not tell.
+
+    Args:
+        port: where they came in.
+        peers: theirs, as gRPC names them (``context.peer()``).
+        tables: the kernel's.
+    """
+    found: dict[str, int] = {}
+    wanted: dict[bytes, str] = {}
+    for peer in peers:
+        place = place_of(peer)
+        if place is None:
+            found[peer] = 0
+        else:
+            wanted.update(dict.fromkeys(_columns(place), peer))
+    known = [_find(table, b":%04X" % port, wanted, found) for table in tables]
+    return found if any(known) else None
+
+
+def _columns(place: Place) -> tuple[bytes, ...]:
+    """How the kernel's tables write an address and a port: words of 32 bits in the machine's order."""
+    address, port = place
+    ends = [address.packed]
+    if isinstance(address, ipaddress.IPv4Address):
+        ends.append(bytes(10) + b"\xff\xff" + address.packed)
+    return tuple(
+        b"%s:%04X"
+        % (
+            b"".join(b"%08X" % int.from_bytes(end[at : at + 4], sys.byteorder) for at in range(0, len(end), 4)),
+            port,
+        )
+        for end in ends
+    )
+
+
+def _find(table: Path, ending: bytes, wanted: dict[bytes, str], found: dict[str, int]) -> bool:
+    try:
+        lines = table.read_bytes().splitlines()[1:]
+    except OSError:
+        return False
+    for line in lines:
+        if _is_open_at(line, ending):
+            columns = line.split(None, 10)
+            peer = wanted.get(columns[2])
+            if peer is not None:
+                found[peer] = int(columns[9])
+    return True
 
 
 def cut_off(port: int, peers: Collection[str]) -> int:

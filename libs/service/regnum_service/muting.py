@@ -8,12 +8,16 @@ messages are read (see ``gates``). When the time is over they go on one after an
 ended: that one may have made the connection wait again. Those beyond ``held_max`` are refused with the time to wait.
 A held call whose deadline passes, or whose client hangs up, is dropped and never carried out.
 
+A connection is what gRPC calls its peer, an address and a port. gRPC does not tell when one closes, so the kernel is
+asked from time to time: one that is open no more, or whose socket is another one by now, is forgotten
+(``forget_departed``). So whoever gets the port of a muted connection waits for one look, and not for the other's debt.
+
 Example: a connection is muted for 2 s and sends 150 calls. 100 are held, 50 refused. After 2 s the first goes on and
 is found to be over the quota again, by 1 s: its answer says so, and the second waits for another second.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -26,6 +30,10 @@ HELD_MAX: Final = 100
 """Calls of one connection that are held."""
 CONNECTIONS_MAX: Final = 10_000
 """Connections that are remembered; whoever opens more than that needs no mute to get around this one."""
+LOOK_S: Final = 1.0
+"""How often is looked which connections are gone, while any are muted."""
+LOOK_SHARE: Final = 0.05
+"""Looking takes no more than this part of a processor: with very many connections it is rarer."""
 MUTE_S_MAX: Final = 3_600.0
 """A debt of more than that is paid off later: the next call finds what is left of it."""
 
@@ -40,6 +48,8 @@ class Mutes:
         """Only assigns; of more connections those are forgotten whose time is over first."""
         self._connections_max: Final = connections_max
         self._until_s: Final[dict[str, float]] = {}
+        self._incarnations: Final[dict[str, int]] = {}
+        """Sockets of those that were looked at."""
 
     def __len__(self) -> int:
         """Connections that are remembered; the time of some may be over."""
@@ -68,17 +78,31 @@ class Mutes:
     def forget(self, connection: str) -> None:
         """Its time is over, and nobody waits for that."""
         self._until_s.pop(connection, None)
+        self._incarnations.pop(connection, None)
+
+    def names(self) -> tuple[str, ...]:
+        """Those that are remembered."""
+        return tuple(self._until_s)
+
+    def keep(self, looked_at: Collection[str], found: Mapping[str, int]) -> None:
+        """Forget those of ``looked_at`` that are open no more, or have another socket than the last time."""
+        for connection in looked_at:
+            incarnation = found.get(connection)
+            if incarnation is None or self._incarnations.get(connection, incarnation) != incarnation:
+                self.forget(connection)
+            elif connection in self._until_s:
+                self._incarnations[connection] = incarnation
 
     def _make_room(self, now_s: float) -> None:
         """Drop what is over; if that is less than a tenth, those that are over next."""
         target = self._connections_max - self._connections_max // 10
         over = [connection for connection, until_s in self._until_s.items() if until_s <= now_s]
         for connection in over:
-            del self._until_s[connection]
+            self.forget(connection)
         if len(self._until_s) > target:
             soonest = sorted(self._until_s, key=self._until_s.__getitem__)
             for connection in soonest[: len(self._until_s) - target]:
-                del self._until_s[connection]
+                self.forget(connection)
 
 
 class _Line:
@@ -162,10 +186,19 @@ class Muting:
         """Seconds for which its calls are still held."""
         return self._mutes.left_s(connection, self._clock.monotonic())
 
+    def names(self) -> tuple[str, ...]:
+        """Connections that are remembered as muted."""
+        return self._mutes.names()
+
+    def keep(self, looked_at: Collection[str], found: Mapping[str, int]) -> None:
+        """Of those that were looked at, the ones that were not found as they were are not muted any more."""
+        self._mutes.keep(looked_at, found)
+
     async def until_over(self, connection: str) -> None:
         """Return when the connection is not muted, however often it is muted meanwhile; for calls behind the gate."""
         while (left_s := self.left_s(connection)) > 0.0:
-            await self._clock.sleep(left_s)
+            # It may be forgotten meanwhile.
+            await self._clock.sleep(min(left_s, LOOK_S))
 
     async def enter(self, method: str, context: Context) -> "_Turn | None":
         """Return when the call's connection may go on. Raises RegnumError when too many wait."""
@@ -226,3 +259,30 @@ class Muting:
             " send it again",
             retry_after_ms=max(1, round(self.left_s(connection) * 1000)),
         )
+
+
+async def forget_departed(
+    mutings: Collection[Muting], look: Callable[[Collection[str]], Mapping[str, int] | None], clock: Clock
+) -> None:
+    """Let go of connections that are gone, for ever; a task of the supervisor.
+
+    Args:
+        mutings: where they are muted.
+        look: which of these are open, and as which socket (``connections.incarnations``); called on a thread. None:
+            nobody knows, and nobody is forgotten.
+        clock: paces it.
+    """
+    pause_s = LOOK_S
+    while True:
+        await clock.sleep(pause_s)
+        asked = [muting.names() for muting in mutings]
+        names = frozenset[str]().union(*asked)
+        if not names:
+            pause_s = LOOK_S
+            continue
+        began_s = clock.monotonic()
+        found = await asyncio.to_thread(look, names)
+        pause_s = max(LOOK_S, (clock.monotonic() - began_s) / LOOK_SHARE)
+        if found is not None:
+            for muting, looked_at in zip(mutings, asked, strict=True):
+                muting.keep(looked_at, found)

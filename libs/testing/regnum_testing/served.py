@@ -15,8 +15,9 @@ R = TypeVar("R", bound=Message)
 class Caller:
     """Stands for grpc.aio.ServicerContext: somebody patient, unless a test says how long he waits."""
 
-    def __init__(self, remaining_s: float | None = None) -> None:
+    def __init__(self, remaining_s: float | None = None, *, peer: str = "ipv4:127.0.0.1:1") -> None:
         self._remaining_s: Final = remaining_s
+        self._peer: Final = peer
 
     def time_remaining(self) -> float | None:
         """Seconds left; None: there is no deadline."""
@@ -31,7 +32,7 @@ class Caller:
 
     def peer(self) -> str:
         """Who calls."""
-        return "ipv4:127.0.0.1:1"
+        return self._peer
 
 
 async def served(handler: Callable[[R, Any], Awaitable[Message | bytes]], kind: type[R], request: bytes) -> bytes:

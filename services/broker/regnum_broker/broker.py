@@ -11,7 +11,6 @@ from regnum_coordination.recipes.believed_epochs import BelievedEpochs
 from regnum_model.ids import BrokerId, encode_id
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
-from regnum_service.connections import cut_off
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer
 from regnum_service.supervisor import Supervisor
@@ -169,7 +168,7 @@ class Broker:
         supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
         supervisor.start("client quotas", follow_quotas(sessions.wait_store, self._limits.quotas.take_up, clock))
-        supervisor.start("silent readers", self._limits.silent.run(partial(cut_off, self._listeners.client.port)))
+        self._limits.start(supervisor, client.address.port)
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)

@@ -23,11 +23,12 @@ from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.authorization import EverybodyMay
 from regnum_service.clock import Clock
+from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
-from regnum_service.muting import Muting
+from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -200,6 +201,8 @@ class ElectionService:
             "internal": advertised(told.internal_advertised, internal.address),
             "lifeline": advertised(told.lifeline_advertised, lifeline),
         }
+        gone = forget_departed((self._muting,), partial(incarnations, client.address.port), self._clock)
+        self._supervisor.start("muted-connections", gone)
         self._supervisor.start("loop-lag", self._lag.run())
         self._supervisor.start("follow-controller", self._follower.run())
         self._supervisor.start("follow-events", self._event_follower.run())

@@ -11,7 +11,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes, Holding
 from regnum_broker.limits.shares import Shares
-from regnum_broker.limits.throttling import Throttling
+from regnum_broker.limits.throttling import ReadQuota, Throttling
 from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.log import LogServicer
 from regnum_model.quotas import (
@@ -53,10 +53,11 @@ class Full:
     """Has a mebibyte for everybody, as often as it is asked."""
 
     async def consume(
-        self, _request: log_pb2.ConsumeRequest, *, waitable_s: float, holding: Holding
+        self, _request: log_pb2.ConsumeRequest, *, waitable_s: float, holding: Holding, quota: ReadQuota
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         assert waitable_s
         while True:
+            await quota.wait()
             holding.become(MIB)
             yield log_pb2.ConsumeResponse()
 

@@ -17,7 +17,7 @@ from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
-from regnum_service.connections import cut_off
+from regnum_service.connections import cut_off, incarnations
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
@@ -219,6 +219,11 @@ async def test_a_connection_is_found_by_the_name_that_grpc_gives_it_and_no_other
             for channel in (one, other):
                 await channel.unary_unary("/s/name")(b"")
             peer, others = names[-2:]
+            found = await asyncio.to_thread(incarnations, port, {peer, others, "unix:/x", "ipv4:10.9.9.9:1"})
+            assert found is not None
+            assert set(found) == {peer, others, "unix:/x"}
+            assert found[peer] != found[others]
+            assert await asyncio.to_thread(incarnations, port + 1, {peer, others}) == {}
             assert await asyncio.to_thread(cut_off, port + 1, {peer}) == 0
             assert await asyncio.to_thread(cut_off, port, {peer, "unix:/x", "ipv4:what:ever"}) == 1
 
@@ -228,4 +233,5 @@ async def test_a_connection_is_found_by_the_name_that_grpc_gives_it_and_no_other
             await until(gone)
             await other.unary_unary("/s/name")(b"")
             assert names[-1] == others
+            assert await asyncio.to_thread(incarnations, port, {peer, others}) == {others: found[others]}
     await server.stop(0)

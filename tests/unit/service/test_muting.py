@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
-from regnum_service.muting import MUTE_S_MAX, Mutes, Muting
+from regnum_service.muting import LOOK_S, MUTE_S_MAX, Mutes, Muting, forget_departed
 from regnum_testing.clock import FakeClock, settle
+from regnum_testing.waiting import within
 
 METHOD = "/regnum.broker.v1.LogService/Produce"
 
@@ -211,3 +212,47 @@ def test_those_whose_time_is_over_make_room_first():
     mutes.mute("late", 1.0, 10.0)
     assert len(mutes) == 2
     assert mutes.left_s("long", 10.0) == 40.0
+
+
+async def test_who_gets_the_port_of_a_muted_connection_is_not_held_for_its_debt(calls, clock, muting):
+    """The newcomer has the same peer and another socket. Held for one look at most, and not for 100 s."""
+    name, sockets = Caller().connection, {Caller().connection: 7}
+    muting.mute(name, 100.0)
+    muting.mute("ipv4:10.0.0.2:1", 100.0)
+    watching = asyncio.create_task(forget_departed((muting,), lambda names: dict(sockets), clock))
+
+    async def looked() -> None:
+        await clock.advance(LOOK_S)
+        await until_threads_are_done()
+
+    async def until_threads_are_done() -> None:
+        for _ in range(50):
+            await asyncio.to_thread(int)
+            await settle()
+
+    await looked()
+    assert muting.left_s(name) > 0.0, "it is there, as the socket that it was"
+    assert muting.left_s("ipv4:10.0.0.2:1") == 0.0, "it is gone"
+    sockets[name] = 8
+    calls.start(1)
+    await looked()
+    assert muting.left_s(name) == 0.0
+    await looked()
+    assert [number for number, _ in calls.began] == [1]
+    watching.cancel()
+
+
+async def test_where_nobody_knows_which_connections_are_open_nobody_is_forgotten(clock, muting):
+    muting.mute("a", 100.0)
+    looked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def look(names):
+        loop.call_soon_threadsafe(looked.set)
+
+    watching = asyncio.create_task(forget_departed((muting,), look, clock))
+    await clock.advance(LOOK_S)
+    await within(looked.wait())
+    await settle()
+    assert muting.left_s("a") > 0.0
+    watching.cancel()

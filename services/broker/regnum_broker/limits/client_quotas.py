@@ -6,15 +6,20 @@ Algorithm: for each of the three rates, the quotas of the eight levels (``regnum
 account a caller draws on; each account is a rate over sliding windows. Only those with a quota have accounts. An
 account that was not used for IDLE_S is dropped, and of more than ACCOUNTS_MAX the one that was not used for the longest
 time: whoever comes back begins anew, as after a restart. A quota that changes applies to what was measured before.
+
+Bytes are owed: who was told to wait owes until that time is over, also when the windows have forgotten what he took,
+and whichever connection asks. Else a large answer every eleven windows, on a new connection each, would pass a small
+quota. An account that stands against another bound by now owes what is measured.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from regnum_model.bucket import Windows
 from regnum_model.quota_matching import BucketKey, levels
-from regnum_model.quotas import CLIENT_RATES, DEFAULT_WINDOWS, QuotaEntity, QuotaTable
+from regnum_model.quotas import CLIENT_RATES, DEFAULT_WINDOWS, REQUEST_PERCENTAGE, QuotaEntity, QuotaTable
 
 from regnum_broker.limits.rates import SampledRate
 
@@ -26,6 +31,45 @@ LOOKED_AT: Final = 2
 """Accounts that are looked at with each new one, whether they can be dropped: so the old ones go as new ones come."""
 
 
+class Debt(NamedTuple):
+    """What an entity owes at a moment."""
+
+    wait_s: float
+    """For so long it is to do nothing; 0: it owes nothing."""
+    value: float
+    """As much as its quota allows in that time."""
+
+
+NO_DEBT: Final = Debt(0.0, 0.0)
+
+
+class Account:
+    """What one entity did of one kind, and until when it was told to wait."""
+
+    __slots__ = ("_bound", "_until_s", "rate")
+
+    def __init__(self, now_s: float) -> None:
+        """Nothing was done yet."""
+        self.rate: Final = SampledRate(now_s)
+        """What it did."""
+        self._until_s = -math.inf
+        self._bound = 0.0
+        """The quota by which it was told to wait."""
+
+    def owed_s(self, bound: float, now_s: float, windows: Windows) -> float:
+        """How long it has to wait by what it was told; what is measured counts where it was told by another quota."""
+        if bound == self._bound:
+            return max(0.0, self._until_s - now_s)
+        return self.rate.wait_s(bound, now_s, windows)
+
+    def owe(self, wait_s: float, bound: float, now_s: float) -> float:
+        """It is told to wait for so long at least; returns for how long, with what it owed by this quota already."""
+        until_s = now_s + wait_s
+        self._until_s = max(self._until_s, until_s) if bound == self._bound else until_s
+        self._bound = bound
+        return max(0.0, self._until_s - now_s)
+
+
 class ClientQuotas:
     """All accounts of one broker."""
 
@@ -34,7 +78,7 @@ class ClientQuotas:
         self._accounts_max: Final = accounts_max
         self._bounds: Mapping[str, Mapping[QuotaEntity, float]] = {}
         self._windows: Windows = DEFAULT_WINDOWS
-        self._accounts: Final[dict[str, OrderedDict[BucketKey, SampledRate]]] = {
+        self._accounts: Final[dict[str, OrderedDict[BucketKey, Account]]] = {
             rate: OrderedDict() for rate in CLIENT_RATES
         }
         self.throttled: Final = dict.fromkeys(CLIENT_RATES, 0)
@@ -58,20 +102,47 @@ class ClientQuotas:
 
     def wait_s(self, rate: str, user: str, client_id: str, value: float, now_s: float) -> float:
         """Somebody did that much: how long is he to wait? 0: he may go on, or has no quota."""
+        found = self._quota_of(rate, user, client_id)
+        if found is None:
+            return 0.0
+        key, bound = found
+        account = self._account(rate, key, now_s)
+        account.rate.record(value, now_s, self._windows)
+        wait_s = account.rate.wait_s(bound, now_s, self._windows)
+        if rate != REQUEST_PERCENTAGE:
+            wait_s = account.owe(wait_s, bound, now_s)
+        self.throttled[rate] += wait_s > 0.0
+        return wait_s
+
+    def debt(self, rate: str, user: str, client_id: str, now_s: float) -> Debt:
+        """What somebody owes before he does anything; for rates of bytes."""
+        found = self._quota_of(rate, user, client_id)
+        if found is None:
+            return NO_DEBT
+        key, bound = found
+        account = self._accounts[rate].get(key)
+        if account is None:
+            return NO_DEBT
+        wait_s = account.owed_s(bound, now_s, self._windows)
+        return Debt(wait_s, wait_s * bound)
+
+    def most(self, rate: str, user: str, client_id: str) -> float:
+        """As much as somebody's quota allows in all its windows; infinite without one."""
+        found = self._quota_of(rate, user, client_id)
+        return math.inf if found is None else found[1] * self._windows.span_s
+
+    def _quota_of(self, rate: str, user: str, client_id: str) -> tuple[BucketKey, float] | None:
+        """The account, and the quota that counts."""
         bounds = self._bounds.get(rate)
         if bounds is None:
-            return 0.0
+            return None
         for entity, key in levels(user, client_id):
             bound = bounds.get(entity)
             if bound is not None:
-                account = self._account(rate, key, now_s)
-                account.record(value, now_s, self._windows)
-                wait_s = account.wait_s(bound, now_s, self._windows)
-                self.throttled[rate] += wait_s > 0.0
-                return wait_s
-        return 0.0
+                return key, bound
+        return None
 
-    def _account(self, rate: str, key: BucketKey, now_s: float) -> SampledRate:
+    def _account(self, rate: str, key: BucketKey, now_s: float) -> Account:
         accounts = self._accounts[rate]
         account = accounts.get(key)
         if account is not None:
@@ -79,8 +150,8 @@ class ClientQuotas:
             return account
         for _ in range(LOOKED_AT):
             oldest = next(iter(accounts.values()), None)
-            if oldest is None or (len(accounts) < self._accounts_max and now_s - oldest.used_s < IDLE_S):
+            if oldest is None or (len(accounts) < self._accounts_max and now_s - oldest.rate.used_s < IDLE_S):
                 break
             accounts.popitem(last=False)
-        account = accounts[key] = SampledRate(now_s)
+        account = accounts[key] = Account(now_s)
         return account

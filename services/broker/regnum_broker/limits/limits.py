@@ -1,9 +1,12 @@
 """What limits the clients of one broker, put together."""
 
+from functools import partial
 from typing import Final
 
 from regnum_service.clock import Clock
+from regnum_service.connections import cut_off
 from regnum_service.gates import Gate
+from regnum_service.supervisor import Supervisor
 
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
@@ -35,3 +38,8 @@ class ClientLimits:
     def gates(self) -> tuple[Gate, ...]:
         """What calls of clients pass before their messages are read."""
         return (*self.throttling.gates, self.intake)
+
+    def start(self, supervisor: Supervisor, port: int) -> None:
+        """Watch the connections that came in at a port: those that are gone, and those that take no answers."""
+        supervisor.start("muted connections", self.throttling.watch(port))
+        supervisor.start("silent readers", self.silent.run(partial(cut_off, port)))

@@ -1,17 +1,25 @@
 """How clients that exceed a quota are slowed down (KIP-13, KIP-124, KIP-219): told to wait, and held if they do not.
 
-What was asked is done and answered at once; the answer says how long to wait, and for so long further calls of the same
-kind of that connection are held before they are read (``regnum_service.muting``). A Consume stream waits by itself. A
-fetch keeps the records that were read for it (Kafka throws them away and has them asked for again): what it took
-counts, and makes the next one wait for longer.
+The first request beyond a quota is done and answered at once; the answer says how long to wait, and for so long further
+calls of the same kind of that connection are held before they are read (``regnum_service.muting``). A fetch keeps the
+records that were read for it (Kafka throws them away and has them asked for again): what it took counts, and makes the
+next one wait for longer.
 
-Nobody gets around it by hanging up: what was sent counts when its sender does, what goes out on a Consume stream counts
-before it does, and a stream whose account is over its quota waits before it reads.
+Nobody gets around it on another connection, or by hanging up. While an entity owes time (``ClientQuotas.debt``), a
+Fetch is answered without records, whichever connection it came by, and a Consume stream waits; nothing is read for
+either. What is sent counts before it is appended, and is refused where its entity owes for more than it is large:
+so two requests may be beyond the quota, and the one that comes while the first is on its way is not sent twice. What
+goes out on a Consume stream counts before it does.
+
+Example, 1 MiB/s: a fetch of 20 MiB on a new connection is answered, and nobody of that entity reads anything for the
+next 10 s, nor is forgiven when the windows have passed.
 """
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, Final
 
+from regnum.types.v1 import errors_pb2
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
     NAME_LENGTH_MAX,
@@ -20,10 +28,12 @@ from regnum_model.quotas import (
 )
 from regnum_service.access.identity import caller
 from regnum_service.clock import Clock
+from regnum_service.connections import incarnations
+from regnum_service.errors import RegnumError
 from regnum_service.gates import Gate
-from regnum_service.muting import Muting
+from regnum_service.muting import Muting, forget_departed
 
-from regnum_broker.limits.client_quotas import ClientQuotas
+from regnum_broker.limits.client_quotas import ClientQuotas, Debt
 from regnum_broker.limits.loop_time import Timed
 
 LOG_SERVICE: Final = "/regnum.broker.v1.LogService/"
@@ -64,6 +74,10 @@ class Throttling:
         """Calls that are held."""
         return sum(muting.held for muting in self._mutings.values())
 
+    async def watch(self, port: int) -> None:
+        """Forget connections at a port that are gone, for ever; a task of the supervisor."""
+        await forget_departed(tuple(self._mutings.values()), partial(incarnations, port), self._clock)
+
     def limits(self, rate: str) -> bool:
         """Whether anybody has such a quota."""
         return self._quotas.limits(rate)
@@ -74,12 +88,9 @@ class Throttling:
         Returns how long its caller is to wait, in milliseconds, for the answer.
         """
         wait_s = self.wait_s(rate, client_id, value)
-        if not wait_s:
-            return 0
         if rate == REQUEST_PERCENTAGE:
             wait_s = min(wait_s, TIME_WAIT_S_MAX)
-        self._mutings[rate].mute(context.peer(), wait_s)
-        return max(1, round(wait_s * 1000))
+        return self.hold(rate, context, wait_s)
 
     def wait_s(self, rate: str, client_id: str, value: float) -> float:
         """The same for a call that waits by itself."""
@@ -88,9 +99,33 @@ class Throttling:
         user = caller().principal.name
         return self._quotas.wait_s(rate, user, client_id[:CLIENT_ID_LENGTH_MAX], value, self._clock.monotonic())
 
-    def until_s(self, rate: str, client_id: str, value: float) -> float:
-        """The same as a moment, for ``pause_until``: what is done before it comes does not have to be waited for."""
-        return self._clock.monotonic() + self.wait_s(rate, client_id, value)
+    def debt(self, rate: str, client_id: str) -> Debt:
+        """What the entity of a call owes already."""
+        user = caller().principal.name
+        return self._quotas.debt(rate, user, client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic())
+
+    def reading(self, context: Context, client_id: str) -> "ReadQuota":
+        """The quota of a call that reads."""
+        return ReadQuota(self, context, client_id)
+
+    def writing(self, context: Context) -> "WriteQuota":
+        """The quotas of a call that writes."""
+        return WriteQuota(self, context)
+
+    def most(self, rate: str, client_id: str) -> float:
+        """As much as the quota of a call's entity allows in all its windows; infinite without one."""
+        return self._quotas.most(rate, caller().principal.name, client_id[:CLIENT_ID_LENGTH_MAX])
+
+    def hold(self, rate: str, context: Context, wait_s: float) -> int:
+        """Hold the connection of a call whose entity owes that much time; the same in milliseconds, for the answer."""
+        if not wait_s:
+            return 0
+        self._mutings[rate].mute(context.peer(), wait_s)
+        return max(1, round(wait_s * 1000))
+
+    def monotonic(self) -> float:
+        """Seconds of the clock that quotas go by."""
+        return self._clock.monotonic()
 
     @property
     def is_on(self) -> bool:
@@ -103,19 +138,90 @@ class Throttling:
         client_id = getattr(getattr(request, "header", None), "client_id", "")
         try:
             answer = await timed
-        except BaseException:
+        finally:
             # A call that is refused, or that its caller gives up, took its time too.
-            self.note(REQUEST_PERCENTAGE, context, client_id, 100.0 * timed.spent_s)
-            raise
-        wait_ms = self.note(REQUEST_PERCENTAGE, context, client_id, 100.0 * timed.spent_s)
+            wait_ms = self.note(REQUEST_PERCENTAGE, context, client_id, 100.0 * timed.spent_s)
         if wait_ms and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = max(answer.throttle_time_ms, wait_ms)
         return answer
 
-    def is_over(self, until_s: float) -> bool:
-        """Whether that moment has come."""
-        return until_s <= self._clock.monotonic()
-
     async def pause_until(self, until_s: float) -> None:
         """Wait for that moment."""
         await self._clock.sleep(max(0.0, until_s - self._clock.monotonic()))
+
+
+class ReadQuota:
+    """What a call of Fetch or Consume may read. Belongs to the event loop."""
+
+    __slots__ = ("_client_id", "_context", "_throttling")
+
+    def __init__(self, throttling: Throttling, context: Context, client_id: str) -> None:
+        """Only assigns."""
+        self._throttling: Final = throttling
+        self._context: Final = context
+        self._client_id: Final = client_id
+
+    @property
+    def most_bytes(self) -> float:
+        """No answer is to be larger: it would only have to be waited for."""
+        return self._throttling.most(CONSUMER_BYTE_RATE, self._client_id)
+
+    @property
+    def owed_s(self) -> float:
+        """For so long nothing is to be read."""
+        return self._throttling.debt(CONSUMER_BYTE_RATE, self._client_id).wait_s
+
+    async def wait(self) -> None:
+        """Return when something may be read, whatever others of the entity read meanwhile."""
+        while wait_s := self.owed_s:
+            await self._throttling.pause_until(self._throttling.monotonic() + wait_s)
+
+    def charge(self, size_bytes: int) -> None:
+        """So much goes out; for streams, which wait by themselves."""
+        if size_bytes:
+            self._throttling.wait_s(CONSUMER_BYTE_RATE, self._client_id, size_bytes)
+
+    def answered(self, size_bytes: int) -> int:
+        """So much goes out as the answer to a call; returns for how long to wait, in milliseconds, and holds it."""
+        self.charge(size_bytes)
+        return self._throttling.hold(CONSUMER_BYTE_RATE, self._context, self.owed_s)
+
+
+class WriteQuota:
+    """What a call of Produce or ProduceStream may send. Belongs to the event loop."""
+
+    __slots__ = ("_context", "_throttling")
+
+    def __init__(self, throttling: Throttling, context: Context) -> None:
+        """Only assigns."""
+        self._throttling: Final = throttling
+        self._context: Final = context
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is anything to measure: to find out how large a message is takes as long as to copy it."""
+        return self._throttling.limits(PRODUCER_BYTE_RATE)
+
+    def check(self, client_id: str, size_bytes: int) -> None:
+        """Let a message of that size in. Raises RegnumError where its entity owes for more than that: THROTTLING."""
+        if not self.is_on:
+            return
+        debt = self._throttling.debt(PRODUCER_BYTE_RATE, client_id)
+        if debt.value > size_bytes:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+                "what clients under this quota of producer_byte_rate have sent, by this connection and others, is to be"
+                " waited for first; nothing of this was appended: wait, and send it again",
+                retry_after_ms=self._throttling.hold(PRODUCER_BYTE_RATE, self._context, debt.wait_s),
+            )
+
+    def charge(self, client_id: str, size_bytes: int) -> float:
+        """So much has come; returns until when its sender is to wait, for ``left_ms``, and holds its connection."""
+        if not self.is_on or not size_bytes:
+            return 0.0
+        wait_ms = self._throttling.note(PRODUCER_BYTE_RATE, self._context, client_id, size_bytes)
+        return self._throttling.monotonic() + wait_ms / 1000 if wait_ms else 0.0
+
+    def left_ms(self, until_s: float) -> int:
+        """How much of that is left when the answer goes out, in milliseconds."""
+        return 0 if not until_s else max(0, round((until_s - self._throttling.monotonic()) * 1000))

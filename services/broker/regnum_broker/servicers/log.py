@@ -1,15 +1,12 @@
 """LogService: records in and out."""
 
-import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
@@ -85,17 +82,13 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def _produce(
         self, request: log_pb2.ProduceRequest, context: Context, within_s: float = math.inf
     ) -> log_pb2.ProduceResponse:
-        # Only where there is a quota: to find out how large a message is takes as long as to copy it.
-        size = request.ByteSize() if self._throttling.limits(PRODUCER_BYTE_RATE) else 0
-        note = partial(self._throttling.note, PRODUCER_BYTE_RATE, context, request.header.client_id)
-        try:
-            response = await self._producing.produce(request, waitable_s=within_s)
-        except asyncio.CancelledError:
-            # Who hangs up before he is told to wait has sent it all the same.
-            note(size)
-            raise
-        if size:
-            response.throttle_time_ms = note(size)
+        quota, client_id = self._throttling.writing(context), request.header.client_id
+        size = request.ByteSize() if quota.is_on else 0
+        quota.check(client_id, size)
+        # Before it is appended: who hangs up meanwhile has sent it all the same.
+        until_s = quota.charge(client_id, size)
+        response = await self._producing.produce(request, waitable_s=within_s)
+        response.throttle_time_ms = quota.left_ms(until_s)
         return response
 
     async def ProduceStream(  # noqa: N802 - gRPC's name
@@ -108,7 +101,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             self._producing,
             held=self._held,
             connection=context.peer(),
-            throttle=partial(self._throttling.note, PRODUCER_BYTE_RATE, context),
+            quota=self._throttling.writing(context),
         )
         async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
             async for answer in answers:
@@ -123,10 +116,9 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         holding = Holding(self._held, context.peer(), Purpose.FETCH)
         # Until the answer has left, and not only until it is there.
         context.add_done_callback(lambda _: holding.close())
-        response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding)
-        response.throttle_time_ms = self._throttling.note(
-            CONSUMER_BYTE_RATE, context, request.header.client_id, holding.size
-        )
+        quota = self._throttling.reading(context, request.header.client_id)
+        response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
+        response.throttle_time_ms = quota.answered(holding.size)
         sending = self._unread.begin(context.peer(), holding.size)
         context.add_done_callback(lambda _: sending.close())
         return response
@@ -137,20 +129,16 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
-        throttling = self._throttling
-        until_s = partial(throttling.until_s, CONSUMER_BYTE_RATE, request.header.client_id)
-        # Who opens one stream after another waits as he would on one.
-        await throttling.pause_until(until_s(0))
+        quota = self._throttling.reading(context, request.header.client_id)
         holding = Holding(self._held, context.peer(), Purpose.FETCH)
+        waitable = waitable_s(context)
         with contextlib.closing(holding):
-            async for response in self._fetching.consume(request, waitable_s=waitable_s(context), holding=holding):
-                paid_s = until_s(holding.size)
+            async for response in self._fetching.consume(request, waitable_s=waitable, holding=holding, quota=quota):
+                quota.charge(holding.size)
                 with self._unread.sending(context.peer(), holding.size):
                     yield response
-                if not throttling.is_over(paid_s):
-                    del response
-                    holding.become(0)
-                    await throttling.pause_until(paid_s)
+                # A stream that waits for its quota keeps nothing meanwhile.
+                del response
 
     async def ListOffsets(  # noqa: N802 - gRPC's name
         self,

@@ -50,6 +50,34 @@ class Producing(Protocol):
         """Returns when there is room for more: those that are not answered yet, by place. Answers may come before."""
 
 
+class Quota(Protocol):
+    """What the stream's producer may send (``limits.throttling.WriteQuota``)."""
+
+    def check(self, client_id: str, size_bytes: int) -> None:
+        """Raises RegnumError where a message of that size may not be appended now."""
+
+    def charge(self, client_id: str, size_bytes: int) -> float:
+        """So much came; returns until when its producer is to wait."""
+
+    def left_ms(self, until_s: float) -> int:
+        """What is left of that, in milliseconds."""
+
+
+class Unlimited:
+    """No quota at all."""
+
+    def check(self, _client_id: str, _size_bytes: int) -> None:
+        """Everything may be."""
+
+    def charge(self, _client_id: str, _size_bytes: int) -> float:
+        """Nobody waits."""
+        return 0.0
+
+    def left_ms(self, _until_s: float) -> int:
+        """Nothing."""
+        return 0
+
+
 class ProduceStream:
     """One call of ProduceStream. Belongs to the event loop."""
 
@@ -59,7 +87,7 @@ class ProduceStream:
         *,
         held: HeldBytes | None = None,
         connection: str = "",
-        throttle: Callable[[str, float], int] = lambda _client_id, _size: 0,
+        quota: Quota | None = None,
     ) -> None:
         """Only assigns.
 
@@ -67,10 +95,9 @@ class ProduceStream:
             producing: takes the requests.
             held: where the bytes of requests are counted while they are under way; None: nowhere.
             connection: whose they are.
-            throttle: told the client id and the size of each request that is answered or given up, in bytes; says how
-                long its producer is to wait, in milliseconds.
+            quota: what the producer may send; None: everything.
         """
-        self._throttle: Final = throttle
+        self._quota: Final = quota or Unlimited()
         self._producing: Final = producing
         self._held: Final = held
         self._connection: Final = connection
@@ -79,8 +106,8 @@ class ProduceStream:
         """By a number that the stream gives: correlation ids are the producer's."""
         self._sizes: Final[dict[int, int]] = {}
         """Bytes that they hold."""
-        self._clients: Final[dict[int, str]] = {}
-        """Client ids that they came with."""
+        self._until_s: Final[dict[int, float]] = {}
+        """Until when their producer is to wait for each."""
         self._ended: Final[deque[log_pb2.ProduceStreamResponse]] = deque()
         self._inside = 0
         """Requests whose answers have not been sent."""
@@ -112,8 +139,6 @@ class ProduceStream:
             for number, request in tuple(self._under_way.items()):
                 if request is not None:
                     request.give_up()
-                # Who hangs up before he is told to wait has sent it all the same.
-                self._throttle(self._clients[number], self._sizes[number])
                 self._forget(number)
 
     def _next_answer(self) -> log_pb2.ProduceStreamResponse:
@@ -163,12 +188,13 @@ class ProduceStream:
         each, rest = divmod(size_bytes, len(several))
         for place, number in enumerate(numbers):
             self._under_way[number], self._sizes[number] = None, each + (rest if place == 0 else 0)
-            self._clients[number] = several[place].request.header.client_id
+            # Before it is appended: who hangs up meanwhile has sent it all the same.
+            self._until_s[number] = self._quota.charge(several[place].request.header.client_id, self._sizes[number])
 
         def told(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
             if numbers[place] in self._under_way:
                 if not isinstance(outcome, RegnumError):
-                    throttle_ms = self._throttle(self._clients[numbers[place]], self._sizes[numbers[place]])
+                    throttle_ms = self._quota.left_ms(self._until_s[numbers[place]])
                     outcome.throttle_time_ms = max(outcome.throttle_time_ms, throttle_ms)
                 self._forget(numbers[place])
                 self._end(names[place], outcome)
@@ -181,12 +207,17 @@ class ProduceStream:
     def _refusal(self, several: Sequence[log_pb2.ProduceStreamRequest], size_bytes: int) -> RegnumError | None:
         if any(request.more for request in several[1:]):
             return _too_many()
+        try:
+            for client_id in {request.request.header.client_id for request in several}:
+                self._quota.check(client_id, size_bytes)
+        except RegnumError as error:
+            return error
         if self._held is not None and not self._held.take(self._connection, size_bytes, Purpose.PRODUCE):
             return refusal()
         return None
 
     def _forget(self, number: int) -> None:
-        del self._under_way[number], self._clients[number]
+        del self._under_way[number], self._until_s[number]
         size = self._sizes.pop(number)
         if self._held is not None:
             self._held.let_go(self._connection, size, Purpose.PRODUCE)

@@ -107,10 +107,9 @@ async def trial(admin: Admin, clock: Clock, bootstrap: str) -> AsyncIterator[Tri
     janitor = Janitor.start(bootstrap, prefix)
     try:
         yield Trial(admin, clock, prefix)
-    except BaseException:
+    finally:
         await sweep(admin, prefix, clock=clock, quiet_s=0.0)
-        raise
-    await sweep(admin, prefix, clock=clock, quiet_s=0.0)
+    # Only here where nothing was raised.
     janitor.dismiss()
 
 

@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
@@ -49,6 +49,21 @@ SLICE: Final = 500
 
 IDLE_S: Final = 30.0
 """How often a stream without news looks whether it is still in the right place."""
+
+
+class Quota(Protocol):
+    """What a call may read (``limits.throttling.ReadQuota``)."""
+
+    @property
+    def most_bytes(self) -> float:
+        """No answer is to be larger."""
+
+    @property
+    def owed_s(self) -> float:
+        """For so long nothing is to be read."""
+
+    async def wait(self) -> None:
+        """Return when something may be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +125,22 @@ class FetchHandler:
         self._storage: Final = storage
 
     async def fetch(
-        self, request: log_pb2.FetchRequest, *, waitable_s: float = math.inf, holding: Holding | None = None
+        self,
+        request: log_pb2.FetchRequest,
+        *,
+        waitable_s: float = math.inf,
+        holding: Holding | None = None,
+        quota: Quota | None = None,
     ) -> log_pb2.FetchResponse:
         """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says, and ``waitable_s`` at most.
+
+        While its caller's quota allows nothing, the answer is made at once and has no records.
 
         Args:
             request: what is wanted.
             waitable_s: how long its caller waits for the answer.
             holding: counts the bytes of the answer, which its caller lets go of once it is sent; None: nobody does.
+            quota: what may be read; None: everything.
 
         Raises:
             RegnumError: the request contradicts itself, or there is no memory for the answer.
@@ -125,6 +148,9 @@ class FetchHandler:
         began_s = self._clock.monotonic()
         check(request)
         total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
+        if quota is not None:
+            total_max = int(min(total_max, max(1.0, quota.most_bytes)))
+        bytes_min = min(request.min_bytes, total_max)
         response = log_pb2.FetchResponse()
         # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
         results: list[log_pb2.FetchResult] = []
@@ -150,10 +176,16 @@ class FetchHandler:
                 )
         wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX, waitable_s)
         signals = [item.partition.committed for item in wanted.values()]
+        read = Found()
         with LongPoll(signals, wait_s=wait_s) as poll:
             while True:
-                read = await self._read(wanted, results, form=request.form, total_max=total_max, holding=holding)
-                if read.failed or read.size_bytes >= request.min_bytes or not wait_s or not await poll.moved():
+                over = quota is not None and quota.owed_s > 0.0
+                if over and read.size_bytes:
+                    # Others have used up the quota meanwhile; what was found before is handed out.
+                    break
+                room = 0 if over else total_max
+                read = await self._read(wanted, results, form=request.form, total_max=room, holding=holding)
+                if over or read.failed or read.size_bytes >= bytes_min or not wait_s or not await poll.moved():
                     break
         self._count(read)
         async for part in slices(results, SLICE):
@@ -191,12 +223,18 @@ class FetchHandler:
         self._records.add(found.records)
 
     async def consume(
-        self, request: log_pb2.ConsumeRequest, *, waitable_s: float = math.inf, holding: Holding | None = None
+        self,
+        request: log_pb2.ConsumeRequest,
+        *,
+        waitable_s: float = math.inf,
+        holding: Holding | None = None,
+        quota: Quota | None = None,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """The records of one partition from an offset on, until an error ends the stream or ``waitable_s`` are over.
 
         A caller who gave a deadline and for whom nothing came gets one answer without records. ``holding`` counts the
-        bytes of each answer until the next is asked for; a stream for which there is no memory waits.
+        bytes of each answer until the next is asked for; a stream for which there is no memory waits, and one
+        whose caller's quota allows nothing.
         """
         check_form(request.form)
         offset, answered, came = request.offset, False, True
@@ -225,8 +263,8 @@ class FetchHandler:
                 # Nothing comes also where compaction has left no record up to the high watermark.
                 if wanted.offset >= wanted.partition.high_watermark or not came:
                     await poll.moved()
-            if holding is not None and offset < wanted.partition.high_watermark:
-                await holding.wait_for(CONSUME_BYTES)
+            if offset < wanted.partition.high_watermark:
+                await _may_read(quota, holding)
             next_offset = await self._step(wanted, result, form=request.form, holding=holding)
             self._complete(result)
             came = next_offset > offset
@@ -253,7 +291,7 @@ class FetchHandler:
         total_max: int,
         holding: Holding | None = None,
     ) -> Found:
-        """Read everything that is wanted."""
+        """Read everything that is wanted; with no room at all only what is known without reading."""
         reads: list[Read] = []
         turns = Turns(SLICE)
         for index, item in wanted.items():
@@ -275,7 +313,7 @@ class FetchHandler:
                         result=result,
                     )
                 )
-        if not reads:
+        if not reads or not total_max:
             return Found()
         if holding is not None and holding.size < total_max:
             holding.become(0)
@@ -300,6 +338,14 @@ class FetchHandler:
         if result.record_batches:
             return _next_offset(result.record_batches)
         return wanted.offset
+
+
+async def _may_read(quota: Quota | None, holding: Holding | None) -> None:
+    """Return when a stream may read its next records, and there is memory for them."""
+    if quota is not None:
+        await quota.wait()
+    if holding is not None:
+        await holding.wait_for(CONSUME_BYTES)
 
 
 def _next_offset(batches: bytes) -> int:
