@@ -25,6 +25,7 @@ from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import CHANNEL_OPTIONS
 from regnum_service.status import from_rpc_error
+from regnum_testing.process_memory import PeakMemory, resident_bytes
 from regnum_testing.under_load import until
 from regnum_testing.waiting import within
 
@@ -44,6 +45,8 @@ PRODUCE_MAX = TOTAL_MAX * 3 // 4
 """What requests may hold of it (``held_bytes.PARTS``)."""
 CONNECTION_MAX = 16 * MIB
 BATCH = build_batch([NewRecord(key=None, value=os.urandom(MIB))], timestamp_ms=1)
+AT_ONCE = 6
+"""Requests that are given up together: fewer than are read at once."""
 MEMORY_PER_HELD = 3.0
 """Bytes of the process for each byte that is counted: the message as it came, as it was parsed, as it is written."""
 MEMORY_BESIDE = 300 * MIB
@@ -78,14 +81,11 @@ def row(cluster: LocalCluster, name: str = "broker-1") -> ProcessRow:
     return next(one for one in cluster.status() if one.name == name)
 
 
-def resident(cluster: LocalCluster) -> int:
-    """Bytes that the broker has in memory."""
+def process(cluster: LocalCluster) -> int:
+    """The broker's number."""
     pid = row(cluster).pid
     assert pid is not None
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmRSS")
+    return pid
 
 
 async def shown(cluster: LocalCluster) -> dict[str, float]:
@@ -101,6 +101,8 @@ async def shown(cluster: LocalCluster) -> dict[str, float]:
         for sample in family.samples:
             if sample.name.startswith("regnum_broker_client_"):
                 found[sample.name.removeprefix("regnum_broker_client_")] += sample.value
+            elif sample.name == "regnum_server_calls" and sample.labels == {"listener": "client", "kind": "stream"}:
+                found["streams"] = sample.value
     return found
 
 
@@ -126,23 +128,6 @@ async def produce(channel: grpc.aio.Channel, *, timeout_s: float = 60.0) -> str:
     return errors_pb2.ErrorCode.Name(answer.results[0].error_code)
 
 
-class Peak:
-    """The most memory that the broker had while this was watching."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        self.cluster = cluster
-        self.before = self.bytes = resident(cluster)
-
-    async def watch(self) -> None:
-        while True:
-            self.bytes = max(self.bytes, resident(self.cluster))
-            await asyncio.sleep(0.02)
-
-    @property
-    def above(self) -> int:
-        return self.bytes - self.before
-
-
 async def others_are_told(calls: list[asyncio.Task[str]]) -> None:
     """Wait until no more calls are open than may be."""
 
@@ -162,7 +147,7 @@ async def nothing_held(cluster: LocalCluster) -> None:
 async def test_a_thousand_connections_with_a_request_each_take_no_more_than_there_is(cluster: LocalCluster) -> None:
     channels = [connected(cluster) for _ in range(1_000)]
     await asyncio.gather(*(channel.channel_ready() for channel in channels))
-    peak = Peak(cluster)
+    peak = PeakMemory(process(cluster))
     watching = asyncio.create_task(peak.watch())
     cluster.pause("broker-2")
     calls: list[asyncio.Task[str]] = []
@@ -194,7 +179,7 @@ async def test_a_thousand_connections_with_a_request_each_take_no_more_than_ther
 
 async def test_one_connection_with_a_thousand_requests_leaves_room_for_others(cluster: LocalCluster) -> None:
     hostile, other = connected(cluster), connected(cluster)
-    peak = Peak(cluster)
+    peak = PeakMemory(process(cluster))
     watching = asyncio.create_task(peak.watch())
     cluster.pause("broker-2")
     try:
@@ -229,7 +214,7 @@ async def test_one_connection_with_a_thousand_requests_leaves_room_for_others(cl
 
 async def test_consumers_that_never_read_take_no_more_than_a_connection_may(cluster: LocalCluster) -> None:
     channel = connected(cluster)
-    peak = Peak(cluster)
+    peak = PeakMemory(process(cluster))
     watching = asyncio.create_task(peak.watch())
     streams = [Stub(channel).Consume(log_pb2.ConsumeRequest(topic="t", partition=0)) for _ in range(300)]
 
@@ -237,7 +222,13 @@ async def test_consumers_that_never_read_take_no_more_than_a_connection_may(clus
         return await held(cluster) > CONNECTION_MAX - 2 * MIB
 
     await until(full)
-    await asyncio.sleep(2)
+
+    async def all_begun() -> bool:
+        # Each was read, and has taken what there was for it or stands in line.
+        now = await shown(cluster)
+        return now["streams"] == 300 and now["unread"] == 0
+
+    await until(all_begun)
     now = await shown(cluster)
     watching.cancel()
     LOG.info("%d MiB held; broker %d MiB above before", now["held_bytes"] / MIB, peak.above / MIB)
@@ -255,27 +246,31 @@ async def test_requests_that_are_given_up_leave_nothing_to_the_collector(cluster
     request = log_pb2.ProduceRequest(timeout_ms=50_000)
     request.partitions.add(topic="t", partition=0, record_batch=BATCH)
 
-    async def taken() -> bool:
-        return await held(cluster) > 0
+    async def give_up(rounds: int) -> None:
+        for _ in range(rounds):
+            calls = [Stub(channel).Produce(request) for _ in range(AT_ONCE)]
 
-    async def give_up(count: int) -> None:
-        for _ in range(count):
-            call = Stub(channel).Produce(request)
+            async def taken() -> bool:
+                return await held(cluster) >= AT_ONCE * MIB
+
             await until(taken)
-            call.cancel()
+            for call in calls:
+                call.cancel()
             await nothing_held(cluster)
 
     cluster.pause("broker-2")
     try:
         # What it takes once, for the parts of the writer and of gRPC, it has taken then.
+        await give_up(1)
+        before = resident_bytes(process(cluster))
         await give_up(5)
-        peak = Peak(cluster)
-        await give_up(30)
     finally:
         cluster.resume("broker-2")
-    after = resident(cluster) - peak.before
-    LOG.info("30 requests of 1 MiB given up; broker %d MiB before, %d MiB above", peak.before / MIB, after / MIB)
-    assert after <= 15 * MIB
+    above = resident_bytes(process(cluster)) - before
+    LOG.info(
+        "%d requests of 1 MiB given up; broker %d MiB before, %d MiB above", 5 * AT_ONCE, before / MIB, above / MIB
+    )
+    assert above <= 15 * MIB
     await channel.close()
 
 

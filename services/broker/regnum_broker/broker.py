@@ -36,6 +36,7 @@ from regnum_broker.composition.opening_logs import close_storage, open_storage
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.composition.watches import start_contact_watches, start_stray_watch, start_upkeep
 from regnum_broker.figures.gauges import show_limits
+from regnum_broker.limits.incoming import incoming
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.limits.quota_watch import follow_quotas
 from regnum_broker.maintenance import Checkpointing
@@ -81,6 +82,7 @@ class Broker:
         self._limits: Final = ClientLimits(
             held_max=settings.queued_max_request_bytes,
             connection_held_max=settings.connection_queued_max_bytes,
+            incoming=incoming(settings.queued_max_incoming_bytes, settings.socket_request_max_bytes),
             clock=clock,
         )
         self._showing: Final = Showing(

@@ -3,9 +3,14 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import ListenerSettings
+
+from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, PART
+
+MESSAGE_BESIDE_BYTES = 64 * 1024
+"""What a message with one batch has beside it, at most."""
 
 
 class BrokerSettings(ListenerSettings):
@@ -43,11 +48,17 @@ class BrokerSettings(ListenerSettings):
         description="The same for one connection; it gets less when little is left for others.",
     )
     socket_request_max_bytes: int = Field(
-        default=64 * 1024 * 1024,
+        default=MESSAGE_BYTES_MAX,
         ge=1024 * 1024,
         le=64 * 1024 * 1024,
-        description="Largest message that the client listener takes (Kafka: socket.request.max.bytes). With the number "
-        "of produce streams it bounds what comes in before it can be counted.",
+        description="Largest message that the client listener takes (Kafka: socket.request.max.bytes); larger than "
+        "the largest record batch.",
+    )
+    queued_max_incoming_bytes: int = Field(
+        default=INCOMING_BYTES_MAX,
+        ge=16 * 1024 * 1024,
+        description="Bytes of messages that may be on their way in at once, if all were as large as one may be: half "
+        "of it for produce streams, which says how many there may be; four of the largest messages at least.",
     )
     socket_receive_buffer_bytes: int = Field(
         default=65_535,
@@ -131,3 +142,19 @@ class BrokerSettings(ListenerSettings):
         default=6_000, ge=100, description="Shortest session time-out that a member of a consumer group may have."
     )
     group_max_size: int = Field(default=1_000, ge=1, le=1_000, description="Members that a consumer group may have.")
+
+    @model_validator(mode="after")
+    def _check_messages(self) -> "BrokerSettings":
+        if self.socket_request_max_bytes < self.message_bytes_max + MESSAGE_BESIDE_BYTES:
+            raise ValueError(
+                f"socket-request-max-bytes is {self.socket_request_max_bytes}: a message with one record batch of "
+                f"message-bytes-max ({self.message_bytes_max}) is larger; give "
+                f"{self.message_bytes_max + MESSAGE_BESIDE_BYTES} or more"
+            )
+        if self.queued_max_incoming_bytes < PART * self.socket_request_max_bytes:
+            raise ValueError(
+                f"queued-max-incoming-bytes is {self.queued_max_incoming_bytes}: {PART} messages of "
+                f"socket-request-max-bytes ({self.socket_request_max_bytes}) at least must be able to come in; give "
+                f"{PART * self.socket_request_max_bytes} or more"
+            )
+        return self

@@ -3,8 +3,9 @@
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
 finished meanwhile. What is deleted goes on a thread of its own, what grows is brought to the disk on another, and the
-journal on a third; a fourth compacts. An fsync takes as long as the disk likes, and only who relies on it waits for it:
-a job that appended what counts once it is on the disk has ended for the writer, and is told when it is there.
+journal on a third; a fourth compacts, and a fifth looks into batches where that takes long. An fsync takes as long as
+the disk likes, and only who relies on it waits for it: a job that appended what counts once it is on the disk has ended
+for the writer, and is told when it is there.
 """
 
 import asyncio
@@ -90,6 +91,7 @@ class Storage:
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
         self._cleaner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-cleaner")
+        self._checker: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-checker")
         self._stop_cleaning: Final = threading.Event()
         self._commit: Final = GroupCommit(
             refuse=directory.refuse_flushed, put_off=self._put_off, bytes_max=FLUSH_BYTES_WAITING_MAX
@@ -164,6 +166,10 @@ class Storage:
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job on a reader thread."""
         return await self._run_beside(self._readers, job)
+
+    async def check(self, job: Callable[[], T]) -> T:
+        """Run a job on the thread that looks into batches, after all that were handed in before."""
+        return await self._run_beside(self._checker, job)
 
     async def clean(self, job: Callable[[], T]) -> T:
         """Run a job on the thread that compacts logs. It asks ``wait_for_stop`` now and then, for it may take long."""
@@ -283,6 +289,7 @@ class Storage:
         self._closing = True
         self._stop_cleaning.set()
         self._cleaner.shutdown(wait=False)
+        self._checker.shutdown(wait=False)
         self._syncer.shutdown(wait=False)
         self._journal_syncer.shutdown(wait=False)
         if directory.hung:

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose
+from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose
+from regnum_broker.limits.incoming import Incoming, incoming
 from regnum_broker.limits.intake import (
-    READ_AT_ONCE,
+    DEFAULT,
     READ_OF_CONNECTION,
     SMALL_BYTES,
     STREAMS_OF_CONNECTION,
@@ -22,6 +23,7 @@ PRODUCE = "/regnum.broker.v1.LogService/Produce"
 PRODUCE_STREAM = "/regnum.broker.v1.LogService/ProduceStream"
 METADATA = "/regnum.metadata.v1.MetadataService/GetMetadata"
 MIB = 1024 * 1024
+AT_ONCE = Incoming(streams=1_000, produce_calls=64, other_calls=64)
 
 
 class Peer:
@@ -44,7 +46,7 @@ def held() -> HeldBytes:
 
 @pytest.fixture
 def intake(held) -> Intake:
-    return Intake(held)
+    return Intake(held, AT_ONCE)
 
 
 def entering(intake: Intake, peer: Peer, count: int, method: str = PRODUCE) -> list[asyncio.Task]:
@@ -114,7 +116,7 @@ async def test_too_many_in_line_are_refused(held, intake):
 async def test_of_all_connections_so_many_messages_are_read_at_once(intake):
     calls = [task for number in range(1_000) for task in entering(intake, Peer(f"c{number}"), 1)]
     await settle(200)
-    assert sum(task.done() for task in calls) == READ_AT_ONCE
+    assert sum(task.done() for task in calls) == AT_ONCE.produce_calls
     # What carries no records does not stand behind them.
     assert (await intake.enter(METADATA, B)) is not None
 
@@ -143,17 +145,29 @@ async def test_who_gives_up_leaves_the_line_and_nothing_is_left(intake):
     assert all(task.done() for task in fresh)
 
 
-async def test_a_connection_has_a_hundred_streams_of_requests_and_another_its_own(held, intake):
+async def streaming(intake: Intake, peer: Peer):
+    """An open stream."""
+    stream = await intake.enter(PRODUCE_STREAM, peer)
+    stream.took(0)
+    stream.lasts()
+    return stream
+
+
+async def streams_until_refused(intake: Intake, peer: Peer) -> tuple[list, RegnumError]:
     streams = []
-    for _ in range(STREAMS_OF_CONNECTION):
-        stream = await intake.enter(PRODUCE_STREAM, A)
-        stream.took(0)
-        stream.lasts()
-        streams.append(stream)
-    with pytest.raises(RegnumError) as caught:
-        await intake.enter(PRODUCE_STREAM, A)
-    assert caught.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
-    assert "100 streams" in str(caught.value)
+    while True:
+        try:
+            streams.append(await streaming(intake, peer))
+        except RegnumError as error:
+            return streams, error
+
+
+async def test_a_connection_has_a_hundred_streams_of_requests_and_another_its_own(held):
+    intake = Intake(held, AT_ONCE)
+    streams, refusal = await streams_until_refused(intake, A)
+    assert len(streams) == STREAMS_OF_CONNECTION
+    assert refusal.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+    assert "100 streams" in str(refusal)
     (await intake.enter(PRODUCE_STREAM, B)).leave()
     (await intake.enter(PRODUCE, A)).leave()
     streams.pop().leave()
@@ -161,7 +175,52 @@ async def test_a_connection_has_a_hundred_streams_of_requests_and_another_its_ow
     for stream in (again, *streams):
         stream.leave()
         stream.leave()
-    assert (intake.calls, intake.connections) == (0, 0)
+    assert (intake.calls, intake.streams, intake.connections) == (0, 0, 0)
+
+
+async def test_all_connections_have_so_many_streams_together_and_who_has_none_gets_one(held):
+    intake = Intake(held, Incoming(streams=60, produce_calls=64, other_calls=64))
+    first, refusal = await streams_until_refused(intake, A)
+    assert len(first) == 30
+    assert (refusal.code, refusal.retry_after_ms) == (errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, RETRY_MS)
+    others = [await streaming(intake, Peer(f"c{number}")) for number in range(30)]
+    with pytest.raises(RegnumError):
+        await intake.enter(PRODUCE_STREAM, B)
+    assert (intake.streams, intake.connections) == (60, 31)
+    # What does not get a stream goes by calls.
+    (await intake.enter(PRODUCE, B)).leave()
+    others.pop().leave()
+    (await intake.enter(PRODUCE_STREAM, B)).leave()
+    for stream in (*first, *others):
+        stream.leave()
+    assert (intake.streams, intake.connections) == (0, 0)
+
+
+async def test_calls_without_records_are_read_so_many_at_once_and_apart_from_those_with_them(held):
+    intake = Intake(held, Incoming(streams=2, produce_calls=3, other_calls=5))
+    others = [task for number in range(20) for task in entering(intake, Peer(f"c{number}"), 1, METADATA)]
+    await settle(100)
+    assert sum(task.done() for task in others) == 5
+    stream = await streaming(intake, A)
+    calls = [task for number in range(20) for task in entering(intake, Peer(f"d{number}"), 1, PRODUCE)]
+    await settle(100)
+    assert sum(task.done() for task in calls) == 3
+    next(task for task in others if task.done()).result().took(10)
+    await settle(10)
+    assert sum(task.done() for task in others) == 6
+    stream.leave()
+    for task in (*others, *calls):
+        task.cancel()
+    await settle(100)
+
+
+def test_as_many_messages_may_come_as_there_is_memory_for_the_largest():
+    assert incoming(64 * MIB, 4 * MIB) == Incoming(streams=8, produce_calls=4, other_calls=4)
+    assert incoming(64 * MIB, 4 * MIB).messages * 4 * MIB == 64 * MIB
+    assert incoming(1024 * MIB, MIB) == Incoming(streams=512, produce_calls=64, other_calls=64)
+    assert Incoming(streams=60, produce_calls=30, other_calls=30) == DEFAULT
+    with pytest.raises(ValueError, match="less than 4 messages"):
+        incoming(15 * MIB, 4 * MIB)
 
 
 async def test_nothing_is_remembered_of_a_connection_whose_call_was_refused(intake):

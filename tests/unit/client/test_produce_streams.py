@@ -9,7 +9,7 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_client import Producer, ProducerSettings
-from regnum_client.producer.streams import CALLED_FOR_S, ProduceStreams
+from regnum_client.producer.streams import CALLED_FOR_S, REFUSED_FOR_S, ProduceStreams
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 from regnum_service.status import to_status
@@ -262,6 +262,36 @@ async def test_requests_under_way_to_a_broker_without_streams_become_calls_and_i
     last = sending.send()
     await sending.sent(1, on=2)
     last.cancel()
+
+
+async def test_a_broker_that_has_no_room_for_another_stream_gets_calls_for_a_while(sending: Sending) -> None:
+    refused = sending.send()
+    stream = await sending.sent(1)
+    stream.answers.put_nowait(Broken(grpc.StatusCode.RESOURCE_EXHAUSTED))
+    with pytest.raises(RegnumError):
+        await within(refused)
+    await within(sending.send())
+    assert (sending.broker.calls, len(sending.broker.streams)) == (1, 1)
+    sending.clock.skip(REFUSED_FOR_S)
+    last = sending.send()
+    await sending.sent(1, on=2)
+    last.cancel()
+
+
+async def test_a_stream_that_was_answered_and_ends_for_want_of_room_is_opened_again(sending: Sending) -> None:
+    first = sending.send()
+    stream = await sending.sent(1)
+    stream.answers.put_nowait(log_pb2.ProduceStreamResponse(correlation_id=1, response=log_pb2.ProduceResponse()))
+    await within(first)
+    second = sending.send()
+    await stream.has(2)
+    stream.answers.put_nowait(Broken(grpc.StatusCode.RESOURCE_EXHAUSTED))
+    with pytest.raises(RegnumError):
+        await within(second)
+    third = sending.send()
+    await sending.sent(1, on=2)
+    assert sending.broker.calls == 0
+    third.cancel()
 
 
 async def test_closing_ends_what_waits_with_an_unknown_outcome(sending: Sending) -> None:

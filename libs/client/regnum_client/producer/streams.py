@@ -1,9 +1,9 @@
 """Produce requests over one stream for each broker, which cost both sides less than calls do.
 
-A broker that has no such stream, and a request that is large, get a call. Every request has its own time and its own
-outcome, as with calls; when the stream breaks, none of those that wait knows whether it was carried out. What stands in
-line goes in one message, to a broker that takes several requests in one: a message costs both sides as much as many
-requests in it.
+A broker that has no such stream, or no room for another one, and a request that is large, get a call. Every request has
+its own time and its own outcome, as with calls; when the stream breaks, none of those that wait knows whether it was
+carried out. What stands in line goes in one message, to a broker that takes several requests in one: a message costs
+both sides as much as many requests in it.
 """
 
 import asyncio
@@ -33,6 +33,9 @@ TOGETHER_BYTES_MAX: Final = 1024 * 1024
 CALLED_FOR_S: Final = 60.0
 """A broker that has no stream is not asked for one again for so long: it may be replaced by a later release."""
 
+REFUSED_FOR_S: Final = 10.0
+"""Nor is one that has as many streams as it may have: others may have closed theirs by then."""
+
 StreamCall = Any
 """grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
 
@@ -57,10 +60,15 @@ class ProduceStreams:
         """Send a request; its number is given here. Raises RegnumError, as a call would."""
         size_bytes = message.ByteSize()
         if size_bytes <= STREAMED_BYTES_MAX and self._has_stream(address):
+            stream = self._stream(address)
             try:
-                return await self._stream(address).produce(message, size_bytes, timeout_s=timeout_s)
+                return await stream.produce(message, size_bytes, timeout_s=timeout_s)
             except _NoStreamError:
                 self._called_until_s[address] = self._clock.monotonic() + CALLED_FOR_S
+            except RegnumError:
+                if stream.refused:
+                    self._called_until_s[address] = self._clock.monotonic() + REFUSED_FOR_S
+                raise
         produce = self._connections.log(address).Produce
         response: log_pb2.ProduceResponse = await call(produce, message.request, timeout_s=timeout_s)
         return response
@@ -104,6 +112,9 @@ class _Stream:
         self._running: asyncio.Task[None] | None = None
         self.ended = False
         """Whether it is broken: nothing more is sent on it."""
+        self.refused = False
+        """Whether the broker had no room for it, and answered nothing on it."""
+        self._answered = False
 
     def start(self, name: str) -> None:
         """Begin; not within the span of whoever comes first."""
@@ -148,27 +159,36 @@ class _Stream:
             await self._talk(started)
             end = _broken("the broker ended the stream")
         except grpc.aio.AioRpcError as failure:
-            absent = failure.code() is grpc.StatusCode.UNIMPLEMENTED
-            end = _NoStreamError() if absent else from_rpc_error(failure)
+            end = self._said(failure)
         except (asyncio.CancelledError, asyncio.InvalidStateError):
             # A call also ends so when its channel is closed under it; then nobody asked this task to end.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             # Or when the broker refuses it before it is set up.
-            if started.done() and await started.code() is grpc.StatusCode.UNIMPLEMENTED:
-                end = _NoStreamError()
+            if started.done() and await started.code() in {
+                grpc.StatusCode.UNIMPLEMENTED,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            }:
+                end = self._said(await _failure(started))
         finally:
             self.ended = True
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(end)
 
+    def _said(self, failure: grpc.aio.AioRpcError) -> "RegnumError | _NoStreamError":
+        """How the broker ended the stream."""
+        if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return _NoStreamError()
+        self.refused = failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not self._answered
+        return from_rpc_error(failure)
+
     async def _talk(self, started: StreamCall) -> None:
         writing = asyncio.create_task(self._write(started), name="produce stream: requests")
         try:
             while (response := await started.read()) is not grpc.aio.EOF:
-                self._takes_more = response.takes_more
+                self._takes_more, self._answered = response.takes_more, True
                 for one in (response, *response.more):
                     answer = self._waiting.pop(one.correlation_id, None)
                     if answer is not None and not answer.done():
@@ -208,6 +228,13 @@ class _Stream:
                 break
             self._line.popleft()
         return first
+
+
+async def _failure(ended: StreamCall) -> grpc.aio.AioRpcError:
+    """What a call that has ended would raise."""
+    return grpc.aio.AioRpcError(
+        await ended.code(), await ended.initial_metadata(), await ended.trailing_metadata(), await ended.details()
+    )
 
 
 def _broken(how: str) -> RegnumError:

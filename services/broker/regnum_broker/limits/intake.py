@@ -4,9 +4,13 @@ Goals: what clients send stays with them until there is memory for it; a connect
 not keep another from sending one.
 
 Algorithm: a call passes before its message is read (see ``regnum_service.gates``): so many messages of one connection
-are read at once, and so many of produce requests in all; the others wait in line, and too many in line are refused.
-Nothing is read while not even a byte could be kept. What was read is kept if its connection's share allows it, until
-its call ends; else it is thrown away and its sender told when to come again.
+are read at once, and so many in all (``incoming``), those with records apart from the others; the rest waits in line,
+and too many in line are refused. Nothing is read while not even a byte could be kept. What was read is kept if its
+connection's share allows it, until its call ends; else it is thrown away and its sender told when to come again.
+
+A produce stream may be receiving a message for as long as it is open, so there may be so many of them and no more. A
+connection has no more than are left for others (``shares``): one alone may have half. Who is refused one sends by
+calls.
 
 Requests that carry no records and are small are not counted: they are what clients need to get out of trouble.
 """
@@ -18,15 +22,17 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
 
 from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
+from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, incoming
+from regnum_broker.limits.shares import Shares
 
 BULKY: Final = frozenset({"/regnum.broker.v1.LogService/Produce"})
 """Calls that carry records and have one message. (ProduceStream keeps its own account.)"""
 STREAMS: Final = frozenset({"/regnum.broker.v1.LogService/ProduceStream"})
 """Calls each of which may be receiving a message that nobody could count yet."""
 STREAMS_OF_CONNECTION: Final = 100
-"""Such calls of one connection. A producer of the SDK has one."""
-READ_AT_ONCE: Final = 64
-"""Messages of produce requests that are read at once."""
+"""Such calls of one connection, however few there are. A producer of the SDK has one."""
+DEFAULT: Final = incoming(INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX)
+"""Messages that may be coming at once, unless told otherwise."""
 READ_OF_CONNECTION: Final = 8
 """Messages of one connection that are read at once."""
 WAITING_OF_CONNECTION: Final = 100
@@ -56,17 +62,25 @@ class _Connection:
 class Intake:
     """A gate (see ``regnum_service.gates``) for what clients send. Belongs to the event loop."""
 
-    def __init__(self, held: HeldBytes) -> None:
+    def __init__(self, held: HeldBytes, at_once: Incoming = DEFAULT) -> None:
         """Only assigns."""
         self._held: Final = held
-        self._reading: Final = asyncio.Semaphore(READ_AT_ONCE)
+        self._reading_produce: Final = asyncio.Semaphore(at_once.produce_calls)
+        self._reading_others: Final = asyncio.Semaphore(at_once.other_calls)
+        self._shares: Final = Shares(total_max=at_once.streams, connection_max=STREAMS_OF_CONNECTION)
         self._connections: Final[dict[str, _Connection]] = {}
         self._calls = 0
+        self._streams = 0
 
     @property
     def calls(self) -> int:
         """Calls whose messages are read, or wait for that."""
         return self._calls
+
+    @property
+    def streams(self) -> int:
+        """Request streams that are open."""
+        return self._streams
 
     @property
     def connections(self) -> int:
@@ -87,19 +101,24 @@ class Intake:
             self._held.refuse(name, Purpose.PRODUCE)
             raise refusal()
         streams = method in STREAMS
-        if streams and connection.streams >= STREAMS_OF_CONNECTION:
+        if streams and not self._shares.allow(1, own=connection.streams, total=self._streams):
+            own = connection.streams
+            self._forget(name, connection)
             self._held.refuse(name, Purpose.PRODUCE)
-            raise _too_many_streams()
+            raise _too_many_streams(own, self._streams)
         reading = _Reading(self, name, bulky=bulky, streams=streams)
         connection.streams += streams
+        self._streams += streams
         self._calls += 1
         connection.calls += 1
         try:
             await connection.reading.acquire()
             reading.turns.append(connection.reading)
-            if bulky:
-                await self._reading.acquire()
-                reading.turns.append(self._reading)
+            # (A stream is one of those that may be open, and has nothing to read yet.)
+            if not streams:
+                turns = self._reading_produce if bulky else self._reading_others
+                await turns.acquire()
+                reading.turns.append(turns)
         except asyncio.CancelledError:
             reading.leave()
             raise
@@ -134,6 +153,7 @@ class Intake:
         """A request stream is open no more."""
         connection = self._connections[name]
         connection.streams -= 1
+        self._streams -= 1
         self._forget(name, connection)
 
     def _forget(self, name: str, connection: _Connection) -> None:
@@ -183,10 +203,10 @@ class _Reading:
         self._intake.read_one(self._connection)
 
 
-def _too_many_streams() -> RegnumError:
+def _too_many_streams(own: int, of_all: int) -> RegnumError:
     return RegnumError(
         errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
-        f"this connection has {STREAMS_OF_CONNECTION} streams of produce requests, which is as many as one may have;"
-        " send by those, or close one",
+        f"this connection has {own} streams of produce requests and the broker {of_all} of all connections, which is as"
+        " many as there may be; send by Produce calls, or by the streams that you have",
         retry_after_ms=RETRY_MS,
     )

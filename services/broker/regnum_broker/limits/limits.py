@@ -10,7 +10,8 @@ from regnum_service.supervisor import Supervisor
 
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
-from regnum_broker.limits.intake import Intake
+from regnum_broker.limits.incoming import Incoming
+from regnum_broker.limits.intake import DEFAULT, Intake
 from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
@@ -19,16 +20,17 @@ from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
 class ClientLimits:
     """The limits of one broker. Belongs to its event loop."""
 
-    def __init__(self, *, held_max: int, connection_held_max: int, clock: Clock) -> None:
+    def __init__(self, *, held_max: int, connection_held_max: int, clock: Clock, incoming: Incoming = DEFAULT) -> None:
         """Only assigns.
 
         Args:
             held_max: bytes that are held for all clients together.
             connection_held_max: bytes that are held for one connection.
             clock: measures rates.
+            incoming: how many messages may be coming at once.
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
-        self.intake: Final = Intake(self.held)
+        self.intake: Final = Intake(self.held, incoming)
         self.unread: Final = UnreadAnswers(clock)
         self.silent: Final = SilentReaders(self.unread, self.held, clock)
         self.quotas: Final = ClientQuotas()

@@ -5,10 +5,11 @@ repeat is answered with its first offset, and not before that is committed; bad 
 
 Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for every two hundred
 partitions of what came together: check the batch, check the sequence, assign offsets, append (``produce_appends``);
-then followers are woken. With acks all the answer waits until the high watermark has passed the last record
-(``produce_answers``). A leader that is deposed after the append answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome
-is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for what was not appended, because a producer may send that
-under another producer id.
+then followers are woken. Batches of logs that are compacted are checked on a thread of their own before, in the order
+they came: every record must have a key, and to look for it takes long. With acks all the answer waits until the high
+watermark has passed the last record (``produce_answers``). A leader that is deposed after the append answers
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for what was
+not appended, because a producer may send that under another producer id.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ from regnum_broker.serving.produce_appends import (
     Outcome,
     Refused,
     append_one,
+    check_keyed,
     record_first_append,
 )
 from regnum_broker.serving.produce_requests import check_request, wrong_in
@@ -268,9 +270,32 @@ class ProduceHandler:
             for item in admitted:
                 self._answers.refused(item, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return
+        # To look for keys takes long, and the others' followers are not to wait with it.
+        later: list[tuple[Admitted, int]] = []
+        at_once: list[tuple[Admitted, int]] = []
+        for item, size in zip(admitted, sizes, strict=True):
+            (later if item.leadership.partition.log.settings.is_compacted else at_once).append((item, size))
+        await self._hand_in_all(at_once, now_ms)
+        if later:
+            await self._hand_in_all(await self._keyed(later, now_ms), now_ms)
+
+    async def _keyed(self, items: Sequence[tuple[Admitted, int]], now_ms: int) -> list[tuple[Admitted, int]]:
+        """Those of them in which every record has a key; the others are refused. They come back in their order."""
+        bytes_max, asked = self._batch_bytes_max, [item for item, _ in items]
+        outcomes = await self._storage.check(lambda: check_keyed(asked, bytes_max=bytes_max, now_ms=now_ms))
+        kept: list[tuple[Admitted, int]] = []
+        async for part in slices(zip(items, outcomes, strict=True), SLICE):
+            for (item, size), refused in part:
+                if refused is None:
+                    kept.append((item, size))
+                else:
+                    self._answers.refused(item, refused.code, refused.message)
+        return kept
+
+    async def _hand_in_all(self, items: Sequence[tuple[Admitted, int]], now_ms: int) -> None:
         together: list[tuple[Admitted, int]] = []
         turns = Turns(SLICE)
-        for item, size in zip(admitted, sizes, strict=True):
+        for item, size in items:
             await turns.took()
             if item.leadership.partition.log.settings.flush_messages is None:
                 together.append((item, size))

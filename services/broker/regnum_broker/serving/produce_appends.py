@@ -1,5 +1,6 @@
 """What the writer does with the batch of one partition, and what becomes of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -34,6 +35,8 @@ class Admitted:
     """Under which it is appended."""
     message: log_pb2.ProducePartition
     """What came."""
+    checked: bytes | None = None
+    """Its batch, if that was checked beside the writer, keys included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,40 @@ class Done:
 Outcome = Refused | Done
 
 
+def check_keyed(items: Sequence[Admitted], *, bytes_max: int, now_ms: int) -> list[Refused | None]:
+    """Beside the writer thread: check batches of logs that are compacted, in which every record must have a key.
+
+    To find its key is to go through each record, which takes as long as all else together and more; the writer has
+    other logs. Returns for each why it is refused; None: it is kept as ``checked``.
+    """
+    outcomes: list[Refused | None] = []
+    for item in items:
+        batch = _checked(item, bytes_max=bytes_max, now_ms=now_ms, keys_required=True)
+        if isinstance(batch, Refused):
+            outcomes.append(batch)
+        else:
+            item.checked = batch
+            outcomes.append(None)
+    return outcomes
+
+
+def _checked(item: Admitted, *, bytes_max: int, now_ms: int, keys_required: bool = False) -> bytes | Refused:
+    """The batch of a partition as it is appended, or why it is not."""
+    partition = item.leadership.partition
+    if partition.settings.max_message_bytes is not None:
+        bytes_max = partition.settings.max_message_bytes
+    try:
+        batch = batch_in(item.message, now_ms)
+        check_batch(batch, bytes_max=bytes_max, keys_required=keys_required or partition.log.settings.is_compacted)
+    except KeyMissingError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
+    except BatchTooLargeError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
+    except CorruptBatchError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    return batch
+
+
 def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
     """On the writer thread: check and append one partition's batch.
 
@@ -71,21 +108,13 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
     Raises:
         DirectoryFailedError: the disk failed.
     """
-    leadership, message = item.leadership, item.message
+    leadership = item.leadership
     partition = leadership.partition
     if partition.role is not leadership:
         return Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=DEPOSED)
-    if partition.settings.max_message_bytes is not None:
-        bytes_max = partition.settings.max_message_bytes
-    try:
-        batch = batch_in(message, now_ms)
-        check_batch(batch, bytes_max=bytes_max, keys_required=partition.log.settings.is_compacted)
-    except KeyMissingError as error:
-        return Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
-    except BatchTooLargeError as error:
-        return Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
-    except CorruptBatchError as error:
-        return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    batch = item.checked or _checked(item, bytes_max=bytes_max, now_ms=now_ms)
+    if isinstance(batch, Refused):
+        return batch
     try:
         (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
     except DirectoryFailedError:
