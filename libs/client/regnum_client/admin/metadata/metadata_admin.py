@@ -1,12 +1,12 @@
 """Comparing what all processes hold of the cluster's metadata, and how far they are.
 
 Algorithm: the controller says what it published last, as a digest; metadata processes and brokers are asked for theirs
-at that version or later. While the cluster changes, answers are of different versions: then everybody is asked again,
-and what differs at the same version counts. Of a process that differs the sections are compared, of those the topics,
-of these the states.
+at that version or later. While the cluster changes, a process may be further than the controller said: then the
+controller is asked again, and only what both hold at one version is compared (``common_versions``). Of a process that
+differs the sections are compared, of those the topics, of these the states; those answers are of any version, so what
+differs is looked for twice, and only what differs both times in the same way is named.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +18,7 @@ from regnum.types.v1.types_pb2 import PartitionState, RequestHeader
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.metadata.common_versions import Ask, Pair, pairs
 from regnum_client.admin.metadata.comparison import (
     Difference,
     differing_sections,
@@ -120,9 +121,21 @@ class MetadataAdmin(AdminSession):
             *((f"broker {id}", broker.address) for id, broker in sorted(view.brokers.items())),
         ]
         at, published = await self._published(recompute=recompute)
-        answers = await asyncio.gather(
-            *(self._asked(address, published.version, recompute=recompute) for _, address in processes)
-        )
+        fresh = set(processes) if recompute else set()
+
+        def asked(process: tuple[str, Address]) -> Ask:
+            async def ask(version: int) -> DescribeImageResponse | RegnumError:
+                # What was computed from nothing once goes on from there.
+                deep = process in fresh
+                fresh.discard(process)
+                return await self._asked(process[1], version, recompute=deep)
+
+            return ask
+
+        async def again(version: int) -> DescribeImageResponse:
+            return (await self._published(version=version))[1]
+
+        found = await pairs(again, {one[0]: asked(one) for one in processes}, published)
         held = [
             HeldBy(
                 process="controller",
@@ -134,21 +147,21 @@ class MetadataAdmin(AdminSession):
             )
         ]
         differences: list[Difference] = []
-        for (process, address), answer in zip(processes, answers, strict=True):
-            held.append(_held(process, address, answer, published))
-            if name and not isinstance(answer, RegnumError) and not held[-1].equal:
-                try:
-                    differences.extend(await self._differences(process, address, at, answer, published))
-                except RegnumError as error:
-                    differences.append(
-                        Difference(process=process, field="not compared", held=error.message, published="")
-                    )
+        for process, address in processes:
+            pair = found[process]
+            held.append(_held(process, address, pair))
+            if name and pair.met and not held[-1].equal:
+                differences.extend(await self._named(process, address, at, pair))
         return MetadataComparison(version=published.version, processes=tuple(held), differences=tuple(differences))
 
-    async def _published(self, *, recompute: bool) -> tuple[Address, DescribeImageResponse]:
+    async def _published(self, *, recompute: bool = False, version: int = 0) -> tuple[Address, DescribeImageResponse]:
         search = self._search()
         request = DescribeImageRequest(
-            header=RequestHeader(client_id=self._client_id), sections=True, recompute=recompute
+            header=RequestHeader(client_id=self._client_id),
+            version=version,
+            wait_ms=ROUND_WAIT_MS,
+            sections=True,
+            recompute=recompute,
         )
         while True:
             address = await search.address()
@@ -169,6 +182,23 @@ class MetadataAdmin(AdminSession):
             return await call(self._connections.images(address).DescribeImage, request, timeout_s=CALL_S)
         except RegnumError as error:
             return error
+
+    async def _named(self, process: str, address: Address, at: Address, pair: Pair) -> list[Difference]:
+        """That it differs, and in what, as far as that stands still."""
+        if isinstance(pair.held, RegnumError):
+            return []
+        whole = Difference(
+            process=process,
+            field=f"digest of version {pair.held.version}",
+            held=pair.held.digest.hex(),
+            published=pair.published.digest.hex(),
+        )
+        try:
+            before = await self._differences(process, address, at, pair.held, pair.published)
+            after = await self._differences(process, address, at, pair.held, pair.published)
+        except RegnumError as error:
+            return [whole, Difference(process=process, field="not compared", held=error.message, published="")]
+        return [one for one in after if one in before] or [whole]
 
     async def _differences(
         self, process: str, address: Address, at: Address, held: DescribeImageResponse, published: DescribeImageResponse
@@ -211,14 +241,19 @@ class MetadataAdmin(AdminSession):
             request.from_partition = answer.next_partition
 
 
-def _held(
-    process: str, address: Address, answer: DescribeImageResponse | RegnumError, published: DescribeImageResponse
-) -> HeldBy:
+def _held(process: str, address: Address, pair: Pair) -> HeldBy:
+    answer, published = pair.held, pair.published
     if isinstance(answer, RegnumError):
         return HeldBy(process=process, address=address, version=0, digest="", equal=False, problem=answer.message)
-    same = answer.version == published.version
-    equal = same and answer.digest == published.digest
-    problem = "" if equal else "it holds something else" if same else "it holds another version"
+    equal = pair.met and answer.digest == published.digest
+    if equal:
+        problem = ""
+    elif pair.met:
+        problem = "it holds something else"
+    elif pair.is_ahead:
+        problem = "not compared: the cluster changed whenever the controller was asked for the same version; ask again"
+    else:
+        problem = "it holds another version"
     return HeldBy(
         process=process,
         address=address,
