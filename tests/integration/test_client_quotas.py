@@ -155,3 +155,5 @@ async def test_a_quota_that_is_removed_holds_nobody(cluster: LocalCluster) -> No
         return (await produced(cluster, "loader"))[1] == 0.0
 
     await until(free, within_s=100.0)
+    # Once the brokers have heard of it, it stays that way.
+    assert (await produced(cluster, "loader"))[1] == 0.0

@@ -194,3 +194,38 @@ class KillingDisk(Disk):
         if self.kill_at is not None and self.done >= self.kill_at:
             raise KilledError
         self.done += 1
+
+
+class RememberingDisk(KillingDisk):
+    """Knows what of each file is on the disk, whatever happens to the power."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[str, int] = {}
+        """Bytes by path."""
+        self.amid_sync: Callable[[], None] | None = None
+        """Runs before the next segment is synced."""
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Sync; what is appended meanwhile is not on the disk for sure."""
+        path, size = str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size
+        super().fdatasync(descriptor)
+        self.sizes[path] = size
+        if self.amid_sync is not None and path.endswith(".log"):
+            self.amid_sync()
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """Cut."""
+        super().ftruncate(descriptor, size)
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        self.sizes[path] = min(self.sizes.get(path, 0), size)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name."""
+        super().rename(source, target)
+        self.sizes[target] = self.sizes.pop(source, 0)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        super().unlink(path)
+        self.sizes.pop(path, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from regnum_client import Consumer, ConsumerSettings, TopicPartition
@@ -11,7 +11,6 @@ from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import eventually
 
 
 def member(cluster: FakeCluster, *, topics: Iterable[str] = ("t",), **more: Any) -> Consumer:
@@ -32,15 +31,6 @@ def write(cluster: FakeCluster, partition: int, count: int, topic: str = "t") ->
     """So many records in one batch: their numbers."""
     records = [NewRecord(value=b"%d" % number) for number in range(count)]
     cluster.partitions[topic, partition].append(build_batch(records, timestamp_ms=1000))
-
-
-async def until(condition: Callable[[], bool], what: str = "it") -> None:
-    """Return when it holds."""
-
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, what=what)
 
 
 class Reading:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,19 +41,6 @@ NONE: Final = errors_pb2.ERROR_CODE_NONE
 
 NOT_REGISTERED = BrokerEpoch(0)
 NO_REGISTRATION = Registration(0)
-
-
-async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], *, what: str = "condition") -> None:
-    """Wait for a condition, with a deadline."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                answer = condition()
-                if answer if isinstance(answer, bool) else await answer:
-                    return
-                await asyncio.sleep(0.001)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not come true within {DEADLINE_S} s") from None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

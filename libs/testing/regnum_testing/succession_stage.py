@@ -12,9 +12,9 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr
 
-from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster
 from regnum_testing.standing_by import FakeStandby, RecordingServer
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 class Stage:

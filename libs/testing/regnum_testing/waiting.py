@@ -28,6 +28,19 @@ async def eventually(
         await asyncio.sleep(0.01)
 
 
+async def until(condition: Callable[[], object] | Callable[[], Awaitable[bool]], what: str = "the condition") -> None:
+    """Return when the condition is true, asked every millisecond; AssertionError when it does not become so in time."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                answer = condition()
+                if await answer if isinstance(answer, Awaitable) else answer:
+                    return
+                await asyncio.sleep(0.001)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come true within {DEADLINE_S} s") from None
+
+
 async def within(awaitable: Awaitable[_T], seconds: float = DEADLINE_S) -> _T:
     """The result; AssertionError when there is none in time."""
     try:

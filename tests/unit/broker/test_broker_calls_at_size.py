@@ -133,6 +133,8 @@ def test_a_full_picture_of_many_topics_replaces_another(count: int) -> None:
                 kept: list[control_pb2.UpdateMetadataRequest] = []
                 answer = None
                 for message in messages:
+                    # One turn of the loop for each message, as when it comes from the network: what reads it is not
+                    # measured together with what takes it up.
                     await asyncio.sleep(0)
                     answer = await cache.take(control_pb2.UpdateMetadataRequest.FromString(message), kept)
                 assert answer is not None

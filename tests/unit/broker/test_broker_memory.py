@@ -11,7 +11,8 @@ from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.opening import open_directory
-from regnum_broker.replication.follower import Fetchers, LeaderStream
+from regnum_broker.replication.fetchers import Fetchers
+from regnum_broker.replication.follower import LeaderStream
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.sessions.fetch_session import FetchSession
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams

@@ -14,7 +14,7 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.errors import CorruptLogError
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,7 @@ from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.clock import FakeClock
 from regnum_testing.disk import HangingDisk
 from regnum_testing.log_directories import ReopenedDirectory
-from regnum_testing.waiting import eventually, within
-
-
-async def until(holds: Callable[[], bool], *, what: str) -> None:
-    async def condition() -> bool:
-        return holds()
-
-    await eventually(condition, what=what)
+from regnum_testing.waiting import until, within
 
 
 def test_an_operation_that_does_not_end_is_waited_for_longer_and_longer():

@@ -13,8 +13,8 @@ from regnum_model.configs import ReplicaSettings
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import HangingDisk
-from regnum_testing.group_members import until
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
+from regnum_testing.waiting import until
 
 
 def handler(leading: LeadingReplicas) -> ProduceHandler:

@@ -13,7 +13,7 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import DirectoryFailedError
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.leader import Leadership
 from regnum_model.ids import BrokerEpoch, PartitionKey
 from regnum_service.errors import Code

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 from regnum.broker.v1 import log_pb2
@@ -16,14 +15,7 @@ from regnum_broker.storage import WRITE_BYTES_HELD_MAX
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle
 from regnum_testing.leading_replicas import LeadingReplicas
-from regnum_testing.waiting import eventually
-
-
-async def until(holds: Callable[[], bool], *, what: str) -> None:
-    async def condition() -> bool:
-        return holds()
-
-    await eventually(condition, what=what)
+from regnum_testing.waiting import until
 
 
 async def entered(room: Room, size_bytes: int) -> "asyncio.Task[None]":

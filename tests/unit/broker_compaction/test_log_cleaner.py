@@ -3,7 +3,7 @@
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,21 +19,12 @@ from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.compaction import keyed_batch, records_of
 from regnum_testing.leading_replicas import LeadingReplicas
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import until
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
 SMALL_BYTES = 10 * 1024 * 1024
 COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds."""
-
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds)
 
 
 class Cleaned:

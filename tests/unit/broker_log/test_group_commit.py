@@ -15,8 +15,8 @@ from regnum_model.configs import ReplicaSettings
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.disk import FaultyDisk, ForgetfulDisk, HangingDisk
-from regnum_testing.group_members import until
 from regnum_testing.leading_replicas import LeadingReplicas
+from regnum_testing.waiting import until
 
 FLUSHED, OTHER = 0, 1
 """Partitions: with flush.messages=1, and without."""

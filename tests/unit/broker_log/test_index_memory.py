@@ -15,9 +15,9 @@ from regnum_model.ids import PartitionKey, TopicId
 from regnum_records.read import read_records
 from regnum_records.record import Record
 from regnum_testing.disk import FaultyDisk
-from regnum_testing.group_members import until
 from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+from regnum_testing.waiting import until
 
 SEGMENT_BYTES = 100_000
 

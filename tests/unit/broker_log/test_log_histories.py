@@ -5,10 +5,8 @@ a compaction takes out, also one that is killed in the middle, is checked agains
 are the model's.
 """
 
-import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from regnum_records.header import assign, iterate
 from regnum_records.read import read_records
 from regnum_testing.batches import assigned_batch, values_of
 from regnum_testing.compaction import compact, keyed_batch, records_of
-from regnum_testing.disk import KilledError, KillingDisk
+from regnum_testing.disk import KilledError, RememberingDisk
 from regnum_testing.log_directories import KEY, ReopenedDirectory
 
 
@@ -56,41 +54,6 @@ class Stored:
 
 
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 90), st.booleans()), min_size=1, max_size=4)
-
-
-class RememberingDisk(KillingDisk):
-    """Knows what of each file is on the disk, whatever happens to the power."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: dict[str, int] = {}
-        """Bytes by path."""
-        self.amid_sync: Callable[[], None] | None = None
-        """Runs before the next segment is synced."""
-
-    def fdatasync(self, descriptor: int) -> None:
-        """Sync; what is appended meanwhile is not on the disk for sure."""
-        path, size = str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size
-        super().fdatasync(descriptor)
-        self.sizes[path] = size
-        if self.amid_sync is not None and path.endswith(".log"):
-            self.amid_sync()
-
-    def ftruncate(self, descriptor: int, size: int) -> None:
-        """Cut."""
-        super().ftruncate(descriptor, size)
-        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-        self.sizes[path] = min(self.sizes.get(path, 0), size)
-
-    def rename(self, source: str, target: str) -> None:
-        """Give another name."""
-        super().rename(source, target)
-        self.sizes[target] = self.sizes.pop(source, 0)
-
-    def unlink(self, path: str) -> None:
-        """Remove a file."""
-        super().unlink(path)
-        self.sizes.pop(path, None)
 
 
 class History(RuleBasedStateMachine):

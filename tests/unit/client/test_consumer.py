@@ -3,7 +3,7 @@
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import google_crc32c
 import pytest
@@ -28,7 +28,7 @@ from regnum_records.record import NewRecord
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 T0 = TopicPartition("t", 0)
 
@@ -67,12 +67,6 @@ async def read(consumer: Consumer, count: int) -> list[ConsumedRecord]:
 
 def offsets(records: list[ConsumedRecord]) -> list[int]:
     return [record.offset for record in records]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_from_the_first_record_to_the_last_and_on(cluster: FakeCluster) -> None:

@@ -24,7 +24,7 @@ from regnum_records.header import CRC_START
 from regnum_records.record import NewRecord
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -74,12 +74,6 @@ async def batches(consumer: Consumer, count: int) -> list[RecordBatch]:
             if batch is not None:
                 found.append(batch)
     return found
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def places(records: list[ConsumedRecord]) -> set[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 from regnum.broker.v1 import log_pb2
@@ -19,7 +19,9 @@ from regnum_service.clock import SystemClock
 from regnum_service.cluster_image.feed import ClusterFeed
 from regnum_service.cluster_image.held import HeldImage, from_wire
 from regnum_service.cluster_image.watching import watch
-from regnum_testing.fake_cluster import DescribedTopic, FakeBroker, FakeCluster
+from regnum_testing.fake_broker import DescribedTopic, FakeBroker
+from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import until
 
 DEADLINE_S = 10.0
 
@@ -96,12 +98,6 @@ async def telling(cluster: FakeCluster) -> AsyncIterator[Telling]:
     await brokers.stop()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 async def opened(cluster: FakeCluster, seed: int = 1) -> tuple[Metadata, Connections]:
     connections = Connections(Channels())
     metadata = Metadata(
@@ -168,7 +164,15 @@ async def test_a_consumer_watches_too(cluster: FakeCluster, telling: Telling) ->
     async with Consumer(cluster.bootstrap, settings=settings) as consumer:
         await consumer.assign("orders")
         await until(lambda: any(feed.watchers.names for feed in telling.feeds.values()))
-    await until(lambda: not telling.watching)
+        metadata = consumer._metadata
+        assert metadata is not None
+        await until(lambda: metadata.changes_told > 0)
+        asked = len(cluster.asked)
+        cluster.elect("orders", 0, 2)
+        telling.tell()
+        await until(lambda: metadata.view.leader_term("orders", 0) == term(cluster, 2))
+        assert len(cluster.asked) == asked, "it was told, and did not ask"
+    await until(lambda: not telling.watching, "a consumer that is closed watches no longer")
 
 
 async def test_brokers_that_know_no_such_call_are_asked_for_it_once(cluster: FakeCluster) -> None:

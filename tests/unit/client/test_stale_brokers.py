@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -15,7 +15,7 @@ from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
 from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -23,12 +23,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     async with FakeCluster() as running:
         running.create("t")
         yield running
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class Picture:

@@ -7,8 +7,8 @@ from regnum.types.v1 import errors_pb2
 from regnum_client import Consumer, ConsumerSettings
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.group_members import Reading, member, until
-from regnum_testing.waiting import within
+from regnum_testing.group_members import Reading, member
+from regnum_testing.waiting import until, within
 
 SETTINGS = ConsumerSettings(topics_refresh_s=0.1, fetch_wait_ms=50)
 
@@ -57,10 +57,11 @@ async def test_members_of_a_group_share_the_topics_of_a_pattern_as_they_come_and
 
 async def test_a_pattern_under_which_nothing_is_yet_waits_for_topics(cluster: FakeCluster) -> None:
     async with member(cluster, topics=(), topics_refresh_s=0.1) as consumer:
-        await consumer.subscribe(pattern="later-.*")
+        assert await consumer.subscribe(pattern="later-.*") == ()
         reading = Reading(consumer)
         cluster.create("later-1", partitions=3)
         await until(lambda: len(reading.has) == 3, "it came")
+        assert {(part.topic, part.partition) for part in reading.has} == {("later-1", number) for number in range(3)}
         await reading.stop()
 
 

@@ -19,8 +19,8 @@ from regnum_client import (
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.group_members import Reading, member, until, write
-from regnum_testing.waiting import DEADLINE_S, within
+from regnum_testing.group_members import Reading, member, write
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 P = [TopicPartition("t", number) for number in range(4)]
 

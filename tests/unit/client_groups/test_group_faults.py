@@ -17,8 +17,8 @@ from regnum_client import (
 )
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.group_members import Reading, member, until, write
-from regnum_testing.waiting import within
+from regnum_testing.group_members import Reading, member, write
+from regnum_testing.waiting import until, within
 
 P = [TopicPartition("t", number) for number in range(4)]
 

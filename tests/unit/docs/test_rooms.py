@@ -8,6 +8,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 FILES_MAX = 14
 CLASS_LINES_MAX = 350
+FILE_LINES_MAX = 500
+TEST_LINES_MAX = 600
+FOLDERS = ("libs", "services", "analysis", "bench", "tests")
 PACKAGES = (
     "services/election/regnum_election",
     "services/broker/regnum_broker",
@@ -37,3 +40,18 @@ def test_no_class_is_longer_than_fits_in_a_head(package: str) -> None:
         if lines >= CLASS_LINES_MAX
     }
     assert long == {}
+
+
+def test_no_file_is_longer_than_one_sitting() -> None:
+    files = {
+        str(file.relative_to(ROOT)): len(file.read_text().splitlines())
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*.py")
+        if "gen" not in file.parts
+    }
+    assert len(files) > 900, "the files are where this test looks for them"
+    assert {
+        file: lines
+        for file, lines in files.items()
+        if lines > (TEST_LINES_MAX if file.startswith("tests/") else FILE_LINES_MAX)
+    } == {}

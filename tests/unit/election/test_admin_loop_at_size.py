@@ -50,8 +50,9 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.internal_calls import internal_servicer
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeCluster
 from regnum_testing.served import Caller, served
+from regnum_testing.waiting import until
 
 pytestmark = pytest.mark.alone
 

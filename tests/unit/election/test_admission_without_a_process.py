@@ -18,8 +18,8 @@ from regnum_model.quotas import DEFAULT, QUOTA_TERMS, QuotaEntity
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import APP, THROTTLED, QuotaWorld, codes, made
-from regnum_testing.reigning import ANYBODY, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

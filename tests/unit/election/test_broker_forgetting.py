@@ -14,8 +14,8 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 TOPICS = 3
 

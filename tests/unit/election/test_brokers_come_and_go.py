@@ -11,8 +11,8 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_testing.creating import assigned, create
-from regnum_testing.reigning import FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode
 from regnum_service.clock import SystemClock
 from regnum_service.supervisor import Supervisor
-from regnum_testing.reigning import until
+from regnum_testing.waiting import until
 
 
 class FakeDetector:

@@ -25,8 +25,8 @@ from regnum_model.configs import (
 )
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 NONE = errors_pb2.ERROR_CODE_NONE
 LOOK_S = 0.02

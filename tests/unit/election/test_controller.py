@@ -13,8 +13,8 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId,
 from regnum_model.nodes import LeaderAndIsr
 from regnum_service.errors import RegnumError
 from regnum_testing.creating import assigned, create, wanted
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

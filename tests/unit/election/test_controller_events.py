@@ -16,8 +16,8 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_telemetry import conventions, tracing
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

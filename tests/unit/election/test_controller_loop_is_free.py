@@ -29,9 +29,9 @@ from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicIdNo
 from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.served import served
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.alone
 

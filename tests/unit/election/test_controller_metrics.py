@@ -26,8 +26,8 @@ from regnum_telemetry.instruments import Instrument
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 from regnum_testing.clock import FakeClock
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 TOPIC = TopicId("t" * 22)
 

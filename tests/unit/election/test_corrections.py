@@ -12,8 +12,8 @@ from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.election_values import state, surroundings
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 SOON_S = 0.02
 

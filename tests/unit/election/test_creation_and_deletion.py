@@ -17,8 +17,8 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, TopicNode
 from regnum_service.errors import RegnumError
 from regnum_testing.creating import create, wanted
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.standing_by import FakeStandby
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

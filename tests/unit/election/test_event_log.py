@@ -29,15 +29,7 @@ from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_model.wire_times import timestamp_of, unix_ms_of
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
-from regnum_testing.waiting import DEADLINE_S, eventually
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    async def holds() -> bool:
-        return condition()
-
-    await eventually(holds, what=what)
-
+from regnum_testing.waiting import DEADLINE_S, until
 
 LOST = Reason(words.EVENT_CAUSE_LIFELINE_BROKEN, "lifeline ended, port refused twice", "00-abc-def-01")
 

@@ -21,7 +21,8 @@ from regnum_election.topics.settling import (
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.election_values import cluster as picture_of
 from regnum_testing.election_values import topic
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import until
 
 AFFECTED = 60
 """Partitions that the victim leads."""

@@ -10,9 +10,9 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_telemetry import conventions, tracing
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 BOUNDARIES = (
     conventions.DETECTED_UNIX_NANO,

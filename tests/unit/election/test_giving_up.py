@@ -18,10 +18,10 @@ from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.succession_stage import Stage, assigned, unverified
 from regnum_testing.succession_stage import create as create_topics
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 GARBAGE = b"garbage"
 SOON_S = 0.02

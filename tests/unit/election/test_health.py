@@ -25,9 +25,9 @@ from regnum_telemetry.instruments import Instrument
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 from regnum_testing.clock import SkippingClock
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 from structlog.testing import capture_logs
 
 PARTITIONS = 6

@@ -21,7 +21,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import DeletionNode, TopicIdNode
 from regnum_testing.gated_store import gated
-from regnum_testing.reigning import ANYBODY, until
+from regnum_testing.reigning import ANYBODY
 from regnum_testing.succession_stage import (
     Stage,
     assigned,
@@ -32,7 +32,7 @@ from regnum_testing.succession_stage import (
     took_full_set,
     unverified,
 )
-from regnum_testing.waiting import DEADLINE_S, eventually
+from regnum_testing.waiting import DEADLINE_S, eventually, until
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 HARDLY_S = 60.0
 """A deadline that nobody should wait for."""

@@ -17,7 +17,8 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.election_values import TOPIC_ID, broker, replicas, state
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import until
 
 KEY = PartitionKey(TOPIC_ID, 0)
 KNOWN = HeldState(state=state(1, [1, 2]), version=7)

@@ -13,8 +13,8 @@ from regnum_model import paths
 from regnum_model.epochs import EPOCH_LEAP_MAX
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey
 from regnum_testing.election_values import replicas
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 SOON_S = 0.02
 

@@ -24,8 +24,8 @@ from regnum_model.configs import (
 )
 from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 NONE = errors_pb2.ERROR_CODE_NONE
 NOT_NEEDED = errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED

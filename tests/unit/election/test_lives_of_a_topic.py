@@ -14,8 +14,8 @@ from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, TopicNode
 from regnum_testing.election_values import broker, replicas, topic
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 SOON_S = 0.02
 

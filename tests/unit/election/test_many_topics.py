@@ -19,8 +19,8 @@ from regnum_model import paths
 from regnum_model.configs import topic_config
 from regnum_model.ids import NO_LEADER, BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 TOPICS = 50
 """Topics of one call."""

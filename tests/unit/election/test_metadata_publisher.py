@@ -11,8 +11,8 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.nodes import Address
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 from structlog.testing import capture_logs
 
 

@@ -19,7 +19,8 @@ from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, Top
 from regnum_testing.clock import FakeClock
 from regnum_testing.election_values import TOPIC_ID, broker, replicas, state, surroundings, topic
 from regnum_testing.election_values import cluster as picture_of
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import until
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 NOT_NEEDED = errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED
 NOBODY = errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE

@@ -17,9 +17,9 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster
 from regnum_testing.standing_by import FakeStandby, RecordingServer
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 SEEDS = 8
 STEPS = 25

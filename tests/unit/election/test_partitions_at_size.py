@@ -19,8 +19,8 @@ from regnum_model.ids import BrokerId, TopicId
 from regnum_telemetry.instruments import Instrument
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Histogram, Metrics
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 AWAY = BrokerId(2)
 

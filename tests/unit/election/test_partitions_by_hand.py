@@ -10,9 +10,9 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.standing_by import FakeStandby
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 from structlog.testing import capture_logs
 
 NEVER_S = 3_600.0

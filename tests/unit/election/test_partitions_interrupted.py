@@ -18,9 +18,9 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.standing_by import FakeStandby
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 BROKERS = (1, 2, 3)
 BEFORE = 3

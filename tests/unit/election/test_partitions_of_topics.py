@@ -19,8 +19,8 @@ from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, PartitionDeletionNode
 from regnum_model.reassignment import Reassignment
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 from structlog.testing import capture_logs
 
 SOON_S = 0.02

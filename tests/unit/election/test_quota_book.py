@@ -19,8 +19,7 @@ from regnum_model.quotas import BURST_KEY, CHANGES, DEFAULT, RATE_KEY, QuotaEnti
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import QuotaWorld, made
-from regnum_testing.reigning import until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 INVALID = errors_pb2.ERROR_CODE_INVALID_REQUEST
 ANN = QuotaEntity(user="ann")

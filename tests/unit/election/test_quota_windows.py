@@ -12,8 +12,7 @@ from regnum_model.bucket import Limit, Windows
 from regnum_model.configs import QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS
 from regnum_model.quotas import CHANGES, RATE_KEY, QuotaEntity
 from regnum_testing.quota_world import QuotaWorld
-from regnum_testing.reigning import until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 ANN = QuotaEntity(user="ann")
 BOB = QuotaEntity(user="bob")

@@ -13,7 +13,8 @@ from regnum_model.ids import PartitionKey
 from regnum_testing.clock import FakeClock
 from regnum_testing.gated_store import gated
 from regnum_testing.moving import ask, catch_up, created, grown, ids
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import until
 
 
 @pytest.fixture

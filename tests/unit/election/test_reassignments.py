@@ -21,8 +21,8 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.moving import WHO, arrived, ask, catch_up, created, grown, ids, stopped
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from regnum_model import paths
 from regnum_testing.moving import arrived, ask, catch_up, created, grown, ids
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import until
 
 SOON_S = 0.05
 """How often the store is looked at in these tests."""

@@ -11,8 +11,9 @@ from regnum_model import paths
 from regnum_model.ids import PartitionKey
 from regnum_model.nodes import TopicNode
 from regnum_testing.moving import arrived, ask, catch_up, created, grown, ids
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeCluster
 from regnum_testing.standing_by import FakeStandby
+from regnum_testing.waiting import until
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Children, Node
 from regnum_model import paths
 from regnum_model.ids import BrokerId
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import until
 
 BROKERS = 60
 

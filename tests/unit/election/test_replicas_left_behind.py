@@ -14,9 +14,9 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.reassignment import Reassignment
 from regnum_testing.clock import FakeClock
 from regnum_testing.moving import WHO, arrived, ask, catch_up, created, grown, ids, stopped
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.standing_by import FakeStandby
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from regnum_model.quotas import QuotaEntity
 from regnum_telemetry.instruments import election as instruments
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import OLD, THROTTLED, QuotaWorld, codes, made
-from regnum_testing.reigning import ANYBODY, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from regnum_model.configs import (
     topic_config,
 )
 from regnum_model.ids import BrokerId, PartitionKey
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 NONE = errors_pb2.ERROR_CODE_NONE
 THREE = ((0, (BrokerId(1), BrokerId(2), BrokerId(3))),)

@@ -7,7 +7,8 @@ import pytest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.creating import create, wanted
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import until
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from regnum_model import paths
 from regnum_model.configs import UNCLEAN_LEADER_ELECTION_ENABLE
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_testing.clock import FakeClock
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 NONE = errors_pb2.ERROR_CODE_NONE
 NOBODY = errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE

@@ -18,8 +18,8 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey
 from regnum_testing.election_values import broker, replicas, topic
 from regnum_testing.election_values import cluster as picture_of
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 class BusyStore(MemoryStore):

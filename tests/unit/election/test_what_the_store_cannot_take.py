@@ -18,8 +18,8 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode
 from regnum_model.quotas import RATE_KEY, QuotaEntity, QuotaNode
-from regnum_testing.reigning import ANYBODY, FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 FIRST = 2_000_000_000
 """Broker ids of ten digits make nodes large."""

@@ -1,10 +1,9 @@
 """The launcher over stand-ins for the services (real processes, real ports, no store)."""
 
-import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,7 @@ from regnum_local.probes import accepts, serves
 from regnum_local.runtime_record import read_record, record_path
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_testing.fake_launcher import fake_command
-from regnum_testing.waiting import DEADLINE_S
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
+from regnum_testing.waiting import until
 
 
 @contextlib.asynccontextmanager

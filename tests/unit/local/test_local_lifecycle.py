@@ -12,13 +12,7 @@ from regnum_local.lifecycle import read_status, run_down
 from regnum_local.profile import read_profile
 from regnum_local.runtime_record import read_record
 from regnum_service.errors import ExitStatus, StartRefusedError
-from regnum_testing.waiting import DEADLINE_S
-
-
-async def until(holds) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """From the controller's change to every broker: one serialisation, acknowledged by each (safety rules S17, S18)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from regnum_service.errors import RegnumError
 from regnum_telemetry.instruments import metadata as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
-from regnum_testing.waiting import DEADLINE_S, within
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 ONE, TWO = MetadataId(1), MetadataId(2)
 EPOCH = ControllerEpoch(1)
@@ -81,12 +81,6 @@ async def world() -> AsyncIterator[World]:
         task.cancel()
     for result in await asyncio.gather(*made.tasks, return_exceptions=True):
         assert isinstance(result, asyncio.CancelledError), result
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Nobody waits for somebody else: silent, frozen, slow and lying brokers among healthy ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import until
 
 BROKERS = range(1, 201)
 SILENT = range(1, 71)
@@ -34,12 +34,6 @@ async def anybody(_epoch: int) -> bool:
 
 async def nowhere(_epoch: int) -> bool:
     return False
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 class World:

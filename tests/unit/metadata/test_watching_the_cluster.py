@@ -199,6 +199,7 @@ async def test_watchers_know_what_the_process_knows_whenever_they_listen(seed: i
     for client in clients:
         await client.listen()
         client.knows_everything()
+    assert owner.image.position != PictureVersion(ControllerEpoch(1), 1), "much has happened"
 
 
 async def test_a_change_is_serialised_once_for_all_that_watch_the_topic() -> None:

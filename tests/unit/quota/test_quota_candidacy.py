@@ -232,6 +232,8 @@ async def test_nodes_below_the_node_keep_nothing_alive(candidates: Candidates) -
     for _ in range(5):
         await candidates.clock.advance(0.1)
     await one.won()
+    assert QuotaProcessNode.decode((await candidates.outside.get(QUOTA_ACTIVE)).data) == one.me
+    assert await candidates.outside.exists(f"{QUOTA_ACTIVE}/a/b") is None
 
 
 async def test_a_restarted_process_takes_its_own_seat_back_at_once(candidates: Candidates) -> None:
@@ -260,3 +262,5 @@ async def test_folders_that_somebody_removed_are_made_again(candidates: Candidat
     await candidates.outside.delete(QUOTA_TERMS, version=None)
     candidates.server.expire(one.store.session_id)
     await two.won()
+    assert QuotaProcessNode.decode((await candidates.outside.get(QUOTA_ACTIVE)).data) == two.me
+    assert await candidates.outside.exists(QUOTA_TERMS) is not None, "what guards the seat is there again"

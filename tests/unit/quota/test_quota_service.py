@@ -169,6 +169,8 @@ async def test_a_seat_taken_away_by_hand_is_lost_and_won_again(processes: Proces
         return await one.decides() and (await one.admit()).incarnation != before
 
     await eventually(anew)
+    node = await processes.active()
+    assert (node.id, node.incarnation) == (1, (await one.admit()).incarnation)
 
 
 async def test_a_registration_removed_by_hand_is_made_again_and_the_term_goes_on(processes: Processes) -> None:

@@ -348,8 +348,11 @@ async def test_a_taken_port_is_refused_with_advice(server, supervisor):
 
 async def test_a_port_can_be_taken_again_after_a_stop(server, supervisor):
     await server.stop(0)
-    again = GrpcServer(server.address, [], supervisor=supervisor)
+    again = GrpcServer(server.address, registrations(Lifeline()), supervisor=supervisor)
     await again.start()
+    channel = open_channel(server.address)
+    assert (await shutdown(channel, 1)).remaining_partitions == 7
+    await channel.close()
     await again.stop(0)
 
 

@@ -12,7 +12,7 @@ from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 
 from regnum_broker.replication.decisions.silence import Heard, observe, silent
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.replicas import Replicas
 
 LOOK_INTERVAL_S: Final = 0.25

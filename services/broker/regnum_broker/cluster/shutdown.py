@@ -11,7 +11,7 @@ from regnum_service.errors import RegnumError, reason_of
 
 from regnum_broker.cluster.controller import CALL_TIMEOUT_S, ControllerCalls
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 
 HAND_OVER_TIMEOUT_S: Final = 6.0
 """How long to wait for a controller."""

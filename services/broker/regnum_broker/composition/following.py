@@ -12,7 +12,8 @@ from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.offset_map import BYTES_FOR_KEY
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.replication.follower import Fetchers, LeaderStream
+from regnum_broker.replication.fetchers import Fetchers
+from regnum_broker.replication.follower import LeaderStream
 from regnum_broker.replication.moving import MovingReplicas
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import RetentionWatch

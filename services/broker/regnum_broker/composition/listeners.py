@@ -15,7 +15,7 @@ from regnum_telemetry.instruments import broker as instruments
 from regnum_broker.cluster.controller import ControllerCalls
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.composition.parts import BrokerParts
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.sessions.fetch_session import FetchSession
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams

@@ -8,7 +8,7 @@ from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.offline import OfflineReplicas
 

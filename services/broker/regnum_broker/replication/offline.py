@@ -13,7 +13,7 @@ import structlog
 from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.errors import CorruptLogError
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 

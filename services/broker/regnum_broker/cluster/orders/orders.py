@@ -18,7 +18,7 @@ from regnum_telemetry import tracing
 
 from regnum_broker.cluster.orders.roles import Roles
 from regnum_broker.cluster.orders.stops import Stops
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.storage import Storage

@@ -23,7 +23,7 @@ from regnum_broker.cluster.orders.reading import Order, OrderReader
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.decisions.orders import Standing, Verdict, judge
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.replicas import Replicas

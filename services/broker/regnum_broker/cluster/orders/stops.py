@@ -18,7 +18,7 @@ from regnum_service.slices import Turns, slices
 from regnum_broker.cluster.orders.roles import NONE, SLICE, end_role
 from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
 from regnum_broker.log.errors import StorageError
-from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 
