@@ -1,7 +1,7 @@
 """What an access rule says: who may, or may not, do what from where, with the resources of one pattern.
 
-User:alice  from *          ALLOW  READ   topics that begin with "billing."    PREFIXED
-User:*      from 10.0.0.7   DENY   WRITE  topic "ledger"                       LITERAL
+- ``User:alice`` from ``*`` ALLOW READ topics that begin with ``billing.`` (PREFIXED)
+- ``User:*`` from ``10.0.0.7`` DENY WRITE topic ``ledger`` (LITERAL)
 """
 
 import enum
