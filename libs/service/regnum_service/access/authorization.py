@@ -1,6 +1,7 @@
 """May a caller do that: the port that servicers ask, and the answer where there is no access control."""
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -62,6 +63,19 @@ class EverybodyMay:
     def allows_all(self, *_what: object, **_how: object) -> bool:
         """Yes."""
         return True
+
+
+_call: Final[ContextVar[str]] = ContextVar("call", default="")
+
+
+def call_name() -> str:
+    """The method that this runs for, ``AdminService/CreateTopics``; empty: not known."""
+    return _call.get()
+
+
+def set_call_name(name: str) -> None:
+    """For the task of the call, from now on: whoever is refused something in it is refused by that name."""
+    _call.set(name)
 
 
 EVERYBODY: Final = EverybodyMay()

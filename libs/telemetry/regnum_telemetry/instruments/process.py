@@ -74,3 +74,27 @@ AUDIT_DROPPED: Final = DEFINED.counter(
     "Lines that are missing in the audit log: queue (the disk was too slow) or disk (it took none)",
     labels=("reason",),
 )
+
+ACL_DENIALS: Final = DEFINED.counter(
+    "regnum.acl.denials",
+    "{decisions}",
+    "Calls, or things that calls name, that access rules denied; names left out of lists are none",
+)
+
+ACL_RULES: Final = DEFINED.gauge(
+    "regnum.acl.rules",
+    "{rules}",
+    "Access rules that this process decides by",
+)
+
+ACLS_READ: Final = DEFINED.gauge(
+    "regnum.acl.loaded",
+    "{processes}",
+    "1 where the access rules have been read from the store; at 0 only super users pass",
+)
+
+ACL_PATTERNS_UNREADABLE: Final = DEFINED.gauge(
+    "regnum.acl.patterns.unreadable",
+    "{patterns}",
+    "Resource patterns whose rules cannot be read in the store: what they are about is denied to all but super users",
+)

@@ -59,7 +59,25 @@ class Registrar:
         clock: Clock,
         session_timeout_s: float,
         registered: Callable[[], None],
+        surrendered: Callable[[], None] = lambda: None,
     ) -> None:
+        """Only assigns.
+
+        Args:
+            broker: its id.
+            incarnation: unique name of this run.
+            rack: failure domain.
+            listeners: where others reach it.
+            storage: whose directory is registered.
+            sessions: with the store.
+            fence: told of each registration.
+            orders: told when all leadership is given up.
+            lifeline: says what the controller holds of the registration.
+            clock: source of time.
+            session_timeout_s: of the store.
+            registered: told of each registration that stands.
+            surrendered: told when everything was given up: what else was known from the store may be outdated.
+        """
         self._broker: Final = broker
         self._incarnation: Final = incarnation
         self._rack: Final = rack
@@ -72,6 +90,7 @@ class Registrar:
         self._clock: Final = clock
         self._session_timeout_s: Final = session_timeout_s
         self._registered: Final = registered
+        self._surrendered: Final = surrendered
         self._last: Identity | None = None
         self._fences = 0
         self._log: Final = structlog.get_logger("registration")
@@ -177,6 +196,7 @@ class Registrar:
         last = self._last
         if last is not None:
             await self._orders.surrender(last.broker_epoch)
+            self._surrendered()
             # Given up once and for all: when the session ends before the next registration stands, the one after it
             # must not hand the same epoch in again.
             self._last = None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pool
 
-from regnum_service.access.authorization import Authorizer, EverybodyMay
+from regnum_service.access.authorization import Authorizer, EverybodyMay, set_call_name
 from regnum_service.access.guards.rule import Passage, Rule
 from regnum_service.access.guards.rules import RULES
 
@@ -49,9 +49,12 @@ class Guard:
         if isinstance(self._authorizer, EverybodyMay):
             return servicer
         guarded = {
-            method.name: _Method(rules[method.name], self._authorizer, getattr(servicer, method.name)).shape(
-                takes_many=method.client_streaming, answers_many=method.server_streaming
-            )
+            method.name: _Method(
+                f"{service.rpartition('.')[2]}/{method.name}",
+                rules[method.name],
+                self._authorizer,
+                getattr(servicer, method.name),
+            ).shape(takes_many=method.client_streaming, answers_many=method.server_streaming)
             for method in methods
         }
         return SimpleNamespace(**guarded)
@@ -67,28 +70,36 @@ class Guard:
 class _Method:
     """One method behind its rule, in the four shapes that gRPC knows."""
 
-    def __init__(self, rule: Rule, authorizer: Authorizer, behaviour: Any) -> None:
+    def __init__(self, name: str, rule: Rule, authorizer: Authorizer, behaviour: Any) -> None:
+        self._name: Final = name
         self._rule: Final = rule
         self._authorizer: Final = authorizer
         self._behaviour: Final = behaviour
 
     def shape(self, *, takes_many: bool, answers_many: bool) -> Callable[[Any, Context], Any]:
         if self._rule.in_handler:
-            behaviour: Callable[[Any, Context], Any] = self._behaviour
-            return behaviour
+            return self._in_handler
         if takes_many:
             return self._many_to_many if answers_many else self._many_to_one
         return self._one_to_many if answers_many else self._one_to_one
 
+    def _in_handler(self, request: Any, context: Context) -> Any:
+        set_call_name(self._name)
+        return self._behaviour(request, context)
+
+    def _passage(self) -> Passage:
+        set_call_name(self._name)
+        return self._rule.passage(self._authorizer)
+
     async def _one_to_one(self, request: Any, context: Context) -> Any:
-        passage = self._rule.passage(self._authorizer)
+        passage = self._passage()
         refused = await passage.enter(request)
         if refused is not None:
             return refused
         return await passage.leave(await self._behaviour(request, context))
 
     async def _one_to_many(self, request: Any, context: Context) -> AsyncIterator[Any]:
-        passage = self._rule.passage(self._authorizer)
+        passage = self._passage()
         refused = await passage.enter(request)
         if refused is not None:
             yield refused
@@ -101,12 +112,12 @@ class _Method:
                 yield answer
 
     async def _many_to_one(self, requests: AsyncIterator[Any], context: Context) -> Any:
-        passage = self._rule.passage(self._authorizer)
+        passage = self._passage()
         passage.begin()
         return await passage.leave(await self._behaviour(_Entering(requests, passage), context))
 
     async def _many_to_many(self, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        passage = self._rule.passage(self._authorizer)
+        passage = self._passage()
         passage.begin()
         responses = self._behaviour(_Entering(requests, passage), context)
         async with aclosing(_steps(responses, passage)) as answers:
