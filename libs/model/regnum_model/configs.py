@@ -71,6 +71,9 @@ BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 RETENTION_BYTES_MAX: Final = 2**53
 """Largest limit of a log, in bytes: what every reader of JSON takes exactly."""
 
+MUTATIONS_KEY: Final = "mutations"
+"""Key of the mutations that a node knows; see ``regnum_model.mutations``, which stands above this module."""
+
 NO_LIMIT: Final = -1
 """Value of a setting that may be without limit, and is (Kafka's)."""
 
@@ -452,6 +455,11 @@ def encode_config(config: Mapping[str, str]) -> bytes:
     return json.dumps({"version": 1, "config": dict(sorted(config.items()))}, separators=(",", ":")).encode("utf-8")
 
 
+def _default_config(content: Mapping[str, Any]) -> dict[str, str] | None:
+    """What a node says that names no settings: nothing, where it stands for its mutations only."""
+    return {} if MUTATIONS_KEY in content else None
+
+
 def decode_config(data: bytes, *, example: str) -> dict[str, str]:
     """Values by key, as text; an empty node says nothing. Raises MalformedNodeError, which shows the ``example``."""
     if not data:
@@ -461,7 +469,7 @@ def decode_config(data: bytes, *, example: str) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         # ValueError: no UTF-8, no JSON, or a number with more digits than Python reads.
         raise MalformedNodeError(f"not JSON: {error}") from None
-    config = content.get("config") if isinstance(content, dict) else None
+    config = content.get("config", _default_config(content)) if isinstance(content, dict) else None
     if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
         raise MalformedNodeError(f"{example} is expected")
     return config

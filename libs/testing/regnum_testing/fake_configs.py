@@ -12,10 +12,15 @@ class FakeConfigs:
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, str]] = {"": {key: str(value) for key, value in DEFAULTS.items()}}
+        self.mutations: dict[str, bytes] = {}
+        """Answers by mutation id: a repeat is not carried out."""
 
     def alter(self, request: admin_pb2.IncrementalAlterConfigsRequest) -> admin_pb2.IncrementalAlterConfigsResponse:
         """Set and take back; a key that is none is refused."""
         answer = admin_pb2.IncrementalAlterConfigsResponse()
+        if request.mutation_id in self.mutations:
+            answer.ParseFromString(self.mutations[request.mutation_id])
+            return answer
         for alteration in request.alterations:
             result = answer.results.add(resource=alteration.resource)
             known = TOPIC_KEYS if alteration.resource.name else DEFAULTS.keys()
@@ -29,7 +34,19 @@ class FakeConfigs:
                     values[config.name] = config.value
                 else:
                     values.pop(config.name, None)
+        if request.mutation_id and not request.validate_only:
+            self.mutations[request.mutation_id] = answer.SerializeToString()
         return answer
+
+    def replace(self, request: admin_pb2.AlterConfigsRequest) -> admin_pb2.AlterConfigsResponse:
+        """What is not named goes."""
+        if request.mutation_id not in self.mutations and not request.validate_only:
+            for replacement in request.replacements:
+                self.values[replacement.resource.name] = {one.name: one.value for one in replacement.configs}
+            self.mutations[request.mutation_id] = b""
+        return admin_pb2.AlterConfigsResponse(
+            results=[admin_pb2.AlterConfigsResult(resource=one.resource) for one in request.replacements]
+        )
 
     def describe(
         self, request: admin_pb2.DescribeConfigsRequest, topics: Collection[str]

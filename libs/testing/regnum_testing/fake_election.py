@@ -216,6 +216,16 @@ class FakeElection(FakeMember, FakeLeaders, admin_pb2_grpc.AdminServiceServicer)
         self._answer_or_not()
         return answer
 
+    async def AlterConfigs(  # noqa: N802
+        self, request: admin_pb2.AlterConfigsRequest, _context: Context
+    ) -> admin_pb2.AlterConfigsResponse:
+        """Replace settings."""
+        self.cluster.calls["AlterConfigs"] += 1
+        self._authority()
+        answer = self.cluster.configs.replace(request)
+        self._answer_or_not()
+        return answer
+
     async def DescribeConfigs(  # noqa: N802
         self, request: admin_pb2.DescribeConfigsRequest, _context: Context
     ) -> admin_pb2.DescribeConfigsResponse:

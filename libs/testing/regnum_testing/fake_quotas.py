@@ -20,6 +20,8 @@ class FakeQuotas:
         self.usage = admin_pb2.DescribeQuotaUsageResponse()
         """What is said of usage."""
         self._buckets: dict[BucketKey, Bucket] = {}
+        self.mutations: dict[str, bytes] = {}
+        """Answers by mutation id: a repeat is not carried out."""
 
     def now_s(self) -> float:
         """When a request came: all of it is judged at that moment, however long the machine takes."""
@@ -42,6 +44,9 @@ class FakeQuotas:
     def alter(self, request: admin_pb2.AlterClientQuotasRequest) -> admin_pb2.AlterClientQuotasResponse:
         """Set and remove; a key that is none is refused."""
         answer = admin_pb2.AlterClientQuotasResponse()
+        if request.mutation_id in self.mutations:
+            answer.ParseFromString(self.mutations[request.mutation_id])
+            return answer
         for alteration in request.alterations:
             result = answer.results.add(entity=alteration.entity)
             if any(operation.key not in KEYS for operation in alteration.operations):
@@ -59,6 +64,8 @@ class FakeQuotas:
                     values[operation.key] = operation.value
             if not values:
                 del self.values[entity]
+        if request.mutation_id and not request.validate_only:
+            self.mutations[request.mutation_id] = answer.SerializeToString()
         return answer
 
     def used(self, request: admin_pb2.DescribeQuotaUsageRequest) -> admin_pb2.DescribeQuotaUsageResponse:

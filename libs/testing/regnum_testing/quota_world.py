@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from regnum.types.v1 import errors_pb2
-from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
@@ -14,6 +13,7 @@ from regnum_election.topics.deletion import DeletionOutcome
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
+from regnum_model.quota_changes import EntityChange, LimitChange
 from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity
 from regnum_telemetry.metrics import Metrics
 

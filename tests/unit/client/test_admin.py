@@ -174,13 +174,15 @@ async def test_quotas_are_set_described_and_removed(cluster: FakeCluster) -> Non
     assert cluster.quotas.values == {loader: {RATE: 5.0}, anybody: {RATE: 1.0}}
 
 
-async def test_an_alteration_with_an_unknown_outcome_is_not_repeated(cluster: FakeCluster) -> None:
-    """It carries no mutation id; somebody else may have set another limit meanwhile (safety rule S20)."""
-    cluster.elections[1].silent_answers = 1
+async def test_an_alteration_with_an_unknown_outcome_is_repeated_and_happens_once(cluster: FakeCluster) -> None:
+    """Its mutation id is the same in every repeat (safety rule S20)."""
+    cluster.elections[1].silent_answers = 2
     async with admin_of(cluster) as admin:
-        with pytest.raises(RegnumError, match="regnum quotas describe"):
-            await admin.alter_client_quota(QuotaEntity(), set={RATE: 5.0})
-    assert cluster.calls["AlterClientQuotas"] == 1
+        await admin.alter_client_quota(QuotaEntity(), set={RATE: 5.0})
+        await admin.alter_client_quota(QuotaEntity(), set={RATE: 6.0})
+    assert cluster.calls["AlterClientQuotas"] == 4
+    assert len(cluster.quotas.mutations) == 2
+    assert cluster.quotas.values == {QuotaEntity(): {RATE: 6.0}}
 
 
 async def test_quotas_are_found_at_the_controller(cluster: FakeCluster) -> None:

@@ -52,13 +52,31 @@ async def test_settings_are_changed_and_described(cluster: FakeCluster) -> None:
         assert [one.source.value for one in await admin.describe_config(ORDERS)] == ["cluster"]
 
 
-async def test_a_change_with_an_unknown_outcome_is_not_repeated(cluster: FakeCluster) -> None:
-    """It carries no mutation id; somebody else may have set another value meanwhile (safety rule S20)."""
-    cluster.elections[1].silent_answers = 1
+async def test_a_change_with_an_unknown_outcome_is_repeated_and_happens_once(cluster: FakeCluster) -> None:
+    """Its mutation id is the same in every repeat (safety rule S20)."""
+    cluster.elections[1].silent_answers = 2
     async with Admin(cluster.bootstrap, timeout_s=5.0) as admin:
+        await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN: "3"}))
+        await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN: "4"}))
+    assert cluster.calls["IncrementalAlterConfigs"] == 4
+    assert len(cluster.configs.mutations) == 2
+    assert cluster.configs.values[""][MIN] == "4"
+
+
+async def test_a_change_that_nobody_answers_in_time_says_where_to_look(cluster: FakeCluster) -> None:
+    cluster.elections[1].silent_answers = 10_000
+    async with Admin(cluster.bootstrap, timeout_s=0.5) as admin:
         with pytest.raises(RegnumError, match="regnum configs describe"):
             await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN: "3"}))
-    assert cluster.calls["IncrementalAlterConfigs"] == 1
+    assert len(cluster.configs.mutations) == 1
+
+
+async def test_settings_are_replaced_by_what_is_named(cluster: FakeCluster) -> None:
+    cluster.elections[1].silent_answers = 1
+    async with Admin(cluster.bootstrap, timeout_s=5.0) as admin:
+        await admin.alter_config(ConfigAlteration(resource=ORDERS, set={MIN: "1"}))
+        assert await admin.replace_configs({ORDERS: {"segment.ms": "5000"}}) == {ORDERS: None}
+    assert cluster.configs.values["orders"] == {"segment.ms": "5000"}
 
 
 @pytest.mark.parametrize(("factor", "set_on_the_wire"), [(None, None), (0, 0), (-1, -1), (3, 3)])

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum.types.v1 import errors_pb2
-from regnum_election.configs.changes import (
+from regnum_election.decisions.configs import Settings, read_cluster, read_topic
+from regnum_model.config_changes import (
     Alteration,
     Operation,
     Resource,
@@ -13,7 +14,6 @@ from regnum_election.configs.changes import (
     check_alteration,
     repeated_resources,
 )
-from regnum_election.decisions.configs import Settings, read_cluster, read_topic
 from regnum_model.configs import (
     DEFAULT_REPLICATION_FACTOR,
     DEFAULTS,

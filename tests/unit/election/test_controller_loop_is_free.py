@@ -10,7 +10,6 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Create, Delete, Operation
-from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Partition, Topic
 from regnum_election.decisions.deletion import Deletion
@@ -26,6 +25,7 @@ from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicIdNode, TopicNode
+from regnum_model.quota_changes import EntityChange, LimitChange
 from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured

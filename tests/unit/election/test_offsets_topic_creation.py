@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from regnum.election.v1 import controller_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.requests import AdditionRequest
 from regnum_election.topics.internal import OFFSETS_CONFIGS
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import topic_config
 from regnum_model.ids import BrokerId
 from regnum_model.topics import OFFSETS_TOPIC

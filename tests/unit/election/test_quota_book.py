@@ -7,14 +7,15 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Delete, Set
-from regnum_election.admission.quota_book import CHANGES_KEPT, QuotaBook
-from regnum_election.admission.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
+from regnum_coordination.recipes.mutating import CHANGES_KEPT
+from regnum_election.admission.quota_book import QuotaBook
 from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.reign import DeposedError
 from regnum_election.reign.writing import FencedStore
 from regnum_model.bucket import Limit
 from regnum_model.configs import DEFAULTS
+from regnum_model.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
 from regnum_model.quotas import BURST_KEY, CHANGES, DEFAULT, RATE_KEY, QuotaEntity, QuotaNode, change_path
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
@@ -170,7 +171,9 @@ async def test_who_waits_for_the_limits_hears_that_the_reign_is_over(world: Quot
     assert world.cluster.controller_store is not None
     reign = world.controller.reign
     book = QuotaBook(
-        FencedStore(world.cluster.controller_store, reign, world.clock), limits_changed=lambda _former, _limits: None
+        FencedStore(world.cluster.controller_store, reign, world.clock),
+        limits_changed=lambda _former, _limits: None,
+        wall_ms=world.clock.wall_ms,
     )
     waiting = asyncio.create_task(book.known())
     await settle()

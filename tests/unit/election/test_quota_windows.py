@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.recipes.stored_quotas import StoreReader, read_quotas
-from regnum_election.admission.quota_changes import EntityChange, LimitChange
-from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.decisions.rejection import Rejection
 from regnum_model.bucket import Limit, Windows
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS
+from regnum_model.quota_changes import EntityChange, LimitChange
 from regnum_model.quotas import CHANGES, RATE_KEY, QuotaEntity
 from regnum_testing.quota_world import QuotaWorld
 from regnum_testing.waiting import DEADLINE_S, until

@@ -7,7 +7,6 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Outcome, Set
-from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.reassignment.calls import ReassignmentRequest
@@ -16,6 +15,7 @@ from regnum_election.reign.events import LogSize, ReplicasMoving
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest
 from regnum_model import paths
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr

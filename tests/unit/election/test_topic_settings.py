@@ -7,12 +7,12 @@ from regnum.admin.v1 import admin_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.candidacy.role import ControllerRole
-from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.topics.creation import Created, CreationOutcome
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import (
     CLUSTER,
     INDEX_INTERVAL_BYTES,

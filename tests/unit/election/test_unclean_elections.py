@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.leaders.elections import Elected, ElectionRequest, ElectionType
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import UNCLEAN_LEADER_ELECTION_ENABLE
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_testing.clock import FakeClock

@@ -9,7 +9,6 @@ from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.port import Check, Group, Outcome
 from regnum_coordination.requests import MAX_BYTES
-from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.topics.creation import Created
@@ -17,6 +16,7 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode
+from regnum_model.quota_changes import EntityChange, LimitChange
 from regnum_model.quotas import RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until

@@ -1,9 +1,11 @@
 """Settings of the cluster and of topics: changed and described."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.configs import (
@@ -15,8 +17,12 @@ from regnum_client.admin.configs import (
     described_from_wire,
     resource_to_wire,
 )
+from regnum_client.admin.repeating import matched, mutation_id, until_answered
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import call
+
+LOOK: Final = "regnum configs describe"
+"""Shows whether a change was made."""
 
 
 class ConfigAdmin(AdminSession):
@@ -25,37 +31,53 @@ class ConfigAdmin(AdminSession):
     async def alter_configs(
         self, alterations: Sequence[ConfigAlteration], *, validate_only: bool = False
     ) -> dict[ConfigResource, RegnumError | None]:
-        """Change settings, each resource on its own; None says that it was done and that live leaders were told.
+        """Change settings, each resource on its own; None says that it was done and that live brokers were told.
 
-        It has no mutation id: a call whose outcome is unknown is not sent again (safety rule S20) and raises.
+        It carries a mutation id that each resource keeps, so it is sent again until its outcome is known (rule S20).
         """
-        search = self._search()
-        while True:
-            address = await search.address()
-            left_s = call_s(search)
-            request = admin_pb2.IncrementalAlterConfigsRequest(
-                header=RequestHeader(client_id=self._client_id),
-                alterations=[config_alteration_to_wire(alteration) for alteration in alterations],
-                validate_only=validate_only,
-                timeout_ms=max(1, int(left_s * 1000)),
-            )
-            try:
-                answer = await call(
-                    self._connections.admin(address).IncrementalAlterConfigs, request, timeout_s=left_s + 1
+        request = admin_pb2.IncrementalAlterConfigsRequest(
+            header=RequestHeader(client_id=self._client_id),
+            alterations=[config_alteration_to_wire(alteration) for alteration in alterations],
+            validate_only=validate_only,
+            mutation_id=mutation_id(),
+        )
+
+        async def ask(address: Address, left_s: float) -> admin_pb2.IncrementalAlterConfigsResponse:
+            request.timeout_ms = max(1, int(left_s * 1000))
+            method = self._connections.admin(address).IncrementalAlterConfigs
+            return await call(method, request, timeout_s=left_s + 1)
+
+        answer = await until_answered(self._search(), ask, look=LOOK)
+        wire = zip(alterations, request.alterations, strict=True)
+        return _outcomes([(one.resource, sent.resource) for one, sent in wire], answer.results)
+
+    async def replace_configs(
+        self, replacements: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
+    ) -> dict[ConfigResource, RegnumError | None]:
+        """Give resources these settings and no others of their own (Kafka's alterConfigs), each resource on its own.
+
+        Two callers who do so overwrite one another: ``alter_configs`` changes what it names and nothing else.
+        """
+        request = admin_pb2.AlterConfigsRequest(
+            header=RequestHeader(client_id=self._client_id),
+            replacements=[
+                admin_pb2.ConfigReplacement(
+                    resource=resource_to_wire(resource),
+                    configs=[admin_pb2.ConfigValue(name=name, value=value) for name, value in sorted(values.items())],
                 )
-                break
-            except RegnumError as error:
-                if not error.traits.outcome_known:
-                    raise RegnumError(
-                        error.code,
-                        f"{error.message}. Settings may have been changed all the same: see `regnum configs describe`",
-                        metadata=error.metadata,
-                    ) from error
-                await search.failed(address, error)
-        return {
-            alteration.resource: altered_from_wire(result, alteration.resource)
-            for alteration, result in zip(alterations, answer.results, strict=True)
-        }
+                for resource, values in replacements.items()
+            ],
+            validate_only=validate_only,
+            mutation_id=mutation_id(),
+        )
+
+        async def ask(address: Address, left_s: float) -> admin_pb2.AlterConfigsResponse:
+            request.timeout_ms = max(1, int(left_s * 1000))
+            return await call(self._connections.admin(address).AlterConfigs, request, timeout_s=left_s + 1)
+
+        answer = await until_answered(self._search(), ask, look=LOOK)
+        wire = zip(replacements, request.replacements, strict=True)
+        return _outcomes([(resource, sent.resource) for resource, sent in wire], answer.results)
 
     async def alter_config(self, alteration: ConfigAlteration, *, validate_only: bool = False) -> None:
         """Change settings of one resource. Raises INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION, ..."""
@@ -92,3 +114,10 @@ class ConfigAdmin(AdminSession):
         if isinstance(answer, RegnumError):
             raise answer
         return answer
+
+
+def _outcomes(
+    sent: Sequence[tuple[ConfigResource, admin_pb2.ConfigResource]], results: Sequence[admin_pb2.AlterConfigsResult]
+) -> dict[ConfigResource, RegnumError | None]:
+    pairs = matched(sent, results, lambda asked, result: asked[1] == result.resource)
+    return {resource: altered_from_wire(result, resource) for (resource, _), result in pairs}

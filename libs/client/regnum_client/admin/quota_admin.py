@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaEntity
 from regnum_service.errors import RegnumError
 
@@ -16,6 +17,7 @@ from regnum_client.admin.quotas import (
     entity_to_wire,
     quota_from_wire,
 )
+from regnum_client.admin.repeating import matched, mutation_id, until_answered
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import call
 
@@ -28,34 +30,25 @@ class QuotaAdmin(AdminSession):
     ) -> dict[QuotaEntity, RegnumError | None]:
         """Set and remove quotas, each entity on its own; None says that it was done.
 
-        It has no mutation id: a call whose outcome is unknown is not sent again (safety rule S20) and raises.
+        It carries a mutation id that each entity keeps, so it is sent again until its outcome is known (rule S20).
         """
         request = admin_pb2.AlterClientQuotasRequest(
             header=RequestHeader(client_id=self._client_id),
             alterations=[alteration_to_wire(alteration) for alteration in alterations],
             validate_only=validate_only,
+            mutation_id=mutation_id(),
         )
-        search = self._search()
-        while True:
-            address = await search.address()
-            try:
-                answer = await call(
-                    self._connections.admin(address).AlterClientQuotas, request, timeout_s=call_s(search)
-                )
-                break
-            except RegnumError as error:
-                if not error.traits.outcome_known:
-                    raise RegnumError(
-                        error.code,
-                        f"{error.message}. The quotas may have been changed all the same: see `regnum quotas describe`",
-                        metadata=error.metadata,
-                    ) from error
-                await search.failed(address, error)
+
+        async def ask(address: Address, left_s: float) -> admin_pb2.AlterClientQuotasResponse:
+            return await call(self._connections.admin(address).AlterClientQuotas, request, timeout_s=left_s)
+
+        answer = await until_answered(self._search(), ask, look="regnum quotas describe")
+        sent = list(zip(alterations, request.alterations, strict=True))
         return {
             alteration.entity: None
             if result.error_code == errors_pb2.ERROR_CODE_NONE
             else RegnumError(result.error_code, result.error_message, metadata={"entity": str(alteration.entity)})
-            for alteration, result in zip(alterations, answer.results, strict=True)
+            for (alteration, _), result in matched(sent, answer.results, lambda one, got: one[1].entity == got.entity)
         }
 
     async def alter_client_quota(

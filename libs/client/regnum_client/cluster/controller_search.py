@@ -16,6 +16,9 @@ ADDRESS: Final = "controller_address"
 EPOCH: Final = "controller_epoch"
 """Where it names the controller's epoch."""
 
+AT_ONCE_MAX: Final = 5
+"""Controllers that one search tries at once when it is told of them; with more, somebody is not to be believed."""
+
 
 class ControllerSearch:
     """One search, for one request and its repeats."""
@@ -27,6 +30,7 @@ class ControllerSearch:
         self._began_s: Final = clock.monotonic()
         self._timeout_s: Final = timeout_s
         self._hint: tuple[int, Address] | None = None
+        self._followed: set[tuple[int, Address]] = set()
         self._last_error: RegnumError | None = None
 
     @property
@@ -57,6 +61,10 @@ class ControllerSearch:
         hint = _hint(error) if error.code == errors_pb2.ERROR_CODE_NOT_CONTROLLER else None
         if hint is not None and hint[1] != address and (self._hint is None or hint[0] >= self._hint[0]):
             self._hint = hint
+            if hint in self._followed or len(self._followed) >= AT_ONCE_MAX:
+                # Two who name one another, or one who has not won yet: not as fast as they answer.
+                await self.pause()
+            self._followed.add(hint)
             return
         self._hint = None
         await self._refresh()

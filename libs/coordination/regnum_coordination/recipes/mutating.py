@@ -85,6 +85,8 @@ class Change:
     """What the answer says besides that it is done, as ``MutationRecord.result``."""
     also: tuple[Operation, ...] = ()
     """Checks and writes that happen with it, or prevent it: guards, missing folders. None of the node itself."""
+    quiet: bool = False
+    """Nobody is told, whatever ``Mutation.announced`` says: nobody but the writer acts by what differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +197,7 @@ class NodeMutations:
             if operation is None:
                 return Carried(data=_said(node), result=done.result, version=-1 if node is None else node.stat.version)
             try:
-                return await self._write(mutation, done, operation, told=mutation.announced and not _same(done, node))
+                return await self._write(mutation, done, operation, told=_is_told(mutation, done, node))
             except NotEmpty:
                 so_far.has_children = True
             except (BadVersion, NodeExists, NoNode) as error:
@@ -267,6 +269,10 @@ class NodeMutations:
 def announcement(path: str) -> bytes:
     """Content of a node below ``/config/changes``: which node changed."""
     return json.dumps({"version": 1, "path": path}, separators=(",", ":")).encode("utf-8")
+
+
+def _is_told(mutation: Mutation, change: Change, node: Node | None) -> bool:
+    return mutation.announced and not change.quiet and not _same(change, node)
 
 
 def _same(change: Change, node: Node | None) -> bool:

@@ -12,37 +12,22 @@ from contextlib import aclosing
 from typing import Final, TypeAlias, assert_never
 
 import structlog
-from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty, SessionExpired
-from regnum_coordination.port import Create, Delete, Operation, Set, Store
-from regnum_coordination.recipes.stored_quotas import Complaints, StoredQuotas, newest_change, read_quotas
+from regnum_coordination.errors import SessionExpired
+from regnum_coordination.port import Store
+from regnum_coordination.recipes.config_mutations import quota_mutation
+from regnum_coordination.recipes.mutating import NodeMutations
+from regnum_coordination.recipes.stored_quotas import Complaints, StoredQuotas, read_quotas
 from regnum_model.bucket import Limit
-from regnum_model.nodes import MalformedNodeError
-from regnum_model.quotas import (
-    CHANGES,
-    Default,
-    QuotaEntity,
-    QuotaNode,
-    QuotaTable,
-    Subject,
-    change_number,
-    change_path,
-)
+from regnum_model.quota_changes import EntityChange, check_change, repeated_entities
+from regnum_model.quotas import CHANGES, Default, QuotaEntity, QuotaTable, Subject
 from regnum_service.slices import Turns
 
-from regnum_election.admission.quota_changes import EntityChange, changed_node, check_change, repeated_entities
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.reign import DeposedError
-from regnum_election.reign.writing import FencedStore, NotTaken
+from regnum_election.reign.writing import FencedStore
 
 Limits: TypeAlias = Mapping[QuotaEntity, Limit]
 """Rate and burst by entity."""
-
-CHANGES_KEPT: Final = 100
-"""Announcements that stay in the store."""
-
-ROUNDS_MAX: Final = 20
-"""Rounds against others who write the same quota."""
 
 ENTITIES_PER_TURN: Final = 500
 """Entities that are checked between two turns of the event loop (safety rule S22)."""
@@ -51,11 +36,14 @@ ENTITIES_PER_TURN: Final = 500
 class QuotaBook:
     """All quotas, as far as this reign knows."""
 
-    def __init__(self, store: FencedStore, *, limits_changed: Callable[[Limits, Limits], None]) -> None:
+    def __init__(
+        self, store: FencedStore, *, limits_changed: Callable[[Limits, Limits], None], wall_ms: Callable[[], int]
+    ) -> None:
         """Only assigns.
 
         Args:
             store: where quotas are.
+            wall_ms: milliseconds since 1970, for what nodes know of their mutations.
             limits_changed: told the limits before and after, whenever they were read.
         """
         self._store = store
@@ -68,6 +56,7 @@ class QuotaBook:
         self._over = False
         self._reading = asyncio.Lock()
         self._writing = asyncio.Lock()
+        self._mutations: Final = NodeMutations(store, wall_ms=wall_ms)
         self._log = structlog.get_logger("quotas")
 
     @property
@@ -133,9 +122,12 @@ class QuotaBook:
         return tuple((one, wanted[one].values) for one in sorted(wanted, key=_order))
 
     async def alter(
-        self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool
+        self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool, mutation: str | None = None
     ) -> tuple[Rejection | None, ...]:
-        """Change quotas, each entity on its own; None for each that is done. Raises DeposedError."""
+        """Change quotas, each entity on its own; None for each that is done. Raises DeposedError.
+
+        ``mutation``: id of the call, kept with each entity that it changes; None: a repeat changes them again.
+        """
         repeated = repeated_entities(changes)
         outcomes: list[Rejection | None] = []
         await self._store.until_connected()
@@ -148,78 +140,20 @@ class QuotaBook:
                     outcomes.append(change)
                     continue
                 refused = check_change(change, repeated=repeated)
-                outcomes.append(refused or await self._alter(change, validate_only=validate_only))
+                outcomes.append(refused or await self._alter(change, mutation=mutation, validate_only=validate_only))
             if self._change != before:
                 # Who asks for mutations next is judged by what was answered, not by what the watch has shown yet.
                 await self._read_again()
         return tuple(outcomes)
 
-    async def _alter(self, change: EntityChange, *, validate_only: bool) -> Rejection | None:
-        has_clients = False
-        reason = ""
-        for _ in range(ROUNDS_MAX):
-            try:
-                operations = await self._operations(change, has_clients=has_clients)
-            except MalformedNodeError as error:
-                return Rejection(
-                    code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                    message=f"{change.entity.path} cannot be read ({error}); correct the node or delete it in "
-                    "the store, and set the quota again",
-                )
-            if validate_only or not operations:
-                return None
-            names = await self._store.names(CHANGES)
-            number = max(newest_change(names), self._change) + 1
-            try:
-                await self._store.multi((*operations, Create(change_path(number), b"")))
-            except NotEmpty:
-                has_clients = True
-                continue
-            except NotTaken as error:
-                reason = str(error)
-                break
-            except (BadVersion, NodeExists, NoNode) as error:
-                reason = str(error)
-                self._log.info("quota changed meanwhile, deciding again", entity=str(change.entity), reason=reason)
-                continue
-            self._log.info("quota changed", entity=str(change.entity), change=number)
-            self._change = number
-            await self._prune(names)
-            return None
-        return Rejection(
-            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
-            message=f"{change.entity.path} cannot be written ({reason}); look at the store and try again",
-        )
-
-    async def _operations(self, change: EntityChange, *, has_clients: bool) -> tuple[Operation, ...]:
-        """What has to be written; nothing where the node says it already. Raises MalformedNodeError.
-
-        The node of a user above client ids with quotas of their own stays as a folder.
-        """
-        entity = change.entity
-        found = await self._store.read_many((*entity.folders, entity.path))
-        standing = found.get(entity.path)
-        before = QuotaNode() if standing is None else QuotaNode.decode(standing.data)
-        after = changed_node(before, change.limits)
-        if any(limit.value is not None for limit in change.limits):
-            # Beside a limit that nobody can read, the one that is set would not be in force.
-            _ = after.values
-        if after == before:
-            return ()
-        if standing is None:
-            missing = (Create(folder, b"") for folder in entity.folders if folder not in found)
-            return (*missing, Create(entity.path, after.encode()))
-        if after.config or has_clients:
-            return (Set(entity.path, after.encode() if after.config else b"", standing.stat.version),)
-        return (Delete(entity.path, standing.stat.version),)
-
-    async def _prune(self, names: Sequence[str]) -> None:
-        numbers = {name: number for name in names if (number := change_number(name)) is not None}
-        old = sorted(numbers, key=numbers.__getitem__, reverse=True)[CHANGES_KEPT - 1 :]
-        if not old:
-            return
-        nodes = await self._store.read_many([f"{CHANGES}/{name}" for name in old])
-        await self._store.write_batch([(Delete(path, node.stat.version),) for path, node in nodes.items()])
+    async def _alter(self, change: EntityChange, *, mutation: str | None, validate_only: bool) -> Rejection | None:
+        done = await self._mutations.carry_out(quota_mutation(change, id=mutation), validate_only=validate_only)
+        if isinstance(done, Rejection):
+            return done
+        if done.change:
+            self._log.info("quota changed", entity=str(change.entity), change=done.change, mutation=mutation or "")
+            self._change = max(self._change, done.change)
+        return None
 
 
 def _order(entity: QuotaEntity) -> tuple[tuple[int, str], tuple[int, str]]:

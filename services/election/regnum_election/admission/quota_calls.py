@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from regnum_model.quota_changes import EntityChange
 from regnum_model.quotas import QuotaEntity
 
 from regnum_election.admission.quota_book import QuotaBook
-from regnum_election.admission.quota_changes import EntityChange
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.request_queue import beside
 
@@ -19,10 +19,15 @@ class QuotaCalls:
         self._book: Final = book
 
     async def alter(
-        self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool, wait_s: float
+        self,
+        changes: Sequence[EntityChange | Rejection],
+        *,
+        validate_only: bool,
+        wait_s: float,
+        mutation: str | None = None,
     ) -> tuple[Rejection | None, ...]:
         """Change quotas, each entity on its own; None for each that is done. Raises RegnumError."""
-        altering = self._book.alter(changes, validate_only=validate_only)
+        altering = self._book.alter(changes, validate_only=validate_only, mutation=mutation)
         return await beside(altering, wait_s, late="not all quotas are changed; describe them before trying again")
 
     async def describe(

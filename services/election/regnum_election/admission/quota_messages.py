@@ -8,11 +8,11 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.quota.v1 import quota_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.quota_changes import EntityChange, LimitChange
 from regnum_model.quotas import DEFAULT, Default, QuotaEntity, Subject
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
-from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.decisions.rejection import Rejection
 
 ENTITIES_MAX: Final = 5_000

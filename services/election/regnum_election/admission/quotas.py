@@ -44,7 +44,9 @@ class Quotas:
         self._exempt = ExemptUsers()
         kept = KeptBuckets()
         self.book: Final = QuotaBook(
-            store, limits_changed=lambda former, limits: kept.limits_changed(former, limits, clock.monotonic())
+            store,
+            limits_changed=lambda former, limits: kept.limits_changed(former, limits, clock.monotonic()),
+            wall_ms=clock.wall_ms,
         )
         """What is set."""
         self.admissions: Final = Admissions(

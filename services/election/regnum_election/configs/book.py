@@ -13,6 +13,7 @@ from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
 from regnum_coordination.port import Create, Set
+from regnum_coordination.recipes.mutating import NodeMutations
 from regnum_model.configs import (
     CLUSTER,
     TOPICS,
@@ -22,6 +23,7 @@ from regnum_model.configs import (
     topic_config,
 )
 from regnum_model.ids import PartitionKey
+from regnum_model.mutations import log_of, with_log
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
@@ -58,6 +60,9 @@ class ConfigBook:
         self._seeds = seeds
         self._reported: dict[str, str] = {}
         self._looked_at = ""
+        self._silent: set[str] = set()
+        """Topics whose nodes say nothing: they stand for the mutations that they know."""
+        self._mutations = NodeMutations(context.store, wall_ms=context.clock.wall_ms)
 
     async def begin(self) -> None:
         """Read everything, and write what is missing. Nothing is decided before that."""
@@ -86,7 +91,9 @@ class ConfigBook:
         standing = await context.store.names(TOPICS)
         gone = set(known.topics).difference(standing)
         settings = replace(known, cluster=reading.values).with_topics(dict.fromkeys(gone))
-        settings = await self._read_topics(settings, self._next_names(standing, known))
+        self._silent.intersection_update(standing)
+        settings = await self._read_topics(settings, names := self._next_names(standing, known))
+        await self._mutations.sweep([topic_config(name) for name in names if name in self._silent])
         for path in [path for path in self._reported if path != CLUSTER and path.rpartition("/")[2] not in standing]:
             del self._reported[path]
         # A topic that is being deleted must not leave its settings to the next one of its name.
@@ -101,8 +108,8 @@ class ConfigBook:
 
     def _next_names(self, standing: Sequence[str], known: Settings) -> list[str]:
         """Those that are new, and some of the others in turn."""
-        new = [name for name in standing if name not in known.topics]
-        old = sorted(name for name in standing if name in known.topics)
+        new = [name for name in standing if name not in known.topics and name not in self._silent]
+        old = sorted(name for name in standing if name in known.topics or name in self._silent)
         later = [name for name in old if name > self._looked_at]
         again = [*later, *old][: min(TOPICS_PER_LOOK, len(old))]
         self._looked_at = again[-1] if again else ""
@@ -191,7 +198,7 @@ class ConfigBook:
                 self._context.log.error("setting taken back", path=CLUSTER, reason=reading.refused)
             config = {} if node is None else decode_config(node.data, example=EXAMPLE)
             config.update({key: str(reading.values[key]) for key in reading.missing})
-            data = encode_config(config)
+            data = with_log(encode_config(config), log_of(None if node is None else node.data))
             try:
                 await store.multi((Create(CLUSTER, data) if node is None else Set(CLUSTER, data, node.stat.version),))
             except (BadVersion, NodeExists, NoNode):
@@ -213,6 +220,7 @@ class ConfigBook:
             name = path.rpartition("/")[2]
             reading = read_topic(node.data, settings.topics.get(name))
             read[name] = reading.values
+            (self._silent.discard if reading.values else self._silent.add)(name)
             self._report(path, reading.problem)
         return settings.with_topics(read)
 

@@ -1,13 +1,12 @@
-"""IncrementalAlterConfigs and DescribeConfigs as callers meet them.
+"""AlterConfigs, IncrementalAlterConfigs and DescribeConfigs as callers meet them.
 
 A change runs in the controller's task, between its other events: a topic cannot be deleted under it, and what is
-answered is in force. Values are absolute and every write names the version that it read, so a change that is sent
-twice leaves what it would have left once, unless somebody else changed the same setting in between; that is why the
-SDK does not repeat one whose outcome is unknown (safety rule S20).
+answered is in force. Each resource's node keeps the mutation ids of the changes that made it what it is, so that a
+change which is sent again is answered and not made again, whoever changed what in between (safety rule S20).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from heapq import nsmallest
@@ -15,43 +14,34 @@ from itertools import chain
 from typing import Final, cast
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import BadVersion, NodeExists, NoNode
-from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
-from regnum_coordination.recipes.stored_quotas import newest_change
+from regnum_coordination.port import Check
+from regnum_coordination.recipes.config_mutations import config_mutation
+from regnum_coordination.recipes.mutating import NodeMutations
 from regnum_model import paths
+from regnum_model.config_changes import (
+    Alteration,
+    Resource,
+    ResourceType,
+    check_alteration,
+    repeated_resources,
+    unreadable,
+)
 from regnum_model.configs import (
-    CLUSTER,
     DEFINITIONS,
     QUOTA_KEYS,
     TOPIC_KEYS,
     ConfigDefinition,
-    decode_config,
-    encode_config,
-    topic_config,
 )
 from regnum_model.nodes import MalformedNodeError
-from regnum_model.quotas import CHANGES, change_path
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
 from regnum_election.configs.book import ConfigBook
-from regnum_election.configs.changes import (
-    Alteration,
-    Resource,
-    ResourceType,
-    altered,
-    check_alteration,
-    repeated_resources,
-)
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.decisions.configs import EXAMPLE, Settings, read_cluster, read_topic
+from regnum_election.decisions.configs import Settings, read_cluster, read_topic
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.request_queue import RequestQueue
-from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
-
-ROUNDS_MAX: Final = 20
-"""Rounds against others who write the same node."""
 
 RESOURCES_PER_TURN: Final = 100
 """Resources looked at between two turns of the event loop (safety rule S22)."""
@@ -106,11 +96,24 @@ class ConfigCalls:
         self._context = context
         self._book = book
         self._requests = requests
+        self._mutations = NodeMutations(context.store, wall_ms=context.clock.wall_ms)
 
     async def alter(
-        self, alterations: Sequence[Alteration | Rejection], *, validate_only: bool, wait_s: float
+        self,
+        alterations: Sequence[Alteration | Rejection],
+        *,
+        validate_only: bool,
+        wait_s: float,
+        mutation: str | None = None,
     ) -> tuple[Rejection | None, ...]:
-        """Change settings, each resource on its own; None for each that is done and told. Raises RegnumError."""
+        """Change settings, each resource on its own; None for each that is done and told. Raises RegnumError.
+
+        Args:
+            alterations: what is wanted.
+            validate_only: change nothing.
+            wait_s: how long the caller waits.
+            mutation: id of the call, kept with each resource that it changes; None: a repeat changes them again.
+        """
         result: asyncio.Future[tuple[Rejection | None, ...]] = asyncio.get_running_loop().create_future()
         begun = False
 
@@ -125,7 +128,9 @@ class ConfigCalls:
                     refused = check_alteration(alteration, repeated=repeated, in_force=settings.cluster)
                     if refused is None:
                         begun = begun or not validate_only
-                        written = await self._write(alteration, settings, validate_only=validate_only)
+                        written = await self._write(
+                            alteration, settings, mutation=mutation, validate_only=validate_only
+                        )
                         if isinstance(written, Rejection):
                             refused = written
                         else:
@@ -165,54 +170,36 @@ class ConfigCalls:
             found.extend(_described(one, picture, settings, own_only=not resources) for one in some)
         return Described(resources=found, next_page_token=following)
 
-    async def _write(self, alteration: Alteration, settings: Settings, *, validate_only: bool) -> Settings | Rejection:
+    async def _write(
+        self, alteration: Alteration, settings: Settings, *, mutation: str | None, validate_only: bool
+    ) -> Settings | Rejection:
         """Write one node; returns what is in force then."""
-        resource, store = alteration.resource, self._context.store
-        path = CLUSTER if resource.type is ResourceType.CLUSTER else topic_config(resource.name)
-        guard: tuple[Check, ...] = ()
+        resource = alteration.resource
+        guards: tuple[Check, ...] = ()
         if resource.type is ResourceType.TOPIC:
             topic = self._context.picture.topic_named(resource.name)
             if topic is None:
                 return _no_such_topic(resource.name)
-            guard = (Check(paths.topic_id(topic.id)),)
-        reason = ""
-        for _ in range(ROUNDS_MAX):
-            node = (await store.read_many((path,))).get(path)
-            try:
-                before = {} if node is None else decode_config(node.data, example=EXAMPLE)
-                after = altered(before, alteration)
-                in_force = _in_force(settings, resource, after)
-            except MalformedNodeError as error:
-                return Rejection(
-                    code=errors_pb2.ERROR_CODE_INVALID_CONFIG,
-                    message=f"{path} cannot be read ({error}); correct the node in the store, and try again",
-                )
-            if validate_only:
-                return settings
-            if after == before:
-                return in_force
-            announced = await self._announcement(before, after) if path == CLUSTER else ()
-            try:
-                await store.multi((*guard, _written(path, node, after), *announced))
-            except (BadVersion, NodeExists, NoNode) as error:
-                reason = str(error)
-                continue
-            except NotTaken as error:
-                reason = str(error)
-                break
-            self._context.log.info("settings changed", resource=str(resource), config=after)
-            return in_force
-        return Rejection(
-            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
-            message=f"{path} cannot be written ({reason}); look at the store and try again",
-        )
+            guards = (Check(paths.topic_id(topic.id)),)
+        wanted = config_mutation(alteration, id=mutation, guards=guards, quiet=_is_quiet(resource))
+        done = await self._mutations.carry_out(wanted, validate_only=validate_only)
+        if isinstance(done, Rejection):
+            return done
+        if validate_only:
+            return settings
+        if not done.repeated:
+            self._context.log.info("settings changed", resource=str(resource), mutation=mutation or "")
+        try:
+            return _in_force(settings, resource, done.data)
+        except MalformedNodeError as error:
+            # Of a repeat: somebody has broken since what it left. The next look reports it.
+            return unreadable(resource.path, error) if not done.repeated else settings
 
-    async def _announcement(self, before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Operation, ...]:
-        """Who follows quotas is told when their windows change."""
-        if all(before.get(key) == after.get(key) for key in QUOTA_KEYS):
-            return ()
-        names = await self._context.store.names(CHANGES)
-        return (Create(change_path(newest_change(names) + 1), b""),)
+
+def _is_quiet(resource: Resource) -> Callable[[Mapping[str, str], Mapping[str, str]], bool]:
+    """Whether nobody follows what differs: brokers hear of settings of topics from the controller."""
+    keys = QUOTA_KEYS if resource.type is ResourceType.CLUSTER else frozenset[str]()
+    return lambda before, after: all(before.get(key) == after.get(key) for key in keys)
 
 
 async def _names_behind(name: str, picture: Cluster) -> list[str]:
@@ -247,20 +234,10 @@ def _entry(key: str, settings: Settings, *, topic: str | None) -> Entry:
     return Entry(definition=definition, value=definition.format(value), source=source)
 
 
-def _written(path: str, node: Node | None, config: Mapping[str, str]) -> Operation:
-    """What makes the node say that; one that says nothing any more goes."""
-    if node is None:
-        return Create(path, encode_config(config))
-    if not config:
-        return Delete(path, node.stat.version)
-    return Set(path, encode_config(config), node.stat.version)
-
-
-def _in_force(settings: Settings, resource: Resource, config: Mapping[str, str]) -> Settings:
-    """Settings after a node was written. Raises MalformedNodeError for one that would still not be readable."""
-    data = encode_config(config)
+def _in_force(settings: Settings, resource: Resource, data: bytes | None) -> Settings:
+    """Settings after a node was written. Raises MalformedNodeError for one that is not readable."""
     if resource.type is ResourceType.TOPIC:
-        own = read_topic(data)
+        own = read_topic(data or b"")
         if own.problem:
             raise MalformedNodeError(own.problem)
         return settings.with_topics({resource.name: own.values})

@@ -1,16 +1,16 @@
 """Settings in the words of the wire."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType, invalid
 from regnum_service.encoding import Encoding
 from regnum_service.item_errors import item_status
 
 from regnum_election.configs.calls import Described, Source
-from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType, invalid
 from regnum_election.decisions.rejection import Rejection
 
 RESOURCES_PER_TURN: Final = 100
@@ -58,21 +58,31 @@ def alteration_of(message: admin_pb2.ConfigAlteration) -> Alteration | Rejection
     return Alteration(resource=resource, operations=tuple(operations))
 
 
-def alter_response(
-    alterations: Iterable[admin_pb2.ConfigAlteration], outcomes: Iterable[Rejection | None]
-) -> admin_pb2.IncrementalAlterConfigsResponse:
+def replacement_of(message: admin_pb2.ConfigReplacement) -> Alteration | Rejection:
+    """What a resource is to have."""
+    resource = resource_of(message.resource)
+    if isinstance(resource, Rejection):
+        return resource
+    operations = tuple(Operation(key=config.name, value=config.value) for config in message.configs)
+    return Alteration(resource=resource, operations=operations, replace=True)
+
+
+class _Named(Protocol):
+    @property
+    def resource(self) -> admin_pb2.ConfigResource: ...
+
+
+def alter_results(
+    named: Iterable[_Named], outcomes: Iterable[Rejection | None]
+) -> Iterator[admin_pb2.AlterConfigsResult]:
     """Outcomes, in the order of the request."""
-    return admin_pb2.IncrementalAlterConfigsResponse(
-        results=[
-            admin_pb2.AlterConfigsResult(
-                resource=alteration.resource,
-                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
-                error_message="" if refused is None else refused.message,
-                status=None if refused is None else item_status(refused.code, refused.message),
-            )
-            for alteration, refused in zip(alterations, outcomes, strict=True)
-        ]
-    )
+    for one, refused in zip(named, outcomes, strict=True):
+        yield admin_pb2.AlterConfigsResult(
+            resource=one.resource,
+            error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
+            error_message="" if refused is None else refused.message,
+            status=None if refused is None else item_status(refused.code, refused.message),
+        )
 
 
 async def describe_response(

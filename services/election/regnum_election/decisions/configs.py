@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from immutables import Map
+from regnum_model.config_changes import lowered
 from regnum_model.configs import (
     CLEANUP_POLICY,
     DEFAULT_REPLICATION_FACTOR,
@@ -165,14 +166,6 @@ class TopicReading:
     """Settings of its own, what cannot be read as it was before."""
     problem: str = ""
     """What a person has to correct; empty: nothing."""
-
-
-def lowered(wanted: int, before: int) -> str:
-    """Why ``inter.broker.protocol.version`` is not lowered."""
-    return (
-        f"{INTER_BROKER_PROTOCOL} is {before} and cannot be lowered to {wanted}: processes that know no more than "
-        f"{wanted} would refuse what the others say since; leave it at {before}"
-    )
 
 
 def read_cluster(data: bytes | None, known: Mapping[str, int], *, reigns: bool = False) -> ClusterReading:

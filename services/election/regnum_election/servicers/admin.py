@@ -9,7 +9,13 @@ from regnum_model.ids import BrokerId
 from regnum_service.slices import Turns
 
 from regnum_election.configs.calls import RESOURCES_MAX
-from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
+from regnum_election.configs.messages import (
+    alter_results,
+    alteration_of,
+    describe_response,
+    replacement_of,
+    resource_of,
+)
 from regnum_election.health.messages import describe_health, partitions_named
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.publication.lag import describe_propagation
@@ -214,8 +220,23 @@ class AdminServicer(QuotaAdminServicer):
             [alteration_of(alteration) for alteration in request.alterations],
             validate_only=request.validate_only,
             wait_s=wait_s(request.timeout_ms, context),
+            mutation=request.mutation_id or None,
         )
-        return alter_response(request.alterations, outcomes)
+        return admin_pb2.IncrementalAlterConfigsResponse(results=alter_results(request.alterations, outcomes))
+
+    async def AlterConfigs(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.AlterConfigsRequest, context: Context
+    ) -> admin_pb2.AlterConfigsResponse:
+        """Replace settings, each resource on its own."""
+        controller = await self._role.controller()
+        check_count(len(request.replacements), RESOURCES_MAX, "resources")
+        outcomes = await controller.configs.alter(
+            [replacement_of(replacement) for replacement in request.replacements],
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+            mutation=request.mutation_id or None,
+        )
+        return admin_pb2.AlterConfigsResponse(results=alter_results(request.replacements, outcomes))
 
     async def DescribeConfigs(  # type: ignore[override]  # noqa: N802 - the name in the proto
         self,

@@ -5,12 +5,12 @@ from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.quota_changes import EntityChange
 from regnum_service.errors import RegnumError
 from regnum_service.item_errors import item_status
 from regnum_service.muting import Muting
 from regnum_service.slices import Turns, slices
 
-from regnum_election.admission.quota_changes import EntityChange
 from regnum_election.admission.quota_messages import (
     ENTITIES_MAX,
     entity_change,
@@ -96,7 +96,10 @@ class QuotaAdminServicer(MendingServicer):
             changes.append(entity_change(alteration))
             await turns.took(1 + len(alteration.operations))
         outcomes = await controller.quota_calls.alter(
-            changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
+            changes,
+            validate_only=request.validate_only,
+            wait_s=wait_s(0, context),
+            mutation=request.mutation_id or None,
         )
         response = admin_pb2.AlterClientQuotasResponse()
         for alteration, refused in zip(request.alterations, outcomes, strict=True):

@@ -9,10 +9,10 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
 from regnum_coordination.requests import NODE_BYTES_MAX
+from regnum_model.config_changes import own_settings
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_topic_name
 
-from regnum_election.configs.changes import own_settings
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.placement import Assignment, PlacementError, place
 from regnum_election.decisions.rejection import Rejection

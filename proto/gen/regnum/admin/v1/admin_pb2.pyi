@@ -900,8 +900,13 @@ class AlterClientQuotasRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     ALTERATIONS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    MUTATION_ID_FIELD_NUMBER: _builtins.int
     validate_only: _builtins.bool
     """Check only; change nothing."""
+    mutation_id: _builtins.str
+    """Identifies this mutation; see NewTopic.mutation_id. Each entity remembers the last 32 that changed its quotas: with
+    the same id and the same changes, a repeat is answered and not carried out again.
+    """
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -916,10 +921,11 @@ class AlterClientQuotasRequest(_message.Message):
         header: _types_pb2.RequestHeader | None = ...,
         alterations: _abc.Iterable[Global___QuotaAlteration] | None = ...,
         validate_only: _builtins.bool = ...,
+        mutation_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "header", b"header", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "header", b"header", "mutation_id", b"mutation_id", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1620,10 +1626,15 @@ class IncrementalAlterConfigsRequest(_message.Message):
     ALTERATIONS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    MUTATION_ID_FIELD_NUMBER: _builtins.int
     validate_only: _builtins.bool
     """Check only; change nothing."""
     timeout_ms: _builtins.int
     """How long to wait until live leaders are told, in milliseconds. 0 means the server's default."""
+    mutation_id: _builtins.str
+    """Identifies this mutation; see NewTopic.mutation_id. Each resource remembers the last 32 that changed its settings:
+    with the same id and the same changes, a repeat is answered and not carried out again.
+    """
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -1639,14 +1650,139 @@ class IncrementalAlterConfigsRequest(_message.Message):
         alterations: _abc.Iterable[Global___ConfigAlteration] | None = ...,
         validate_only: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
+        mutation_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "header", b"header", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "header", b"header", "mutation_id", b"mutation_id", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IncrementalAlterConfigsRequest: _TypeAlias = IncrementalAlterConfigsRequest  # noqa: Y015
+
+@_typing.final
+class AlterConfigsRequest(_message.Message):
+    """Asks for the settings of resources to be replaced: what is not named goes back to its default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    REPLACEMENTS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    MUTATION_ID_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """Check only; change nothing."""
+    timeout_ms: _builtins.int
+    """How long to wait until live leaders are told, in milliseconds. 0 means the server's default."""
+    mutation_id: _builtins.str
+    """Identifies this mutation; see IncrementalAlterConfigsRequest.mutation_id."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def replacements(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigReplacement]:
+        """What resources are to have, each resource at most once; at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        replacements: _abc.Iterable[Global___ConfigReplacement] | None = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+        mutation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "mutation_id", b"mutation_id", "replacements", b"replacements", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterConfigsRequest: _TypeAlias = AlterConfigsRequest  # noqa: Y015
+
+@_typing.final
+class ConfigReplacement(_message.Message):
+    """All settings that a resource is to have of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def resource(self) -> Global___ConfigResource:
+        """Whose settings."""
+
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigValue]:
+        """Settings and their values, each at most once. inter.broker.protocol.version stays as it is where it is not named: it
+        is never lowered, and does not rise because somebody left it out.
+        """
+
+    def __init__(
+        self,
+        *,
+        resource: Global___ConfigResource | None = ...,
+        configs: _abc.Iterable[Global___ConfigValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigReplacement: _TypeAlias = ConfigReplacement  # noqa: Y015
+
+@_typing.final
+class ConfigValue(_message.Message):
+    """A setting and its value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Which setting; DescribeConfigs names those that there are."""
+    value: _builtins.str
+    """Its value, as text."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigValue: _TypeAlias = ConfigValue  # noqa: Y015
+
+@_typing.final
+class AlterConfigsResponse(_message.Message):
+    """Answers AlterConfigsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterConfigsResult]:
+        """One result for each replacement, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___AlterConfigsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterConfigsResponse: _TypeAlias = AlterConfigsResponse  # noqa: Y015
 
 @_typing.final
 class ConfigAlteration(_message.Message):

@@ -90,6 +90,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsResponse.FromString,
                 _registered_method=True)
+        self.AlterConfigs = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/AlterConfigs',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterConfigsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterConfigsResponse.FromString,
+                _registered_method=True)
         self.DescribeConfigs = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/DescribeConfigs',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
@@ -232,6 +237,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterConfigs(self, request, context):
+        """Replaces settings of the cluster, of brokers and of topics, each resource on its own: what is not named goes back to its
+        default. For clients that know no IncrementalAlterConfigs: two of them overwrite what the other set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeConfigs(self, request, context):
         """Shows settings as they are in force.
         """
@@ -368,6 +381,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.IncrementalAlterConfigs,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsResponse.SerializeToString,
+            ),
+            'AlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterConfigs,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterConfigsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterConfigsResponse.SerializeToString,
             ),
             'DescribeConfigs': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeConfigs,
@@ -701,6 +719,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/IncrementalAlterConfigs',
             regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/AlterConfigs',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.AlterConfigsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.AlterConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,10 @@ class AdminServiceStub:
     """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
     Answered when the live leaders have been told.
     """
+    AlterConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterConfigsRequest, _admin_pb2.AlterConfigsResponse]
+    """Replaces settings of the cluster, of brokers and of topics, each resource on its own: what is not named goes back to its
+    default. For clients that know no IncrementalAlterConfigs: two of them overwrite what the other set.
+    """
     DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]
     """Shows settings as they are in force."""
     AlterPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterPartitionReassignmentsRequest, _admin_pb2.AlterPartitionReassignmentsResponse]
@@ -146,6 +150,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     IncrementalAlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]  # type: ignore[assignment]
     """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
     Answered when the live leaders have been told.
+    """
+    AlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterConfigsRequest, _admin_pb2.AlterConfigsResponse]  # type: ignore[assignment]
+    """Replaces settings of the cluster, of brokers and of topics, each resource on its own: what is not named goes back to its
+    default. For clients that know no IncrementalAlterConfigs: two of them overwrite what the other set.
     """
     DescribeConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
     """Shows settings as they are in force."""
@@ -280,6 +288,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.IncrementalAlterConfigsResponse, _abc.Awaitable[_admin_pb2.IncrementalAlterConfigsResponse]]:
         """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
         Answered when the live leaders have been told.
+        """
+
+    @_abc_1.abstractmethod
+    def AlterConfigs(
+        self,
+        request: _admin_pb2.AlterConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterConfigsResponse, _abc.Awaitable[_admin_pb2.AlterConfigsResponse]]:
+        """Replaces settings of the cluster, of brokers and of topics, each resource on its own: what is not named goes back to its
+        default. For clients that know no IncrementalAlterConfigs: two of them overwrite what the other set.
         """
 
     @_abc_1.abstractmethod

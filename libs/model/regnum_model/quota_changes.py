@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regnum.types.v1 import errors_pb2
+
+from regnum_model.mutations import digest_of
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import CLIENT_RATES, KEYS, LIMIT_MAX, QuotaEntity, QuotaNode, check_limit
-
-from regnum_election.decisions.rejection import Rejection
+from regnum_model.rejection import Rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,12 @@ class EntityChange:
     """Whose quota."""
     limits: tuple[LimitChange, ...]
     """Limits to set or to remove."""
+
+    @property
+    def digest(self) -> str:
+        """Of what is wanted, for repeats (safety rule S20)."""
+        limits = sorted((one.key, "" if one.value is None else limit_text(one.value)) for one in self.limits)
+        return digest_of("alter client quotas", (part for limit in limits for part in limit))
 
 
 def repeated_entities(changes: Sequence[EntityChange | Rejection]) -> frozenset[QuotaEntity]:

@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from enum import Enum
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import DEFAULTS, DEFINITIONS, INTER_BROKER_PROTOCOL, TOPIC_KEYS, format_value, parse_value
-from regnum_model.nodes import MalformedNodeError
-from regnum_model.topics import INTERNAL_TOPICS
 
-from regnum_election.decisions.configs import lowered
-from regnum_election.decisions.rejection import Rejection
+from regnum_model.configs import (
+    CLUSTER,
+    DEFAULTS,
+    DEFINITIONS,
+    INTER_BROKER_PROTOCOL,
+    TOPIC_KEYS,
+    format_value,
+    parse_value,
+    topic_config,
+)
+from regnum_model.mutations import digest_of
+from regnum_model.nodes import MalformedNodeError
+from regnum_model.rejection import Rejection
+from regnum_model.topics import INTERNAL_TOPICS
 
 
 class ResourceType(Enum):
@@ -34,6 +43,11 @@ class Resource:
     """What it is."""
     name: str = ""
     """Name of the topic; empty for the cluster."""
+
+    @property
+    def path(self) -> str:
+        """Its node."""
+        return CLUSTER if self.type is ResourceType.CLUSTER else topic_config(self.name)
 
     def __str__(self) -> str:
         return "the cluster" if self.type is ResourceType.CLUSTER else f"topic {self.name}"
@@ -57,6 +71,16 @@ class Alteration:
     """Whose settings."""
     operations: tuple[Operation, ...]
     """Changes; what is not named stays."""
+    replace: bool = False
+    """What is not named goes back to its default (Kafka's AlterConfigs). ``inter.broker.protocol.version``, which is
+    never lowered and must not rise by being left out, stays."""
+
+    @property
+    def digest(self) -> str:
+        """Of what is wanted, for repeats (safety rule S20)."""
+        named = sorted((one.key, "-" if one.value is None else f"={one.value}") for one in self.operations)
+        kind = "alter configs" if self.replace else "incremental alter configs"
+        return digest_of(kind, (part for pair in named for part in pair))
 
 
 def repeated_resources(alterations: Sequence[Alteration | Rejection]) -> frozenset[Resource]:
@@ -85,7 +109,7 @@ def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Re
     resource = alteration.resource
     keys = keys_of(resource)
     known = ", ".join(sorted(keys))
-    if not alteration.operations:
+    if not alteration.operations and not alteration.replace:
         return invalid(f"no setting is named for {resource}; name one of {known}")
     counted = Counter(operation.key for operation in alteration.operations)
     for operation in alteration.operations:
@@ -132,7 +156,12 @@ def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]
     that is taken back is written with the product's default.
     """
     after = dict(config)
-    for operation in alteration.operations:
+    operations = alteration.operations
+    if alteration.replace:
+        named = {operation.key for operation in operations} | {INTER_BROKER_PROTOCOL}
+        left_out = (key for key in sorted(keys_of(alteration.resource)) if key in config and key not in named)
+        operations = (*operations, *(Operation(key=key, value=None) for key in left_out))
+    for operation in operations:
         if operation.value is not None:
             after[operation.key] = format_value(operation.key, parse_value(operation.key, operation.value))
         elif alteration.resource.type is ResourceType.CLUSTER and operation.key in DEFAULTS:
@@ -140,6 +169,51 @@ def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]
         else:
             after.pop(operation.key, None)
     return after
+
+
+def changed_config(config: Mapping[str, str], alteration: Alteration) -> dict[str, str] | Rejection:
+    """The content of a resource's node after a change, or why it cannot be made.
+
+    ``check_alteration`` has let it pass; what the node says is judged here, so that whoever reads the node can decide.
+    """
+    before = config.get(INTER_BROKER_PROTOCOL)
+    if alteration.resource.type is ResourceType.CLUSTER and before is not None:
+        refused = _lowers(alteration, before)
+        if refused is not None:
+            return refused
+    after = altered(config, alteration)
+    for key in sorted(after.keys() & set(keys_of(alteration.resource))):
+        try:
+            parse_value(key, after[key])
+        except MalformedNodeError as error:
+            return unreadable(alteration.resource.path, error)
+    return after
+
+
+def _lowers(alteration: Alteration, before: str) -> Rejection | None:
+    try:
+        in_force = parse_value(INTER_BROKER_PROTOCOL, before)
+    except MalformedNodeError:
+        return None
+    for operation in alteration.operations:
+        if operation.key == INTER_BROKER_PROTOCOL and operation.value is not None:
+            wanted = parse_value(operation.key, operation.value)
+            if wanted < in_force:
+                return _invalid_config(lowered(wanted, in_force))
+    return None
+
+
+def unreadable(path: str, error: Exception) -> Rejection:
+    """A node that nobody can read is not changed."""
+    return _invalid_config(f"{path} cannot be read ({error}); correct the node in the store, and try again")
+
+
+def lowered(wanted: int, before: int) -> str:
+    """Why ``inter.broker.protocol.version`` is not lowered."""
+    return (
+        f"{INTER_BROKER_PROTOCOL} is {before} and cannot be lowered to {wanted}: processes that know no more than "
+        f"{wanted} would refuse what the others say since; leave it at {before}"
+    )
 
 
 def invalid(message: str) -> Rejection:

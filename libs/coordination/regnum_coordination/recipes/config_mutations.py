@@ -1,0 +1,77 @@
+"""Changes of settings and of quotas as mutations of their nodes: the same wherever they are carried out (rule S19)."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from regnum_model.config_changes import Alteration, changed_config, unreadable
+from regnum_model.configs import decode_config, encode_config
+from regnum_model.nodes import MalformedNodeError
+from regnum_model.quota_changes import EntityChange, changed_node
+from regnum_model.quotas import QuotaNode
+from regnum_model.rejection import Rejection
+
+from regnum_coordination.port import Create, Node, Operation
+from regnum_coordination.recipes.mutating import Change, Mutation
+
+EXAMPLE: Final = '{"version":1,"config":{"min.insync.replicas":"2"}}'
+"""What a node of settings looks like."""
+
+Configs = Mapping[str, str]
+
+
+def config_mutation(
+    alteration: Alteration,
+    *,
+    id: str | None,
+    guards: tuple[Operation, ...] = (),
+    quiet: Callable[[Configs, Configs], bool] = lambda _before, _after: False,
+) -> Mutation:
+    """A change of one resource's settings that ``check_alteration`` let pass.
+
+    Args:
+        alteration: the change.
+        id: mutation id.
+        guards: checks that have to hold when it is written: that the topic is still the same.
+        quiet: whether nobody has to be told of what differs, by the settings before and after.
+    """
+    path = alteration.resource.path
+
+    def decide(nodes: Mapping[str, Node]) -> Change | Rejection:
+        node = nodes.get(path)
+        try:
+            before = _config_of(node)
+        except MalformedNodeError as error:
+            return unreadable(path, error)
+        after = changed_config(before, alteration)
+        if isinstance(after, Rejection):
+            return after
+        # As it is, however somebody wrote it, where nothing differs.
+        data = node.data if node is not None and before == after else encode_config(after)
+        return Change(data=data, empty=not after, also=guards, quiet=quiet(before, after))
+
+    return Mutation(path=path, id=id, digest=alteration.digest, decide=decide)
+
+
+def quota_mutation(change: EntityChange, *, id: str | None) -> Mutation:
+    """A change of one entity's quotas that ``check_change`` let pass.
+
+    The node of a user above client ids with quotas of their own stays as a folder.
+    """
+    entity = change.entity
+
+    def decide(nodes: Mapping[str, Node]) -> Change | Rejection:
+        node = nodes.get(entity.path)
+        before = QuotaNode() if node is None else QuotaNode.decode(node.data)
+        after = changed_node(before, change.limits)
+        if any(limit.value is not None for limit in change.limits):
+            # Beside a limit that nobody can read, the one that is set would not be in force.
+            _ = after.values
+        data = node.data if node is not None and before == after else after.encode()
+        missing = tuple(Create(folder, b"") for folder in entity.folders if folder not in nodes)
+        return Change(data=data, empty=not after.config, also=missing if node is None else ())
+
+    return Mutation(path=entity.path, id=id, digest=change.digest, decide=decide, reads=entity.folders)
+
+
+def _config_of(node: Node | None) -> Configs:
+    return {} if node is None else decode_config(node.data, example=EXAMPLE)
