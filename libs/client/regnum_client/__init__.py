@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regnum_model.topic_filter import TopicFilter, Trouble
 
     from regnum_client.admin.admin import Admin
+    from regnum_client.admin.carrying.topic_mutation import Waiting
     from regnum_client.admin.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
     from regnum_client.admin.describing.events import (
         ClusterEvent,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
     from regnum_client.admin.records.deletion import DeletedRecords
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
-    from regnum_client.admin.topic_mutation import Waiting
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
     from regnum_client.consumer.batches import RecordBatch
     from regnum_client.consumer.consumer import Consumer

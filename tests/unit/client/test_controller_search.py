@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client.admin.repeating import matched, mutation_id, until_answered
+from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
 from regnum_client.cluster.controller_search import AT_ONCE_MAX, ControllerSearch
 from regnum_client.cluster.metadata import Metadata
 from regnum_model.nodes import Address

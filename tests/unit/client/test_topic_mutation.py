@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client.admin.throttle import Throttle
-from regnum_client.admin.topic_mutation import Answered, TopicMutation, Waiting
+from regnum_client.admin.carrying.throttle import Throttle
+from regnum_client.admin.carrying.topic_mutation import Answered, TopicMutation, Waiting
 from regnum_client.errors import ThrottlingQuotaExceededError
 from regnum_model.bucket import Bucket, Limit, charge, full, is_exhausted, refill, wait_ms
 from regnum_model.nodes import Address

@@ -325,11 +325,23 @@ def test_settings_of_many_topics_are_altered_and_described() -> None:
             "IncrementalAlterConfigs",
             reign.admin.IncrementalAlterConfigs,
             admin_pb2.IncrementalAlterConfigsRequest(
-                alterations=[admin_pb2.ConfigAlteration(resource=one, configs=[own]) for one in resources]
+                alterations=[admin_pb2.ConfigAlteration(resource=one, configs=[own]) for one in resources],
+                mutation_id="m",
             ),
             admin_pb2.IncrementalAlterConfigsResponse,
         )
         assert [result.error_code for result in altered.results] == [NONE] * RESOURCES_MAX
+        same = admin_pb2.ConfigValue(name=MIN_INSYNC_REPLICAS, value="1")
+        replaced = await reign.call(
+            "AlterConfigs",
+            reign.admin.AlterConfigs,
+            admin_pb2.AlterConfigsRequest(
+                replacements=[admin_pb2.ConfigReplacement(resource=one, configs=[same]) for one in resources],
+                mutation_id="n",
+            ),
+            admin_pb2.AlterConfigsResponse,
+        )
+        assert [result.error_code for result in replaced.results] == [NONE] * RESOURCES_MAX
         context = reign.controller._context
         before, context.picture = context.picture, with_settings(context.picture, 100_000)
         token = ""

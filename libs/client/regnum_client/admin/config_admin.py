@@ -8,6 +8,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
 from regnum_client.admin.configs import (
     ConfigAlteration,
     ConfigEntry,
@@ -17,7 +18,6 @@ from regnum_client.admin.configs import (
     described_from_wire,
     resource_to_wire,
 )
-from regnum_client.admin.repeating import matched, mutation_id, until_answered
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import call
 

@@ -9,6 +9,7 @@ from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaEntity
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
 from regnum_client.admin.describing.quota_usage import QuotaUsages, usages_from_wire
 from regnum_client.admin.quotas import (
     ClientQuota,
@@ -17,7 +18,6 @@ from regnum_client.admin.quotas import (
     entity_to_wire,
     quota_from_wire,
 )
-from regnum_client.admin.repeating import matched, mutation_id, until_answered
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import call
 

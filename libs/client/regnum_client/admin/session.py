@@ -8,7 +8,7 @@ from typing import Final, Self
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 
-from regnum_client.admin.topic_mutation import CALL_S_MAX
+from regnum_client.admin.carrying.topic_mutation import CALL_S_MAX
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.controller_search import ControllerSearch

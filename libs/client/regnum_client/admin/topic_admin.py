@@ -15,8 +15,8 @@ from regnum_model.ids import encode_id
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.carrying.topic_mutation import Answered, Ask, TopicMutation, Waiting
 from regnum_client.admin.session import AdminSession
-from regnum_client.admin.topic_mutation import Answered, Ask, TopicMutation, Waiting
 from regnum_client.admin.topics import (
     CreatedTopic,
     DeletedTopic,

@@ -29,7 +29,7 @@ from regnum_client.commands.rendering import emit_failure, emit_rows
 if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
 
-    from regnum_client.admin.topic_mutation import Waiting
+    from regnum_client.admin.carrying.topic_mutation import Waiting
     from regnum_client.admin.topics import TopicPartitions
 
 QuotaWaitOption = Annotated[

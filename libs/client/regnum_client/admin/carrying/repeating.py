@@ -9,7 +9,7 @@ from regnum_model.ids import encode_id
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
-from regnum_client.admin.topic_mutation import CALL_S_MAX
+from regnum_client.admin.carrying.topic_mutation import CALL_S_MAX
 
 A = TypeVar("A")
 R = TypeVar("R")

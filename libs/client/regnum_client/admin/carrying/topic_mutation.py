@@ -17,7 +17,7 @@ from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_client.admin.throttle import Throttle
+from regnum_client.admin.carrying.throttle import Throttle
 from regnum_client.errors import ThrottlingQuotaExceededError
 
 A = TypeVar("A")
