@@ -134,7 +134,7 @@ _HOMES: Final = {
     "DeletedRecords": "admin.records.deletion",
     "PartitionRecovery": "admin.recovery",
     "RecoverableReplica": "admin.recovery",
-    "Waiting": "admin.topic_mutation",
+    "Waiting": "admin.carrying.topic_mutation",
     "CreatedTopic": "admin.topics",
     "DeletedTopic": "admin.topics",
     "NewPartitions": "admin.topics",
