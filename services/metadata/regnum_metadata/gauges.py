@@ -31,4 +31,7 @@ def show_propagation(metrics: Metrics, propagation: Propagation) -> None:
         instruments.PAYLOAD_BYTES,
         lambda: [((kind,), made.size_bytes) for kind, made in propagation.payloads_made.items()],
     )
+    metrics.observe(instruments.WATCHERS_OPEN, lambda: len(propagation.feed.watchers))
+    metrics.observe(instruments.WATCHERS_SENT, lambda: propagation.feed.sent_bytes)
+    metrics.observe(instruments.WATCHERS_DROPPED, lambda: propagation.feed.watchers.dropped)
     metrics.observe(instruments.PAYLOAD_BYTES_SENT, lambda: propagation.payload_bytes_sent)

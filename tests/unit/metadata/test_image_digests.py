@@ -231,3 +231,28 @@ def test_a_broker_that_was_told_nothing_has_the_digest_of_nothing() -> None:
     cache = MetadataCache(Fence(), lambda _brokers: None)
     other = process()
     assert asyncio.run(cache.digest.digests()).whole == asyncio.run(other.digest.digests()).whole
+
+
+async def test_several_that_ask_for_everything_to_be_counted_share_what_begins_after_they_asked() -> None:
+    count = 3_000
+    holder = Holder(held("a", count))
+    first = asyncio.create_task(holder.digest.digests(recompute=True))
+    while not holder.digest.hashed:
+        await asyncio.sleep(0)
+    # That one has begun: what changes from here on is not in it, and these wait for the next.
+    holder.put(with_state(holder.image.topics["a"], 7, leader=9), 7)  # type: ignore[arg-type]  # it is a TopicImage
+    others = await asyncio.gather(*(holder.digest.digests(recompute=True) for _ in range(20)))
+    await first
+    assert {one.whole for one in others} == {await holder.from_nothing()}
+    assert holder.digest.hashed == 2 * count
+
+
+async def test_who_waited_for_a_computation_that_was_given_up_has_one_of_his_own() -> None:
+    holder = Holder(held("a", 3_000))
+    given_up = asyncio.create_task(holder.digest.digests(recompute=True))
+    while not holder.digest.hashed:
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(holder.digest.digests(recompute=True))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    assert (await waiting).whole == await holder.from_nothing()

@@ -405,10 +405,10 @@ async def test_a_version_that_nobody_published_is_answered_with_the_present_stat
 
 async def test_too_many_watchers_and_too_many_names_are_refused_and_leave_nothing() -> None:
     watchers = Watchers(most=3)
-    for _ in range(3):
-        watchers.admit(Watcher())
+    for number in range(3):
+        watchers.admit(Watcher(connection=f"c{number}"))
     with pytest.raises(RegnumError) as full:
-        watchers.admit(Watcher())
+        watchers.admit(Watcher(connection="c3"))
     assert full.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
     one = next(iter(watchers))
     with pytest.raises(RegnumError) as many:
@@ -417,3 +417,45 @@ async def test_too_many_watchers_and_too_many_names_are_refused_and_leave_nothin
     with pytest.raises(RegnumError):
         watchers.name(one, ["fine", "not/a/name"])
     assert watchers.names == 0
+
+
+async def test_one_connection_leaves_places_and_names_for_others() -> None:
+    watchers = Watchers(most=100, names_most=1_000)
+    greedy = [Watcher(connection="greedy") for _ in range(50)]
+    for one in greedy:
+        watchers.admit(one)
+    with pytest.raises(RegnumError) as refused:
+        watchers.admit(Watcher(connection="greedy"))
+    assert refused.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+    assert len(watchers) == 50
+    for number in range(20):
+        watchers.admit(Watcher(connection=f"other {number}"))
+    watchers.name(greedy[0], [f"t{number}" for number in range(500)])
+    with pytest.raises(RegnumError):
+        watchers.name(greedy[1], ["u"])
+    modest = Watcher(connection="modest")
+    watchers.admit(modest)
+    assert len(watchers.name(modest, [f"w{number}" for number in range(150)])) == 150
+    for one in (*greedy, modest):
+        watchers.dismiss(one)
+    assert len(watchers) == 20
+    assert watchers.names == 0
+    # What one had is free again, also for the same connection.
+    watchers.admit(Watcher(connection="greedy"))
+
+
+async def test_what_watchers_were_sent_and_who_was_refused_is_counted() -> None:
+    owner = Owner()
+    owner.replace(1, 5, owner.topic("a", 1))
+    stream = watch(owner.feed, aiter(Requests(WatchMetadataRequest(known_topics=["a"]))), connection="c")
+    async with asyncio.timeout(5):
+        told = await anext(stream)
+    assert owner.feed.sent_bytes == len(told) > 0
+    assert owner.feed.watchers.dropped == 0
+    await stream.aclose()
+    assert owner.feed.watchers.dropped == 0, "who hangs up was not dropped"
+    wrong = watch(owner.feed, aiter(Requests(WatchMetadataRequest(topics=["not/a/name"]))), connection="c")
+    with pytest.raises(RegnumError):
+        await anext(wrong)
+    assert owner.feed.watchers.dropped == 1
+    assert len(owner.feed.watchers) == 0

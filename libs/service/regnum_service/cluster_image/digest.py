@@ -131,6 +131,10 @@ class ImageDigest:
         """Chunks that have to be counted anew, by topic."""
         self._begun = False
         """Whether what was counted and what was noted are all there is; otherwise every topic has to be counted."""
+        self._asked = 0
+        """Questions so far."""
+        self._recomputed_for = 0
+        """Questions that had been asked when the last computation from nothing began."""
         self.hashed = 0
         """Partitions hashed so far."""
 
@@ -162,9 +166,13 @@ class ImageDigest:
 
         Args:
             topics_of: sections whose topics are wanted one by one.
-            recompute: begin from nothing, whatever was noted.
+            recompute: begin from nothing, whatever was noted. Several who ask for that share one computation: the next
+                that begins after they have asked.
         """
+        self._asked += 1
+        asked = self._asked
         async with self._lock:
+            begun_with, recompute = self._asked, recompute and self._recomputed_for < asked
             if recompute:
                 self.forget()
             image = self._held()
@@ -181,6 +189,8 @@ class ImageDigest:
                 for name, chunks in noted.items():
                     await self._count(name, image.topics.get(name), chunks, turns)
                 done = True
+                if recompute:
+                    self._recomputed_for = begun_with
             finally:
                 if not done:
                     # Counted in part, and nobody knows which.

@@ -123,6 +123,8 @@ class ClusterFeed:
         self._due: set[Watcher] = set()
         self._woken: Final = asyncio.Event()
         self._serialisations = 0
+        self.sent_bytes = 0
+        """Bytes that watchers were told so far."""
 
     @property
     def serialisations(self) -> int:

@@ -1,4 +1,9 @@
-"""Who watches the cluster, and what: bounded by watchers and by names."""
+"""Who watches the cluster, and what: bounded by watchers and by names.
+
+A connection may have no more of either than is left free after it (dynamic thresholds, as for bytes at a broker): one
+alone gets half, two a third each, and whoever has nothing gets in as long as there is room. So one client does not take
+all places, and a proxy that many share is not held to the place of one.
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
@@ -26,8 +31,17 @@ NAMES_PER_REQUEST: Final = 10_000
 class Watcher:
     """One stream. Belongs to the event loop."""
 
-    def __init__(self, *, position: PictureVersion = NO_PICTURE, all_topics: bool = False) -> None:
-        """``position``: up to where it was told everything that it watches."""
+    def __init__(
+        self, *, position: PictureVersion = NO_PICTURE, all_topics: bool = False, connection: str = ""
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            position: up to where it was told everything that it watches.
+            all_topics: watches everything, and not the topics that it names.
+            connection: whose it is (``context.peer()``).
+        """
+        self.connection: Final = connection
         self.position = position
         self.all_topics: Final = all_topics
         self.topics: Final[dict[str, None]] = {}
@@ -53,12 +67,32 @@ class Watcher:
         return fresh, self._requests
 
 
+class _Part:
+    """What one connection has."""
+
+    __slots__ = ("names", "streams")
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self.names = 0
+
+
 class Watchers:
     """Of one process."""
 
-    def __init__(self, *, most: int = WATCHERS_MAX) -> None:
-        """``most``: streams at a time."""
+    def __init__(self, *, most: int = WATCHERS_MAX, names_most: int = ALL_NAMES_MAX) -> None:
+        """Only assigns.
+
+        Args:
+            most: streams at a time.
+            names_most: topics that all of them name.
+        """
         self._most: Final = most
+        self._names_most: Final = names_most
+        self._parts: Final[dict[str, _Part]] = {}
+        """By connection."""
+        self.dropped = 0
+        """Streams that were refused, or ended for what they asked, so far."""
         self._all: dict[Watcher, None] = {}
         self._of_all_topics: dict[Watcher, None] = {}
         self._by_topic: dict[str, dict[Watcher, None]] = {}
@@ -82,6 +116,16 @@ class Watchers:
                 errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
                 f"{self._most} clients watch metadata here already; watch it at another broker, or ask GetMetadata",
             )
+        part = self._parts.get(watcher.connection)
+        if part is not None and not _allows(1, own=part.streams, total=len(self._all), most=self._most):
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+                f"this connection has {part.streams} streams that watch metadata, as many as are left for all others;"
+                " watch more topics by one stream, or at another broker",
+            )
+        if part is None:
+            part = self._parts[watcher.connection] = _Part()
+        part.streams += 1
         self._all[watcher] = None
         if watcher.all_topics:
             self._of_all_topics[watcher] = None
@@ -101,7 +145,10 @@ class Watchers:
         new = [topic for topic in dict.fromkeys(topics) if topic not in watcher.topics]
         if watcher.all_topics:
             return []
-        if len(watcher.topics) + len(new) > NAMES_MAX or self._names + len(new) > ALL_NAMES_MAX:
+        part = self._parts[watcher.connection]
+        if len(watcher.topics) + len(new) > NAMES_MAX or not _allows(
+            len(new), own=part.names, total=self._names, most=self._names_most
+        ):
             raise RegnumError(
                 errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
                 f"too many topics are watched here; name at most {NAMES_MAX}, watch all topics, or ask another broker",
@@ -110,6 +157,7 @@ class Watchers:
             watcher.topics[topic] = None
             self._by_topic.setdefault(topic, {})[watcher] = None
         self._names += len(new)
+        part.names += len(new)
         return new
 
     def dismiss(self, watcher: Watcher) -> None:
@@ -118,6 +166,11 @@ class Watchers:
             return
         self._of_all_topics.pop(watcher, None)
         self._names -= len(watcher.topics)
+        part = self._parts[watcher.connection]
+        part.streams -= 1
+        part.names -= len(watcher.topics)
+        if not part.streams:
+            del self._parts[watcher.connection]
         for topic in watcher.topics:
             watching = self._by_topic[topic]
             del watching[watcher]
@@ -132,3 +185,9 @@ class Watchers:
             if watching is not None:
                 found.update(watching)
         return found
+
+
+def _allows(more: int, *, own: int, total: int, most: int) -> bool:
+    """Whether who has ``own`` of ``total`` may have more: no more than is free then; the first in any case."""
+    free = most - total - more
+    return free >= 0 and (own == 0 or own + more <= free)

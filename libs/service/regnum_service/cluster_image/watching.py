@@ -9,33 +9,42 @@ from regnum.metadata.v1 import metadata_pb2
 from regnum_service.cluster_image.feed import ClusterFeed
 from regnum_service.cluster_image.held import from_wire
 from regnum_service.cluster_image.watchers import Watcher
+from regnum_service.errors import RegnumError
 
 BEAT_S: Final = 10.0
 """After so long without anything to tell, a watcher is told the version."""
 
 
 async def watch(
-    feed: ClusterFeed, requests: AsyncIterator[metadata_pb2.WatchMetadataRequest], *, beat_s: float = BEAT_S
+    feed: ClusterFeed,
+    requests: AsyncIterator[metadata_pb2.WatchMetadataRequest],
+    *,
+    connection: str = "",
+    beat_s: float = BEAT_S,
 ) -> AsyncGenerator[bytes, None]:
-    """WatchMetadataResponses for one stream. Raises RegnumError for what cannot be watched."""
+    """WatchMetadataResponses for one stream, of a connection. Raises RegnumError for what cannot be watched."""
     first = await anext(requests, None)
     if first is None:
         return
-    watcher = Watcher(position=from_wire(first.version), all_topics=first.all_topics)
-    feed.watchers.admit(watcher)
+    watcher = Watcher(position=from_wire(first.version), all_topics=first.all_topics, connection=connection)
     reader: asyncio.Future[None] | None = None
     try:
+        feed.watchers.admit(watcher)
         _take(feed, watcher, first)
         reader = asyncio.ensure_future(_read(feed, watcher, requests))
         beat = False
         while True:
             watcher.wake.clear()
             async for message in feed.changes(watcher, beat=beat):
+                feed.sent_bytes += len(message)
                 yield message
             beat = not await _wait(watcher, beat_s)
             if reader.done():
                 # What was wrong with a message; a caller that has said everything goes on listening.
                 reader.result()
+    except RegnumError:
+        feed.watchers.dropped += 1
+        raise
     finally:
         feed.watchers.dismiss(watcher)
         if reader is not None:

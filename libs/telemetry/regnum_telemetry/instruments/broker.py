@@ -87,6 +87,24 @@ CLIENT_BYTES_MAX: Final = DEFINED.gauge(
     "regnum.broker.client.held.max", "By", "Bytes that may be held: --queued-max-request-bytes"
 )
 
+WATCHERS_OPEN: Final = DEFINED.gauge(
+    "regnum.broker.watchers.open",
+    "{streams}",
+    "Streams of WatchMetadata that are open",
+)
+
+WATCHERS_SENT: Final = DEFINED.counter(
+    "regnum.broker.watchers.sent",
+    "By",
+    "Bytes that these streams were told",
+)
+
+WATCHERS_DROPPED: Final = DEFINED.counter(
+    "regnum.broker.watchers.dropped",
+    "{streams}",
+    "Streams of WatchMetadata that were refused, or ended for what they asked: too many, or too many topics",
+)
+
 CLIENT_CUT_OFF: Final = DEFINED.counter(
     "regnum.broker.client.cut.off",
     "{connections}",

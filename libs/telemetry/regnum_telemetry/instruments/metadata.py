@@ -51,3 +51,21 @@ PAYLOAD_BYTES_SENT: Final = DEFINED.counter(
     "By",
     "Bytes of payloads that the streams of brokers have taken, whatever became of them",
 )
+
+WATCHERS_OPEN: Final = DEFINED.gauge(
+    "regnum.metadata.watchers.open",
+    "{streams}",
+    "Streams of WatchMetadata that are open",
+)
+
+WATCHERS_SENT: Final = DEFINED.counter(
+    "regnum.metadata.watchers.sent",
+    "By",
+    "Bytes that these streams were told",
+)
+
+WATCHERS_DROPPED: Final = DEFINED.counter(
+    "regnum.metadata.watchers.dropped",
+    "{streams}",
+    "Streams of WatchMetadata that were refused, or ended for what they asked: too many, or too many topics",
+)

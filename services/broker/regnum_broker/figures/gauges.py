@@ -78,3 +78,6 @@ def show_standing(metrics: Metrics, fence: Fence, cache: MetadataCache, lifeline
     metrics.observe(instruments.LIFELINE_OPEN, lambda: 1 if lifeline_open() else 0)
     metrics.observe(instruments.METADATA_EPOCH, lambda: cache.position.epoch or None)
     metrics.observe(instruments.METADATA_APPLIED, lambda: cache.position.number or None)
+    metrics.observe(instruments.WATCHERS_OPEN, lambda: len(cache.feed.watchers))
+    metrics.observe(instruments.WATCHERS_SENT, lambda: cache.feed.sent_bytes)
+    metrics.observe(instruments.WATCHERS_DROPPED, lambda: cache.feed.watchers.dropped)

@@ -103,10 +103,10 @@ class MetadataServicer:
     async def WatchMetadata(  # noqa: N802 - gRPC's name
         self,
         request_iterator: AsyncIterator[metadata_pb2.WatchMetadataRequest],
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> AsyncIterator[bytes]:
         """Changes, as WatchMetadataResponses."""
-        async with aclosing(watch(self._feed, request_iterator)) as told:
+        async with aclosing(watch(self._feed, request_iterator, connection=context.peer())) as told:
             async for message in told:
                 yield message
 
