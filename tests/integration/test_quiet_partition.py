@@ -30,6 +30,7 @@ class Traffic:
         while True:
             delivery = await self._producer.send(BUSY.topic, b"busy", partition=BUSY.partition)
             delivery.add_done_callback(self._told)
+            # Traffic, not a wait.
             await CLOCK.sleep(0.005)
 
     def _told(self, delivery: "asyncio.Future[object]") -> None:

@@ -32,6 +32,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
 
     async def ControlledShutdown(self, request, context):  # noqa: N802 - the name in the proto
         async def later() -> None:
+            # One turn: the task goes on when the call's own code has.
             await asyncio.sleep(0)
             self.callers.append(caller())
 

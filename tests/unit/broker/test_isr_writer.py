@@ -167,6 +167,7 @@ async def test_a_follower_that_the_high_watermark_left_behind_does_not_join(tmp_
         assert led.partition.high_watermark == 2
         store.answer.set()
 
+        # Turns enough for a writer that would take the second follower back at once.
         for _ in range(100):
             await asyncio.sleep(0)
         assert await isr() == (BrokerId(1), BrokerId(3))
@@ -234,6 +235,7 @@ async def test_a_leader_lets_eligible_replicas_go_before_it_commits_without_them
         assert (after.isr, after.elr, node.stat.version) == ((BrokerId(1), BrokerId(3)), (), 1)
         assert (reports[0].version, reports[0].node) == (1, node.data)
         writer.wake(led.leadership)
+        # Turns enough for a writer that would write again.
         for _ in range(100):
             await asyncio.sleep(0)
         assert (await led.outside.get(STATE)).stat.version == 1

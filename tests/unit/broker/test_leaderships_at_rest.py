@@ -55,6 +55,7 @@ async def test_only_what_is_not_at_rest_is_looked_at_whole(tmp_path: Path) -> No
         follower = FetchingFollower(leader.session())
         await follower.ask(*[(number, 0) for number in range(COUNT)])
         running = asyncio.create_task(watch.run())
+        # One turn: the watch has looked for the first time.
         await asyncio.sleep(0)
         await leader.append(7)
         clock.skip(LAG_S + 0.1)

@@ -174,6 +174,7 @@ async def test_whoever_sends_more_than_is_carried_out_is_read_no_further() -> No
         return requests.begun == REQUESTS_MAX
 
     await eventually(full)
+    # Turns enough for a stream that would read on.
     for _ in range(50):
         await asyncio.sleep(0)
     assert requests.read == REQUESTS_MAX, "the next one stays with its sender"

@@ -52,6 +52,7 @@ async def test_a_cancelled_poll_detaches() -> None:
             await poll.moved()
 
     task = asyncio.create_task(wait())
+    # One turn: it has attached itself.
     await asyncio.sleep(0)
     assert len(signal) == 1
     task.cancel()

@@ -104,6 +104,7 @@ async def test_jobs_from_a_thousand_tasks_run_in_the_order_in_which_they_came(st
         for number in numbers:
             await storage.write_later(lambda number=number: ran.append(number))
             if number % 7 == 0:
+                # One turn, now and then: callers interleave.
                 await asyncio.sleep(0)
 
     await within(asyncio.gather(*(some(range(base, 10_000, 1_000)) for base in range(1_000))))

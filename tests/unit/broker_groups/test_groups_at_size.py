@@ -62,6 +62,7 @@ def test_a_thousand_members_and_ten_thousand_groups_do_not_hold_the_loop() -> No
         with held.measuring("a thousand members join again"):
             for number in range(1_000):
                 answers.append(partition.join(f"m{number}", "large"))
+                # A turn for each call, as when it comes from the network.
                 await asyncio.sleep(0)
             await settle()
         joined = [await answer for answer in answers]
@@ -80,6 +81,7 @@ def test_a_thousand_members_and_ten_thousand_groups_do_not_hold_the_loop() -> No
         with held.measuring("all fall silent at once"):
             await partition.shard.look()
             while not partition.shard.log.is_idle:
+                # One turn between two looks; what is left is written by others.
                 await asyncio.sleep(0)
         assert partition.shard.groups["large"].state is GroupState.EMPTY
         assert partition.shard.groups["g0"].state is GroupState.EMPTY

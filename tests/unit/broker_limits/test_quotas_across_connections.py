@@ -175,6 +175,7 @@ async def test_streams_that_waited_for_records_together_read_within_one_quota(se
         tasks = [asyncio.create_task(one(stream)) for stream in streams]
         for _ in range(10):
             await served.leading.append(0, VALUE, VALUE, VALUE, VALUE)
+            # Ten turns: readers that are let through have read it; those that are held wait for the clock.
             for _ in range(10):
                 await asyncio.sleep(0)
         await served.clock.advance(10.0)

@@ -121,6 +121,7 @@ async def test_the_same_on_a_stream() -> None:
     answers = served.log.ProduceStream(Messages(requests(), at_once), Caller())
     call = asyncio.ensure_future(anext(answers))
     await served.producing.taken.wait()
+    # One turn: the records are taken, and the answer is waited for.
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -139,6 +140,7 @@ async def test_who_opens_one_stream_after_another_reads_no_more_than_on_one() ->
             await anext(stream)
             await stream.aclose()
             read += 1
+            # One turn between two streams, or nobody else has one.
             await asyncio.sleep(0)
 
     reader = asyncio.create_task(consume_for_ever())

@@ -74,6 +74,7 @@ async def test_a_connection_that_waits_is_reason_enough_for_as_long_as_it_waits(
     world.unread.begin(A, 10)
     world.held.hold(A, 100, Purpose.FETCH)
     waiting = asyncio.create_task(world.held.wait_for(B, 10, Purpose.FETCH))
+    # One turn: it has found no room, and waits.
     await asyncio.sleep(0)
     assert await world.look() == []
     await world.clock.advance(TAKEN_S_MAX)

@@ -75,6 +75,7 @@ async def test_a_stop_waits_for_what_is_being_flushed(tmp_path: Path) -> None:
     waiting = asyncio.ensure_future(leader.append(FLUSHED))
     await until(disk.syncing.is_set)
     closing = asyncio.ensure_future(leader.storage.close(clean=True))
+    # Turns enough for a close that would not wait.
     for _ in range(5):
         await asyncio.sleep(0)
     assert not closing.done()

@@ -22,6 +22,7 @@ from regnum_client import (
 )
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import until
 
 
 @pytest.fixture
@@ -92,9 +93,7 @@ async def test_a_repeated_delete_does_not_hit_the_next_topic_of_that_name(cluste
     async with admin_of(cluster) as admin:
         election.silent_answers = 1
         deleting = asyncio.create_task(admin.delete_topic("orders"))
-        async with asyncio.timeout(10):
-            while "orders" in cluster.topic_ids:
-                await asyncio.sleep(0.002)
+        await until(lambda: "orders" not in cluster.topic_ids, "it was deleted, and nobody heard of it")
         election.mutations.clear()
         cluster.create("orders")
         with pytest.raises(RegnumError, match="another topic"):
@@ -107,9 +106,7 @@ async def test_a_dead_controller_is_waited_for(cluster: FakeCluster) -> None:
         await cluster.elections[1].stop()
         creating = asyncio.create_task(admin.create_topic("orders"))
         calls = cluster.calls["GetMetadata"]
-        async with asyncio.timeout(10):
-            while cluster.calls["GetMetadata"] < calls + 3:
-                await asyncio.sleep(0.002)
+        await until(lambda: cluster.calls["GetMetadata"] >= calls + 3, "brokers were asked who reigns")
         cluster.controller, cluster.controller_epoch = 2, 2
         assert (await creating).name == "orders"
 

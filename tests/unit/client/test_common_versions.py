@@ -34,6 +34,7 @@ class Cluster:
 
     def process(self, *, ahead: int = 0, content: str = "", stands_at: int | None = None) -> Ask:
         async def ask(version: int) -> DescribeImageResponse | RegnumError:
+            # One turn: the others are asked at the same time.
             await asyncio.sleep(0)
             self._asked()
             self.version = max(self.version, version) + ahead

@@ -333,9 +333,9 @@ async def test_a_subscription_takes_up_new_partitions_and_lets_go_of_removed_one
         assert {(record.partition, record.offset) for record in records} == {(2, offset) for offset in range(5)}
         cluster.remove_partitions("wide", 1)
         consumer._metadata.request()  # type: ignore[union-attr]
-        async with asyncio.timeout(DEADLINE_S):
-            while consumer._fetcher.cursors.keys() != {TopicPartition("wide", 0)}:  # type: ignore[union-attr]
-                await asyncio.sleep(0.005)
+        fetcher = consumer._fetcher
+        assert fetcher is not None
+        await until(lambda: fetcher.cursors.keys() == {TopicPartition("wide", 0)}, "only what is left is read")
         write(cluster, 0, 1, topic="wide")
         assert [record.partition for record in await read(consumer, 1)] == [0]
 

@@ -110,6 +110,7 @@ async def test_what_is_paused_takes_no_room_and_asks_no_leader(cluster: FakeClus
         # A poll that was on its way may end; no other follows.
         await asyncio.sleep(0.2)
         fetches = cluster.calls["Fetch"]
+        # A sample: time for several polls, of which none comes. Nothing tells that something will not happen.
         await asyncio.sleep(0.3)
         assert cluster.calls["Fetch"] == fetches
         consumer.pause(P0)

@@ -241,6 +241,7 @@ async def test_a_request_whose_time_is_up_before_it_was_sent_is_never_sent(sendi
         await within(late)
     assert failed.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     last = sending.send()
+    # One turn: the last is behind the one that is held.
     await asyncio.sleep(0)
     stream.takes.set()
     await stream.has(3)
@@ -317,6 +318,7 @@ async def test_what_stands_in_line_goes_in_one_message_once_the_broker_said_that
     await within(first)
     stream.takes.clear()
     held = [sending.send() for _ in range(5)]
+    # One turn: all stand behind the one that is held.
     await asyncio.sleep(0)
     stream.takes.set()
     await stream.has(4)

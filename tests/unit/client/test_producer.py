@@ -65,6 +65,7 @@ async def test_a_batch_takes_records_while_another_of_its_partition_is_under_way
         deliveries = []
         for value in numbered(1, 101):
             deliveries.append(await producer.send("t", value))
+            # One turn: records come one after another.
             await asyncio.sleep(0)
         await until(lambda: len(sizes) == 1)
         slow.set()
@@ -139,6 +140,7 @@ async def test_batches_that_overtake_one_another_end_in_order(cluster: FakeClust
         nonlocal calls
         calls += 1
         if calls % 2 == 0:
+            # Turns: every second call is overtaken.
             for _ in range(20):
                 await asyncio.sleep(0)
 
@@ -147,6 +149,7 @@ async def test_batches_that_overtake_one_another_end_in_order(cluster: FakeClust
         deliveries = []
         for value in numbered(0, 400):
             deliveries.append(await producer.send("t", value))
+            # One turn: records come one after another.
             await asyncio.sleep(0)
         assert [(await delivery).offset for delivery in deliveries] == list(range(400))
     assert cluster.values("t") == numbered(0, 400)

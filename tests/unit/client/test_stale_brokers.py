@@ -177,6 +177,7 @@ async def test_a_busy_partition_does_not_hide_a_quiet_one(cluster: FakeCluster) 
             while True:
                 batch = build_batch([NewRecord(value=b"x")], timestamp_ms=1000)
                 cluster.partitions[("busy", 0)].append(batch)
+                # Traffic, not a wait.
                 await asyncio.sleep(0.05)
 
         busy = asyncio.create_task(keep_busy())

@@ -33,7 +33,7 @@ from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 T = TypeVar("T")
 P0 = TopicPartition("t", 0)
@@ -184,6 +184,7 @@ async def test_a_flush_ends_in_its_time_and_the_records_go_on(cluster: FakeClust
             for broker in cluster.brokers.values():
                 here.call_soon_threadsafe(broker.thawed.clear)
                 here.call_soon_threadsafe(broker.frozen.set)
+            # One turn of the brokers' loop: what was asked of it before has happened.
             asyncio.run_coroutine_threadsafe(asyncio.sleep(0), here).result()
             delivery = producer.send("t", b"1", partition=0)
             with pytest.raises(TimeoutError):
@@ -481,8 +482,7 @@ async def test_ctrl_c_ends_a_wait_and_the_client_goes_on(cluster: FakeCluster) -
     async with asyncio.timeout(DEADLINE_S):
         assert await process.stdout.readline() == b"reading\n"
         fetches = cluster.calls["Fetch"]
-        while cluster.calls["Fetch"] < fetches + 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: cluster.calls["Fetch"] >= fetches + 3, "it reads")
         process.send_signal(signal.SIGINT)
         assert await process.stdout.readline() == b"interrupted\n"
         write(cluster, 0, 1)

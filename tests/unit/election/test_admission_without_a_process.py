@@ -253,6 +253,7 @@ async def test_whoever_finds_the_queue_full_is_not_charged(world: QuotaWorld) ->
 
     for _ in range(MUTATIONS_MAX + 1):
         world.controller.queue.put_mutation(Mutation(name="busy", steps=busy(), abandon=lambda: None))
+        # One turn: the first is taken and waits; the others stand in line.
         await asyncio.sleep(0)
     with pytest.raises(RegnumError) as raised:
         await world.create(["a"])

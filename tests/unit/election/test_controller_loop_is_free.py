@@ -99,6 +99,7 @@ async def everything_told(cluster: FakeCluster, partitions: int, *brokers: int) 
 async def broker_3_left_isrs(controller: Controller) -> None:
     """Looks at every partition, and so not often."""
     while any(one.held and BrokerId(3) in one.held.state.isr for one in controller.picture.partitions.values()):
+        # A sampler: looking more often would hold the loop that is measured.
         await asyncio.sleep(0.05)
 
 

@@ -211,6 +211,7 @@ async def test_a_standby_follows_and_goes_on_from_its_own_log(open_log: Open) ->
         async with asyncio.timeout(DEADLINE_S):
             async for entries in follow(leader, standby.last, check=reigns):
                 standby.take(entries)
+                # The two ends are two processes.
                 await asyncio.sleep(0)
                 if leader.last == last and standby.take(entries) == last:
                     return

@@ -133,6 +133,7 @@ async def test_a_trace_that_nobody_completes_ends_with_the_wait(recorder: SpanRe
     trace.expect(["a"])
     trace.seal()
     waiting = asyncio.create_task(trace.wait())
+    # One turn: it waits.
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)

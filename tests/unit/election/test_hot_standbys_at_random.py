@@ -40,6 +40,7 @@ async def test_whatever_a_standby_missed_nothing_is_lost_and_no_order_is_stale(s
     if chance.random() < 0.7:
         stage.standby.hold()
     await play(stage, controller, chance, steps=chance.randint(1, 6))
+    # Turns, by chance: what is under way gets so far and no further.
     for _ in range(chance.randint(0, 100)):
         await asyncio.sleep(0)
     await stage.cluster.end_reign()
@@ -115,6 +116,7 @@ async def _perhaps(work: Coroutine[Any, Any, object], chance: random.Random) -> 
     if chance.random() < 0.5:
         await asyncio.wait([task])
     else:
+        # As above.
         for _ in range(chance.randint(0, 60)):
             await asyncio.sleep(0)
 

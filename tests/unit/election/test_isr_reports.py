@@ -218,6 +218,7 @@ async def test_a_controlled_shutdown_makes_way_for_a_failure_after_each_step(clu
     assert controller is not None
     stopping, dying = cluster.brokers[BrokerId(3)], cluster.brokers[BrokerId(2)]
     answer = asyncio.create_task(controller.brokers.controlled_shutdown(stopping.id, stopping.epoch, wait_s=60.0))
+    # One turn: the shutdown stands in the controller's line.
     await asyncio.sleep(0)
     dying.down = True
     controller.queue.put(
@@ -240,6 +241,7 @@ async def test_a_controlled_shutdown_ends_when_its_broker_comes_anew(cluster: Fa
     assert controller is not None
     stopping = cluster.brokers[BrokerId(3)]
     answer = asyncio.create_task(controller.brokers.controlled_shutdown(stopping.id, stopping.epoch, wait_s=60.0))
+    # One turn: the shutdown stands in the controller's line.
     await asyncio.sleep(0)
     await cluster.register(3)
     with pytest.raises(Exception, match="registered again"):

@@ -92,6 +92,7 @@ class History:
                 await self.controller.topics.delete([deletion], wait_s=SHORTLY_S, account=ANYBODY)
                 await self.create(wait_s=SHORTLY_S)
             case _:
+                # A while, by chance, in which whatever is under way goes on.
                 await asyncio.sleep(SHORTLY_S * chance.random())
 
     async def come_to_rest(self) -> TopicId:

@@ -105,6 +105,7 @@ async def network() -> AsyncIterator[Network]:
 
 async def silence(network: Network, reigning: "asyncio.Task[None]", *, seconds: float) -> None:
     await network.clock.advance(seconds)
+    # One turn: whoever was told has ended.
     await asyncio.sleep(0)
     if not reigning.done():
         reigning.cancel()

@@ -63,6 +63,7 @@ async def test_a_controller_that_dies_at_any_write_is_carried_on_from(
     stores[0].dies_at, stores[0].after = stores[0].writes + write, after
     working = asyncio.create_task(work(cluster, controller, cancelled=cancelled))
     await until(lambda: stores[0].writes >= stores[0].dies_at, what="the write")
+    # One turn: whoever wrote hears how it ended, if it is to hear of it.
     await asyncio.sleep(0)
     working.cancel()
     await asyncio.wait({working})

@@ -123,6 +123,7 @@ def test_a_long_event_log_is_searched_and_followed(tmp_path: Path) -> None:
                     )
                 )
                 if number % 50 == 0:
+                    # Events come in bursts, not all in one turn.
                     await asyncio.sleep(0.05)
             while log.written + log.dropped < entries * rows:
                 await asyncio.sleep(0.01)
@@ -183,6 +184,7 @@ def test_a_broker_reports_all_it_may_on_its_lifeline() -> None:
 
         async def said() -> AsyncIterator[controller_pb2.BrokerLifelineRequest]:
             for data in (hello, message):
+                # A turn for each message, as when it comes from the network.
                 await asyncio.sleep(0)
                 yield controller_pb2.BrokerLifelineRequest.FromString(data)
             await asyncio.Event().wait()

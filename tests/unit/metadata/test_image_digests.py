@@ -220,6 +220,7 @@ async def test_questions_that_make_no_sense_are_refused(request_: dict[str, list
 async def test_an_answer_waits_for_a_version_for_as_long_as_it_is_told() -> None:
     holder = Holder(held("a", 1))
     waiting = asyncio.ensure_future(asked(holder, version=(1 << 32) + 2, wait_ms=10_000))
+    # One turn: it has asked, and found no such version.
     await asyncio.sleep(0)
     assert not waiting.done()
     holder.put(held("b", 1))

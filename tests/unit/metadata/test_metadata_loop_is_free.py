@@ -80,6 +80,7 @@ class Body:
                 brokers=brokers if number == 0 and not from_version else (),
                 all_brokers=number == 0 and not from_version,
             )
+            # A turn for each message, as when it comes from the network.
             await asyncio.sleep(0)
             yield propagation_pb2.PublishChangesRequest.FromString(head.SerializeToString() + part)
 
@@ -92,6 +93,7 @@ class Taker:
 
     async def send(self, part: bytes) -> None:
         self._head = self._head or part
+        # A turn for each message, as when it goes to the network.
         await asyncio.sleep(0)
 
     async def answer(self) -> control_pb2.UpdateMetadataResponse:
@@ -231,11 +233,13 @@ def test_an_image_is_compared_and_watched(count: int, partitions: int) -> None:
             for who, watcher in (("of all topics", everything), ("of some", some)):
                 with held.measuring(f"a watcher {who} is told {told}"):
                     async for _ in propagation.feed.changes(watcher):
+                        # Watchers are answered one turn each, as the servicer does it.
                         await asyncio.sleep(0)
             with held.measuring(f"500 watchers are told {told}"):
                 for watcher in many:
                     async for _ in propagation.feed.changes(watcher):
                         pass
+                    # As above.
                     await asyncio.sleep(0)
         with held.measuring("an image is described after every partition changed"):
             await images.DescribeImage(image_pb2.DescribeImageRequest(), None)

@@ -329,5 +329,4 @@ async def test_what_a_cut_off_call_began_is_finished_by_its_repeat(world: World)
 
 
 async def reached(world: World, version: int) -> None:
-    while not world.all_at(version):
-        await asyncio.sleep(0.01)
+    await until(lambda: world.all_at(version), f"every broker at version {version}")

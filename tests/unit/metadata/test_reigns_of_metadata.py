@@ -121,6 +121,7 @@ class Stream:
         self.abandon()
 
     async def _stumble(self) -> None:
+        # One turn: whatever else is under way may come before it.
         await asyncio.sleep(0)
         if self._chance.random() < self._life.loss:
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "lost")
@@ -300,6 +301,7 @@ class World:
                 await self.deliver(office, self.chance.choice(PROCESSES), loss=0.2)
             case _:
                 getattr(self, what)()
+        # Some turns, by chance: what is under way gets so far and no further.
         for _ in range(self.chance.randint(0, 12)):
             await asyncio.sleep(0)
             self.check()
@@ -339,6 +341,7 @@ class World:
             while not quiet():
                 for process_id in PROCESSES:
                     await self.deliver(self.office, process_id)
+                # One turn between two looks; nothing here waits for time.
                 await asyncio.sleep(0)
                 self.check()
 

@@ -259,6 +259,7 @@ async def test_a_process_whose_session_is_in_doubt_judges_nothing(process: Proce
 async def test_a_session_that_ends_in_the_middle_of_a_call_ends_the_call(process: Process) -> None:
     """Between two turns of a long call another process may have become active."""
     call = asyncio.create_task(process.admit(*[asked(*[1] * 600)] * 10))
+    # One turn: the call has charged a part of what it asks, and gives way.
     await asyncio.sleep(0)
     process.server.expire(process.store.session_id)
     with pytest.raises(RegnumError) as refused:

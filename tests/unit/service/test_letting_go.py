@@ -41,6 +41,7 @@ async def gone(retired: list[Mapping[int, Watched]]) -> list[int]:
             await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())
+    # One turn: it looks.
     await asyncio.sleep(0)
     await values_gone(retired, weigh=lambda _: 1, size=SIZE)
     looking.cancel()

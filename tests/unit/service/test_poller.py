@@ -69,6 +69,7 @@ async def test_a_defect_is_logged(caplog: pytest.LogCaptureFixture) -> None:
         raise BlockingIOError("a defect")
 
     loop.call_soon(fail)
+    # Two turns: it has run, and the loop has told its handler.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert "a defect" in caplog.text

@@ -20,6 +20,7 @@ async def turns() -> AsyncIterator[Callable[[], int]]:
             had += 1
 
     counting = asyncio.create_task(count())
+    # One turn: it counts.
     await asyncio.sleep(0)
     yield lambda: had
     counting.cancel()

@@ -37,6 +37,7 @@ async def test_a_stop_undoes_everything_in_reverse_order():
     supervisor.start("first", note("first"))
     supervisor.defer("server", close)
     supervisor.start("last", note("last"))
+    # One turn: both tasks run.
     await asyncio.sleep(0)
     supervisor.stop("enough")
     assert await supervisor.run_until_stopped() is ExitStatus.DONE
@@ -48,6 +49,7 @@ async def test_a_stop_undoes_everything_in_reverse_order():
 async def test_signals_stop_it(signum):
     supervisor = Supervisor("t")
     running = asyncio.create_task(supervisor.run_until_stopped())
+    # One turn: it listens to signals.
     await asyncio.sleep(0)
     os.kill(os.getpid(), signum)
     assert await asyncio.wait_for(running, 5) is ExitStatus.DONE
@@ -61,6 +63,7 @@ async def test_signals_stop_it_even_when_it_was_started_with_them_ignored(signum
     try:
         supervisor = Supervisor("t")
         running = asyncio.create_task(supervisor.run_until_stopped())
+        # One turn: it listens to signals.
         await asyncio.sleep(0)
         os.kill(os.getpid(), signum)
         assert await asyncio.wait_for(running, 5) is ExitStatus.DONE
@@ -117,6 +120,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure():
 async def test_failures_from_other_threads():
     supervisor = Supervisor("t")
     running = asyncio.create_task(supervisor.run_until_stopped())
+    # One turn: it waits.
     await asyncio.sleep(0)
     thread = threading.Thread(target=supervisor.fail, args=("thread", ValueError("x")))
     thread.start()
@@ -159,6 +163,7 @@ async def test_a_guarded_callback_stops_the_service_as_a_task_does():
         raise ArithmeticError(number)
 
     asyncio.get_running_loop().call_soon(supervisor.guarded("completion", completion), 7)
+    # One turn: the completion has run.
     await asyncio.sleep(0)
     assert isinstance(supervisor.failure, ArithmeticError)
     assert supervisor.reason == "completion failed: ArithmeticError(7)"

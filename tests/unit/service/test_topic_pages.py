@@ -277,6 +277,7 @@ async def test_an_order_whose_making_was_given_up_is_made_anew() -> None:
     served = Served()
     served.put(*(topic(f"t{number:05}") for number in range(20_000)))
     first = asyncio.create_task(served.page(Request()))
+    # Two turns: some names are in order, and most are not.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     first.cancel()
@@ -289,6 +290,7 @@ async def test_what_changes_while_names_are_put_in_order_is_not_lost() -> None:
     served = Served()
     served.put(*(topic(f"t{number:05}") for number in range(20_000)))
     first = asyncio.create_task(served.page(Request(limit=1)))
+    # Two turns: some names are in order, and most are not.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     served.put(topic("a-new-one"))

@@ -142,6 +142,7 @@ async def test_without_a_collector_the_event_loop_does_not_lag() -> None:
         while time.monotonic() < until:
             for _ in range(20):
                 tracer.start("span", attributes={"text": "x" * 100}).end()
+            # Traffic, not a wait: so many spans a second.
             await asyncio.sleep(0.005)
         worst.append(lag.worst_s(0.9))
         if worst[-1] < 0.05 and queue.dropped:

@@ -62,6 +62,7 @@ async def interfere(scene: Scene, chance: random.Random, count: int) -> int:
                 scene.server.freeze_reads()
             case _:
                 scene.server.thaw_reads()
+        # Turns, by chance: what is under way gets so far and no further.
         for _ in range(chance.randrange(8)):
             await asyncio.sleep(0)
         for held in [held for held in under_way if held.arrived.is_set() and chance.random() < 0.3]:
