@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from regnum_model.nodes import Address, MalformedNodeError
+from regnum_model.principals import NOBODY, Principal
 
 from regnum_service.errors import ExitStatus
 
@@ -74,6 +75,53 @@ class ServiceSettings(BaseSettings):
     audit_log_files: int = Field(
         default=9, ge=0, le=1_000, description="Audit logs that were set aside and are kept; the oldest goes first."
     )
+
+    authorizer: Literal["none", "acl"] = Field(
+        default="none",
+        description="Who says what callers may do: nobody, and everybody may do everything, or the access rules in the"
+        " store (regnum acls). acl needs TLS between processes: who calls could not be told otherwise.",
+    )
+    super_users: str = Field(
+        default="",
+        description="Principals who may do everything, separated by semicolons: User:CN=node-1;User:admin. Name those"
+        " of the cluster's own processes here: they have to work before the rules are read (Kafka: super.users).",
+    )
+    allow_everyone_if_no_acl_found: bool = Field(
+        default=False,
+        description="Whether a resource that no access rule is about may be used by everybody (Kafka:"
+        " allow.everyone.if.no.acl.found).",
+    )
+
+    @field_validator("super_users")
+    @classmethod
+    def _check_super_users(cls, text: str) -> str:
+        for name in filter(None, map(str.strip, text.split(";"))):
+            try:
+                principal = Principal.parse(name)
+            except ValueError as error:
+                raise ValueError(f"{error}, several of them separated by semicolons") from None
+            if principal.name == "*" or principal == NOBODY:
+                raise ValueError(f"{name} stands for whoever connects; name those who may do everything one by one")
+        return text
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        """Each of them, as ``User:name``."""
+        return frozenset(filter(None, map(str.strip, self.super_users.split(";"))))
+
+    @model_validator(mode="after")
+    def _check_authorizer(self) -> "ServiceSettings":
+        if self.authorizer == "acl" and getattr(self, "internal_tls_certificate", None) is None:
+            raise ValueError(
+                "authorizer is acl, and between processes there is no TLS: nobody could tell a broker from a client;"
+                " give internal-tls-certificate, internal-tls-key and internal-tls-ca, or authorizer none"
+            )
+        if self.authorizer == "none" and (self.super_users or self.allow_everyone_if_no_acl_found):
+            raise ValueError(
+                "super-users and allow-everyone-if-no-acl-found mean nothing while authorizer is none, and everybody"
+                " may do everything; give authorizer acl, or leave them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_session_timeout(self) -> "ServiceSettings":

@@ -13,7 +13,7 @@ names from there on, prefix and the beginning of a glob bound them, and the page
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -22,6 +22,8 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.topic_filter import InvalidTopicFilterError, TopicFilter, Trouble, TroubleCounts, troubles_of
 from regnum_model.topics import MAX_NAME_LENGTH, InvalidTopicNameError, check_topic_name
 
+from regnum_service.access.authorization import EVERYBODY, Authorizer
+from regnum_service.access.topic_sight import TopicSight, forbidden_topic
 from regnum_service.encoding import Encoding
 from regnum_service.errors import RegnumError
 from regnum_service.name_order import NameOrder
@@ -95,6 +97,7 @@ class TopicPages(Generic[V]):
         topics: Callable[[], Mapping[str, V]],
         names: NameOrder,
         state_of: Callable[[V, int], types_pb2.PartitionState] = lambda view, number: view.partitions[number],
+        authorizer: Authorizer = EVERYBODY,
     ) -> None:
         """Only assigns.
 
@@ -102,7 +105,9 @@ class TopicPages(Generic[V]):
             topics: the topics as of now; one value that is replaced and never changed.
             names: their names; told of every change of them.
             state_of: a partition as it is shown.
+            authorizer: says which topics a caller may be told of.
         """
+        self._authorizer: Final = authorizer
         self._topics: Final = topics
         self._names: Final = names
         self._state_of: Final = state_of
@@ -118,15 +123,18 @@ class TopicPages(Generic[V]):
             request: what is asked.
             head: the answer without topics, as of now.
         """
-        wanted = _read(request)
+        wanted, sight = _read(request), TopicSight(self._authorizer)
         async with self._building:
-            if wanted.names is None:
+            if wanted.names is None and sight.nothing:
+                names: Iterator[str] = iter(())
+            elif wanted.names is None:
                 await self._names.bring_up(self._topics)
                 # No turn of the loop between the names and what they are names of.
                 names = self._names.since(max(wanted.topic, wanted.chosen.start))
             else:
                 names = iter(wanted.names)
-            return await _Page(wanted, self._topics(), Encoding(head(), size=SLICE), self._state_of).made(names)
+            page = _Page(wanted, self._topics(), Encoding(head(), size=SLICE), self._state_of, sight)
+            return await page.made(names)
 
 
 class _Page(Generic[V]):
@@ -138,7 +146,9 @@ class _Page(Generic[V]):
         topics: Mapping[str, V],
         answer: Encoding[metadata_pb2.DescribeTopicsResponse],
         state_of: Callable[[V, int], types_pb2.PartitionState],
+        sight: TopicSight,
     ) -> None:
+        self._sight: Final = sight
         self._wanted: Final = wanted
         self._topics: Final = topics
         self._answer: Final = answer
@@ -150,17 +160,17 @@ class _Page(Generic[V]):
     async def made(self, names: Iterator[str]) -> bytes:
         """The page, encoded."""
         wanted, fits, start = self._wanted, self._wanted.chosen.matcher(), self._wanted.chosen.start
-        for name in names:
-            if name > start and not name.startswith(start):
-                break
+        async for name in self._told(names, start):
             if self._next is None and self._is_full:
                 self._next = metadata_pb2.TopicCursor(topic=name)
             if self._next is not None:
                 break
             view = self._topics.get(name)
-            if view is None and wanted.names is not None:
-                self._answer.piece.topics.append(unknown_topic(name))
-                self._shown += 1
+            if wanted.names is not None and not self._sight.answers(name):
+                self._tell(forbidden_topic(name))
+                view = None
+            elif view is None and wanted.names is not None:
+                self._tell(unknown_topic(name))
             if view is None or not fits(name):
                 await self._took(TOPIC_WEIGHT)
             elif wanted.summaries:
@@ -170,6 +180,21 @@ class _Page(Generic[V]):
         if self._next is not None:
             self._answer.piece.next_cursor.CopyFrom(self._next)
         return self._answer.whole()
+
+    async def _told(self, names: Iterator[str], start: str) -> AsyncGenerator[str, None]:
+        """Names that begin so, without those that a list leaves out: no page ends with one, for cursors name topics."""
+        listed = self._wanted.names is None
+        for name in names:
+            if name > start and not name.startswith(start):
+                return
+            if listed and not self._sight.lists(name):
+                await self._answer.took(TOPIC_WEIGHT)
+            else:
+                yield name
+
+    def _tell(self, topic: metadata_pb2.TopicMetadata) -> None:
+        self._answer.piece.topics.append(topic)
+        self._shown += 1
 
     @property
     def _is_full(self) -> bool:

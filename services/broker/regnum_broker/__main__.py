@@ -6,6 +6,7 @@ import sys
 import structlog
 from regnum_coordination.port import Store
 from regnum_service import logs, process, settings
+from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
 from regnum_service.metrics import serve_metrics
@@ -25,8 +26,12 @@ async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
     async def open_session() -> Store:
         return await open_told_store(told, metrics=metrics)
 
-    broker = Broker(told, supervisor=supervisor, open_session=open_session, clock=SystemClock(), metrics=metrics)
     try:
+        clock = SystemClock()
+        audit = open_audit_log(told, f"broker-{told.broker_id}", supervisor=supervisor, clock=clock, metrics=metrics)
+        broker = Broker(
+            told, supervisor=supervisor, open_session=open_session, clock=clock, metrics=metrics, audit=audit
+        )
         serve_metrics("regnum-broker", told.broker_id, told, metrics, supervisor=supervisor, telemetry=telemetry)
         await broker.start()
     except StartRefusedError as error:

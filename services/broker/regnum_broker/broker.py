@@ -9,6 +9,8 @@ from typing import Final
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.believed_epochs import BelievedEpochs
 from regnum_model.ids import BrokerId, encode_id
+from regnum_service.access.acls.opening import AccessControl
+from regnum_service.access.audit import AuditLog
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.poller import quiet_poller
@@ -67,8 +69,10 @@ class Broker:
         open_session: Callable[[], Awaitable[Store]],
         clock: Clock,
         metrics: Metrics | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """Only assigns; ``metrics`` is what the process shows."""
+        """Only assigns; ``metrics`` is what the process shows, ``audit`` where denials are written down."""
+        self._audit: Final = audit
         self._metrics: Final = metrics or Metrics()
         self._settings: Final = settings
         self._supervisor: Final = supervisor
@@ -169,6 +173,7 @@ class Broker:
             supervisor.defer("server", server.stop)
         supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
+        supervisor.start("access rules", parts.access.run(sessions.wait_store))
         supervisor.start("client quotas", follow_quotas(sessions.wait_store, self._limits.quotas.take_up, clock))
         self._limits.start(supervisor, client.address.port)
         supervisor.start("controller finder", finder.run())
@@ -189,6 +194,7 @@ class Broker:
             clock=clock,
             session_timeout_s=self._settings.session_timeout_s,
             registered=self.registered.set,
+            surrendered=parts.access.surrendered,
         )
         supervisor.start("registration", registering.run())
         start_stray_watch(parts, orders=orders, fetchers=fetchers)
@@ -211,6 +217,7 @@ class Broker:
             storage=storage,
             limits=self._limits,
             tls=tls,
+            access=AccessControl.of(self._settings, clock=self._clock, metrics=self._metrics, audit=self._audit),
             throttle=ReplicationThrottle(self._clock),
             fresh=FreshAppends(),
         )

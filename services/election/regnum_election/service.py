@@ -20,8 +20,9 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog, NoAudit
-from regnum_service.access.authorization import EverybodyMay
+from regnum_service.access.guards.guard import Guard
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
@@ -116,11 +117,13 @@ class ElectionService:
         failpoint = settings.failpoint_file
         self._failpoints = None if failpoint is None else FailpointTrigger(failpoint, end_or_stop)
         self._muting = Muting(clock)
-        servicer = AdminServicer(self._role, muting=self._muting)
+        self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
+        servicer = AdminServicer(self._role, muting=self._muting, authorizer=access.authorizer)
         show_muting(self._metrics, self._muting, lambda: servicer.held)
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
-        authorizer = EverybodyMay()
+        authorizer = access.authorizer
+        guarded = Guard(authorizer).before("regnum.admin.v1.AdminService", admin)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
@@ -147,7 +150,7 @@ class ElectionService:
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
-                access=tls.client,
+                access=access.at(tls.client),
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),
@@ -158,7 +161,7 @@ class ElectionService:
                             self._role,
                             self._events,
                             reached_broker=self._reached_broker,
-                            envelopes=EnvelopeOpener(self._role, admin, authorizer),
+                            envelopes=EnvelopeOpener(self._role, guarded, authorizer),
                             authorizer=authorizer,
                         ),
                         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
@@ -168,7 +171,7 @@ class ElectionService:
                 request_bytes_max=CONTROL_BYTES_MAX,
                 listener="internal",
                 metrics=self._metrics,
-                access=tls.internal,
+                access=access.at(tls.internal),
             ),
         )
         self._lifelines = LifelineThread(
@@ -181,7 +184,7 @@ class ElectionService:
             report=self._report,
             fences=settings.lifeline_detection,
             metrics=self._metrics,
-            access=tls.internal,
+            access=access.at(tls.internal),
         )
 
     async def start(self) -> None:
@@ -231,9 +234,11 @@ class ElectionService:
 
     async def _serve_session(self, store: Store) -> None:
         self._store = store
+        following = self._access.start_following(store, self._supervisor.start)
         try:
             await self._session(store)
         finally:
+            following()
             await self._serve(serving=False)
             self._store = None
 

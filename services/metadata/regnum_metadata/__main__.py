@@ -4,6 +4,7 @@ import random
 import sys
 from contextlib import AsyncExitStack
 
+from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.clock import SystemClock
 from regnum_service.logs import configure
 from regnum_service.metrics import serve_metrics
@@ -21,11 +22,20 @@ from regnum_metadata.settings import MetadataSettings
 async def main(settings: MetadataSettings, telemetry: Telemetry) -> int:
     """Run until told to stop."""
     supervisor, metrics = Supervisor("metadata"), Metrics()
-    service = MetadataService(
-        settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom(), metrics=metrics
-    )
+    clock = SystemClock()
     async with AsyncExitStack() as undo:
         undo.push_async_callback(supervisor.unwind)
+        audit = open_audit_log(
+            settings, f"metadata-{settings.metadata_id}", supervisor=supervisor, clock=clock, metrics=metrics
+        )
+        service = MetadataService(
+            settings,
+            supervisor=supervisor,
+            clock=clock,
+            chance=random.SystemRandom(),
+            metrics=metrics,
+            audit=audit,
+        )
         serve_metrics(
             "regnum-metadata", settings.metadata_id, settings, metrics, supervisor=supervisor, telemetry=telemetry
         )

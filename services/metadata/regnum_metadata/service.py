@@ -19,6 +19,8 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
+from regnum_service.access.acls.opening import AccessControl
+from regnum_service.access.audit import AuditLog
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
@@ -53,8 +55,9 @@ class MetadataService:
         clock: Clock,
         chance: random.Random,
         metrics: Metrics | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """``metrics``: what the process shows; None: nobody asks."""
+        """``metrics``: what the process shows; None: nobody asks. ``audit``: where denials are written down."""
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
@@ -68,6 +71,7 @@ class MetadataService:
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
         epochs = BelievedEpochs(lambda: self._store, clock)
         tls = ProcessTls.of(settings)
+        self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._propagation = Propagation(
             id=self._id,
             open_stream=partial(GrpcBrokerStream, open_one=tls.open_channel),
@@ -85,7 +89,10 @@ class MetadataService:
                 ServiceRegistration(
                     name="regnum.metadata.v1.MetadataService",
                     servicer=MetadataServicer(
-                        lambda: self._propagation.image, self._propagation.names, self._propagation.feed
+                        lambda: self._propagation.image,
+                        self._propagation.names,
+                        self._propagation.feed,
+                        access.authorizer,
                     ),
                     add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
                 ),
@@ -99,7 +106,7 @@ class MetadataService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
-            access=tls.client,
+            access=access.at(tls.client),
         )
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
@@ -114,7 +121,7 @@ class MetadataService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
             metrics=self._metrics,
-            access=tls.internal,
+            access=access.at(tls.internal),
         )
 
     async def start(self) -> None:
@@ -157,6 +164,7 @@ class MetadataService:
             patience_s=self._settings.session_timeout_s + 2.0,
         )
         peers = self._supervisor.start("peers", self._watch_peers(store))
+        following = self._access.start_following(store, self._supervisor.start)
         try:
             while True:
                 try:
@@ -169,6 +177,9 @@ class MetadataService:
                 await self._clock.sleep(REOPEN_INTERVAL_S)
         finally:
             peers.cancel()
+            following()
+            # No part of the cluster any more: what it would go on showing by rules of its time, others show by theirs.
+            self._access.surrendered()
 
     async def _watch_peers(self, store: Store) -> None:
         try:

@@ -4,6 +4,7 @@ import random
 import sys
 from contextlib import AsyncExitStack
 
+from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.clock import SystemClock
 from regnum_service.logs import configure
 from regnum_service.metrics import serve_metrics
@@ -21,11 +22,20 @@ from regnum_quota.settings import QuotaSettings
 async def main(settings: QuotaSettings, telemetry: Telemetry) -> int:
     """Run until told to stop."""
     supervisor, metrics = Supervisor("quota"), Metrics()
-    service = QuotaService(
-        settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom(), metrics=metrics
-    )
+    clock = SystemClock()
     async with AsyncExitStack() as undo:
         undo.push_async_callback(supervisor.unwind)
+        audit = open_audit_log(
+            settings, f"quota-{settings.quota_id}", supervisor=supervisor, clock=clock, metrics=metrics
+        )
+        service = QuotaService(
+            settings,
+            supervisor=supervisor,
+            clock=clock,
+            chance=random.SystemRandom(),
+            metrics=metrics,
+            audit=audit,
+        )
         serve_metrics("regnum-quota", settings.quota_id, settings, metrics, supervisor=supervisor, telemetry=telemetry)
         await service.start()
         undo.pop_all()

@@ -19,6 +19,8 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import quotas
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.quotas import QuotaProcessNode
+from regnum_service.access.acls.opening import AccessControl
+from regnum_service.access.audit import AuditLog
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector
 from regnum_service.errors import StartRefusedError
@@ -54,8 +56,9 @@ class QuotaService:
         clock: Clock,
         chance: random.Random,
         metrics: Metrics | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """``metrics``: what the process shows; None: nobody asks."""
+        """``metrics``: what the process shows; None: nobody asks. ``audit``: where denials are written down."""
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
@@ -67,6 +70,7 @@ class QuotaService:
         self._log = structlog.get_logger("quota").bind(quota_id=self._id)
         show_quotas(self._metrics, self._office, clock, entities_max=settings.metrics_entities_max)
         self._tls: Final = ProcessTls.of(settings)
+        self._access: Final = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
             [
@@ -80,7 +84,7 @@ class QuotaService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
             metrics=self._metrics,
-            access=self._tls.internal,
+            access=self._access.at(self._tls.internal),
         )
 
     async def start(self) -> None:
@@ -95,9 +99,11 @@ class QuotaService:
         return await open_told_store(self._settings, metrics=self._metrics)
 
     async def _serve_session(self, store: Store) -> None:
+        following = self._access.start_following(store, self._supervisor.start)
         try:
             await self._session(store)
         finally:
+            following()
             await self._internal.set_serving(serving=False)
 
     async def _session(self, store: Store) -> None:

@@ -114,7 +114,7 @@ def internal_server(
         supervisor=parts.supervisor,
         listener="internal",
         metrics=parts.metrics,
-        access=parts.tls.internal,
+        access=parts.access.at(parts.tls.internal),
     )
 
 
@@ -173,7 +173,7 @@ def client_server(
         ),
         ServiceRegistration(
             name="regnum.metadata.v1.MetadataService",
-            servicer=MetadataServicer(cache, leaders),
+            servicer=MetadataServicer(cache, leaders, parts.access.authorizer),
             add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
         ),
         ServiceRegistration(
@@ -193,7 +193,7 @@ def client_server(
         gates=limits.gates,
         meter=limits.throttling,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
-        access=parts.tls.client,
+        access=parts.access.at(parts.tls.client),
     )
 
 
@@ -209,6 +209,7 @@ def produce_handler(parts: BrokerParts, leaders: CurrentLeaders, traffic: TopicT
         fresh=parts.fresh,
         metrics=parts.metrics,
         traffic=traffic,
+        authorizer=parts.access.authorizer,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from regnum_model.ids import BrokerId
+from regnum_service.access.acls.opening import AccessControl
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -41,6 +42,8 @@ class BrokerParts:
     """What clients may take."""
     tls: ProcessTls
     """How its listeners and its calls to others are protected."""
+    access: AccessControl
+    """What callers may do."""
     throttle: ReplicationThrottle
     """What replicas that move may take."""
     fresh: FreshAppends

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum_model.broker_lists import NO_BROKERS, BrokerLists
+from regnum_service.access.authorization import EVERYBODY, Authorizer
+from regnum_service.access.topic_sight import TopicSight, forbidden_topic
 from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.slices import slices
@@ -29,13 +31,15 @@ TOPIC_WEIGHT: Final = 2
 class MetadataServicer:
     """Answers from the cache; what it answers is encoded."""
 
-    def __init__(self, cache: MetadataCache, leaders: CurrentLeaders) -> None:
+    def __init__(self, cache: MetadataCache, leaders: CurrentLeaders, authorizer: Authorizer = EVERYBODY) -> None:
+        """Only assigns; ``authorizer`` says which topics a caller may be told of."""
+        self._authorizer: Final = authorizer
         self._cache: Final = cache
         self._leaders: Final = leaders
         self._broker_lists: Final = BrokerLists()
         self._building: Final = asyncio.Lock()
         """One large answer at a time, so that many do not add up to one long turn."""
-        self._pages: Final = TopicPages(lambda: cache.topics, cache.names, leaders.state_of)
+        self._pages: Final = TopicPages(lambda: cache.topics, cache.names, leaders.state_of, authorizer)
 
     async def GetMetadata(  # noqa: N802 - gRPC's name
         self,
@@ -49,10 +53,13 @@ class MetadataServicer:
             # Of one picture, however long it takes: what the cache holds now is replaced and never changed; what
             # is laid over it only gets newer.
             answer = Encoding(self._head(request.known_brokers), size=SLICE)
-            known = self._cache.topics
+            known, sight = self._cache.topics, TopicSight(self._authorizer)
             if not request.topics:
-                for view in known.values():
-                    await self._add(answer, view)
+                for view in () if sight.nothing else known.values():
+                    if sight.lists(view.name):
+                        await self._add(answer, view)
+                    else:
+                        await answer.took()
                 return answer.whole()
             named: set[str] = set()
             for name in request.topics:
@@ -61,7 +68,10 @@ class MetadataServicer:
                     continue
                 named.add(name)
                 found = known.get(name)
-                if found is not None:
+                if not sight.answers(name):
+                    answer.piece.topics.append(forbidden_topic(name))
+                    await answer.took(TOPIC_WEIGHT)
+                elif found is not None:
                     await self._add(answer, found)
                 else:
                     answer.piece.topics.append(unknown_topic(name))

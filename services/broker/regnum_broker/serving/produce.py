@@ -22,7 +22,9 @@ from typing import Final
 import structlog
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.access import Operation, ResourceType
 from regnum_model.topics import INTERNAL_TOPICS
+from regnum_service.access.authorization import EVERYBODY, Authorizer, Right
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns, slices
@@ -55,6 +57,8 @@ from regnum_broker.storage import Storage
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
+
+WRITE_TOPIC: Final = Right(Operation.WRITE, ResourceType.TOPIC)
 
 CHECKED_AT_ONCE: Final = 10_000
 """Partitions of requests that came together whose form is looked at between two turns of the event loop."""
@@ -94,7 +98,9 @@ class ProduceHandler:
         fresh: FreshAppends | None = None,
         metrics: Metrics | None = None,
         traffic: TopicTraffic | None = None,
+        authorizer: Authorizer = EVERYBODY,
     ) -> None:
+        self._authorizer: Final = authorizer
         self._fresh: Final = fresh or FreshAppends()
         counted = metrics or Metrics()
         self._traffic: Final = traffic or TopicTraffic()
@@ -249,6 +255,9 @@ class ProduceHandler:
         wrong = wrong_in(message)
         if wrong:
             return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
+        if not WRITE_TOPIC.held(self._authorizer, message.topic):
+            refused = WRITE_TOPIC.refusal(message.topic)
+            return NotHere(refused.code, refused.message)
         if message.topic in INTERNAL_TOPICS:
             return NotHere(
                 errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,

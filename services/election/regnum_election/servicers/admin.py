@@ -5,9 +5,14 @@ from typing import Any, Final
 
 import grpc
 from regnum.admin.v1 import admin_pb2
-from regnum_model.ids import BrokerId
+from regnum_model.access import Operation, ResourceType
+from regnum_model.ids import BrokerId, TopicId
+from regnum_service.access.authorization import EVERYBODY, Authorizer, Right
+from regnum_service.item_errors import item_status
+from regnum_service.muting import Muting
 from regnum_service.slices import Turns
 
+from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import (
     alter_results,
@@ -16,6 +21,7 @@ from regnum_election.configs.messages import (
     replacement_of,
     resource_of,
 )
+from regnum_election.controller import Controller
 from regnum_election.health.messages import describe_health, partitions_named
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.publication.lag import describe_propagation
@@ -41,11 +47,44 @@ TOPICS_MAX: Final = 10_000
 """Topics of one call."""
 
 
+DELETE_TOPIC: Final = Right(Operation.DELETE, ResourceType.TOPIC)
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminServicer(QuotaAdminServicer):
     """Changes to topics, partitions and settings, and what the modules next door serve."""
+
+    def __init__(
+        self, role: ControllerRole, *, muting: Muting | None = None, authorizer: Authorizer = EVERYBODY
+    ) -> None:
+        """Only assigns. ``authorizer``: what no guard before this can ask, for it does not know names by ids."""
+        super().__init__(role, muting=muting)
+        self._authorizer: Final = authorizer
+
+    async def _not_deletable(
+        self, topics: Sequence[admin_pb2.DeletableTopic], controller: Controller
+    ) -> dict[int, admin_pb2.DeleteTopicResult]:
+        """Results of topics that the caller has no right to, by place: the same whether they are there or not."""
+        refused: dict[int, admin_pb2.DeleteTopicResult] = {}
+        turns = Turns(ITEMS_PER_TURN)
+        known = controller.picture.topics
+        for place, topic in enumerate(topics):
+            await turns.took()
+            found = known.get(TopicId(topic.topic_id)) if topic.topic_id else None
+            # An id that nobody has tells nothing, and names nothing that there could be rights to.
+            names = {name for name in (topic.name, "" if found is None else found.name) if name}
+            if all(DELETE_TOPIC.held(self._authorizer, name) for name in sorted(names)):
+                continue
+            error = DELETE_TOPIC.refusal(topic.name or topic.topic_id)
+            refused[place] = admin_pb2.DeleteTopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error_code=error.code,
+                error_message=error.message,
+                status=item_status(error.code, error.message),
+            )
+        return refused
 
     async def CreateTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.CreateTopicsRequest, context: Context
@@ -75,7 +114,8 @@ class AdminServicer(QuotaAdminServicer):
         check_count(len(request.topics), TOPICS_MAX, "topics")
         requests: list[DeletionRequest] = []
         turns = Turns(ITEMS_PER_TURN)
-        for topic in request.topics:
+        refused = await self._not_deletable(request.topics, controller)
+        for topic in (topic for place, topic in enumerate(request.topics) if place not in refused):
             requests.append(
                 DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
             )
@@ -88,7 +128,10 @@ class AdminServicer(QuotaAdminServicer):
                 account=account,
             )
             throttle_ms = self._told_to_wait(answered.throttle_ms, context)
-        results = await deletion_results(request.topics, answered, turns)
+        allowed = [topic for place, topic in enumerate(request.topics) if place not in refused]
+        results = await deletion_results(allowed, answered, turns)
+        for place, result in refused.items():
+            results.insert(place, result)
         return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=throttle_ms)
 
     async def CreatePartitions(  # noqa: N802 - the name in the proto

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum_model.broker_lists import NO_BROKERS, BrokerLists
+from regnum_service.access.authorization import EVERYBODY, Authorizer
+from regnum_service.access.topic_sight import TopicSight, forbidden_topic
 from regnum_service.cluster_image.feed import ClusterFeed
 from regnum_service.cluster_image.held import to_wire
 from regnum_service.cluster_image.watching import watch
@@ -29,17 +31,21 @@ Context = Any
 class MetadataServicer:
     """Answers from the image; what it answers is encoded."""
 
-    def __init__(self, image: Callable[[], Image], names: NameOrder, feed: ClusterFeed) -> None:
+    def __init__(
+        self, image: Callable[[], Image], names: NameOrder, feed: ClusterFeed, authorizer: Authorizer = EVERYBODY
+    ) -> None:
         """Only assigns.
 
         Args:
             image: the image as of now.
             names: the names of its topics; told of every change of them.
             feed: what watchers are told.
+            authorizer: says which topics a caller may be told of.
         """
+        self._authorizer: Final = authorizer
         self._feed: Final = feed
         self._image: Final = image
-        self._pages: Final = TopicPages(lambda: image().topics, names)
+        self._pages: Final = TopicPages(lambda: image().topics, names, authorizer=authorizer)
         self._broker_lists: Final = BrokerLists()
 
     async def GetMetadata(  # noqa: N802 - gRPC's name
@@ -52,9 +58,13 @@ class MetadataServicer:
         answer = Encoding(self._head(image, request.known_brokers), size=PARTITIONS_PER_TURN)
         if request.brokers_only:
             return answer.whole()
+        sight = TopicSight(self._authorizer)
         if not request.topics:
-            for topic in image.topics.values():
-                await _add_topic(answer, topic)
+            for topic in () if sight.nothing else image.topics.values():
+                if sight.lists(topic.name):
+                    await _add_topic(answer, topic)
+                else:
+                    await answer.took()
             return answer.whole()
         named: set[str] = set()
         for name in request.topics:
@@ -63,7 +73,10 @@ class MetadataServicer:
                 continue
             named.add(name)
             known = image.topics.get(name)
-            if known is not None:
+            if not sight.answers(name):
+                answer.piece.topics.append(forbidden_topic(name))
+                await answer.took(TOPIC_WEIGHT)
+            elif known is not None:
                 await _add_topic(answer, known)
             else:
                 answer.piece.topics.append(unknown_topic(name))

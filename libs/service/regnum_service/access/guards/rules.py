@@ -130,6 +130,13 @@ _ADMIN: Final[Mapping[str, Rule]] = {
         response=admin_pb2.IncrementalAlterConfigsResponse,
         refuse=refusing(admin_pb2.AlterConfigsResult, "resource"),
     ),
+    "AlterConfigs": Each(
+        right=_of_config(_ALTER_TOPIC_CONFIGS, _ALTER_CLUSTER_CONFIGS),
+        items="replacements",
+        name=_config_name,
+        response=admin_pb2.AlterConfigsResponse,
+        refuse=refusing(admin_pb2.AlterConfigsResult, "resource"),
+    ),
     "DescribeConfigs": Each(
         right=_of_config(_DESCRIBE_TOPIC_CONFIGS, _DESCRIBE_CLUSTER_CONFIGS),
         items="resources",
