@@ -125,13 +125,15 @@ class MetricsEndpoint:
 
     def _serve(self, connection: socket.socket) -> None:
         deadline_s = self._monotonic() + self._deadline_s
-        try:
-            with connection, contextlib.suppress(OSError):
-                head = self._head(connection, deadline_s)
-                if head is not None:
-                    self._send(connection, self._answer(head), deadline_s)
-        finally:
-            self._free.release()
+        with connection:
+            try:
+                with contextlib.suppress(OSError):
+                    head = self._head(connection, deadline_s)
+                    if head is not None:
+                        self._send(connection, self._answer(head), deadline_s)
+            finally:
+                # Before the connection ends: whoever sees its end and asks again finds the place free.
+                self._free.release()
 
     def _head(self, connection: socket.socket, deadline_s: float) -> bytes | None:
         """The head of the request; None when it does not come in time, or is too large."""

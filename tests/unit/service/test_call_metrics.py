@@ -25,7 +25,7 @@ from regnum_telemetry.metrics import Labels, Metrics
 from regnum_testing.span_recorder import recorded_spans
 from regnum_testing.under_load import until
 
-NAME = "regnum.test.v1.EchoService"
+NAME = "test.v1.EchoService"
 
 
 class Echo:

@@ -14,6 +14,7 @@ from regnum_telemetry.export_queue import ExportQueue
 from regnum_telemetry.otel import OtelTracer
 from regnum_telemetry.setup import CollectorSink
 from regnum_testing.ports import unused_port
+from regnum_testing.waiting import DEADLINE_S
 
 
 class _Sink:
@@ -30,7 +31,7 @@ class _Sink:
         self.came = threading.Event()
 
     def export(self, spans: Sequence[ReadableSpan]) -> bool:
-        self.door.wait(10.0)
+        self.door.wait(DEADLINE_S)
         self.threads.add(threading.current_thread().name)
         self.moments.append(time.monotonic())
         self.names.extend(span.name for span in spans)
@@ -47,8 +48,8 @@ def _tracer(queue: ExportQueue, **named: object) -> OtelTracer:
     return OtelTracer(provider)
 
 
-def _until(holds: Callable[[], bool], within_s: float = 5.0) -> None:
-    deadline = time.monotonic() + within_s
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -60,18 +61,20 @@ def test_a_span_is_out_soon_by_another_thread() -> None:
     queue.start()
     tracer = _tracer(queue)
     shortest = float("inf")
-    for number in range(5):
+    sent = 0
+    # The best of a hundred: a busy machine may delay any one thread.
+    while shortest >= 0.05 and sent < 100:
         sink.came.clear()
         ended = time.monotonic()
-        tracer.start(f"span-{number}").end()
-        assert sink.came.wait(5.0)
+        tracer.start(f"span-{sent}").end()
+        sent += 1
+        assert sink.came.wait(DEADLINE_S)
         shortest = min(shortest, sink.moments[-1] - ended)
     queue.shutdown()
-    # The best of five: a busy machine may delay any one thread.
     assert shortest < 0.05
     assert sink.threads == {"telemetry"}
-    assert sink.names == [f"span-{number}" for number in range(5)]
-    assert (queue.exported, queue.dropped) == (5, 0)
+    assert sink.names == [f"span-{number}" for number in range(sent)]
+    assert (queue.exported, queue.dropped) == (sent, 0)
 
 
 def test_a_full_queue_drops_and_counts_and_nobody_waits() -> None:
@@ -82,11 +85,10 @@ def test_a_full_queue_drops_and_counts_and_nobody_waits() -> None:
     tracer.start("held").end()
     # The thread holds this one at the door; ten more fit, the rest do not.
     _until(lambda: not queue._queue)
-    begin = time.monotonic()
     for number in range(110):
         tracer.start(f"span-{number}").end()
-    assert time.monotonic() - begin < 1.0
     assert queue.dropped == 100
+    assert (sink.names, sink.door.is_set()) == ([], False), "they ended while the sink took nothing"
     sink.door.set()
     _until(lambda: queue.exported == 11)
     queue.shutdown()

@@ -19,7 +19,7 @@ from regnum_telemetry.tracing import Kind
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
 from regnum_testing.waiting import DEADLINE_S
 
-NAME = "regnum.test.v1.EchoService"
+NAME = "test.v1.EchoService"
 
 
 class _Echo:
