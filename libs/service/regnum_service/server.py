@@ -58,6 +58,8 @@ class ServiceRegistration:
     """The implementation."""
     add_to_server: Callable[[Any, Any], None]
     """The generated ``add_<Service>Servicer_to_server``."""
+    passes_on: bool = False
+    """Its calls are carried out by another process, for whoever made them: that one asks for their rights."""
 
 
 class GrpcServer:
@@ -138,7 +140,8 @@ class GrpcServer:
         )
         guard = Guard(self._access.authorizer)
         for service in self._services:
-            service.add_to_server(guard.before(service.name, service.servicer), server)
+            guarded = service.servicer if service.passes_on else guard.before(service.name, service.servicer)
+            service.add_to_server(guarded, server)
         self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.name for service in self._services]

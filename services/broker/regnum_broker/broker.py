@@ -26,6 +26,7 @@ from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
 from regnum_broker.composition.following import make_orders, start_fetching
+from regnum_broker.composition.forwarding import make_forwarder
 from regnum_broker.composition.group_coordination import start_groups
 from regnum_broker.composition.listeners import (
     Listeners,
@@ -125,8 +126,11 @@ class Broker:
         leaders = CurrentLeaders(replicas, cache)
         sessions = self._sessions
 
+        forwarder = make_forwarder(parts, lambda: finder.location)
+
         def controller_moved(location: ControllerLocation | None) -> None:
             lifeline.move(location)
+            forwarder.moved()
 
         finder = ControllerFinder(sessions=sessions, clock=clock, moved=controller_moved, spawn=supervisor.start)
         calls = ControllerCalls(finder=finder, channels=channels, clock=clock)
@@ -156,6 +160,7 @@ class Broker:
             mover=mover,
             calls=calls,
             cache=cache,
+            forwarder=forwarder,
             figures=self._showing.figures(
                 replicas=replicas,
                 storage=storage,
@@ -200,8 +205,11 @@ class Broker:
         start_stray_watch(parts, orders=orders, fetchers=fetchers)
         supervisor.start("health", _serve_when(self.registered, internal, client))
         shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
-        hand_over = partial(_hand_over, supervisor, shutdown, internal, client)
-        supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
+        supervisor.defer(
+            "leadership",
+            partial(_hand_over, supervisor, shutdown, internal, client),
+            timeout_s=2 * HAND_OVER_TIMEOUT_S,
+        )
 
     def _parts(self, storage: Storage, tls: ProcessTls) -> BrokerParts:
         """What the other parts are made of."""

@@ -127,6 +127,13 @@ class BrokerSettings(ListenerSettings):
         description="Partitions of __consumer_offsets (Kafka: offsets.topic.num.partitions); the same for all brokers, "
         "and never another once the topic exists.",
     )
+    transaction_topic_partitions: int = Field(
+        default=8,
+        ge=1,
+        le=1_000,
+        description="Partitions of __transaction_state (Kafka: transaction.state.log.num.partitions); the same for all "
+        "brokers, and never another once the topic exists.",
+    )
     offsets_retention_minutes: int = Field(
         default=10_080,
         ge=1,

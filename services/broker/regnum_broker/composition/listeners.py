@@ -15,11 +15,13 @@ from regnum_telemetry.instruments import broker as instruments
 from regnum_broker.cluster.controller import ControllerCalls
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.composition.parts import BrokerParts
+from regnum_broker.forwarding.forwarder import Forwarder
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.sessions.fetch_session import FetchSession
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams
 from regnum_broker.retention.mover import StartMover
+from regnum_broker.servicers.admin import ForwardingServicer
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.log import LogServicer
@@ -129,6 +131,7 @@ def client_server(
     mover: StartMover,
     calls: ControllerCalls,
     cache: MetadataCache,
+    forwarder: Forwarder,
     figures: ServiceRegistration,
 ) -> GrpcServer:
     """What clients are served. What they take is bounded before it is read; nobody else comes in here.
@@ -143,6 +146,7 @@ def client_server(
         mover: has logs begin later.
         calls: to the controller.
         cache: what is known of the cluster.
+        forwarder: passes on what only the controller does.
         figures: what the broker shows of itself.
     """
     replicas, storage, limits, settings = parts.replicas, parts.storage, parts.limits, parts.settings
@@ -181,6 +185,9 @@ def client_server(
             servicer=ImageServicer(lambda: cache.held, cache.digest, parts.clock),
             add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
         ),
+        ForwardingServicer(
+            forwarder=forwarder, controller=lambda: cache.controller, throttling=limits.throttling
+        ).registration(),
         figures,
     )
     return GrpcServer(

@@ -16,7 +16,6 @@ from typing import Final
 import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
-from regnum_model.ids import NO_LEADER, BrokerId
 from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -28,6 +27,7 @@ from regnum_broker.cluster.topic_guards import gone_for_good
 from regnum_broker.groups.counted import Counted
 from regnum_broker.groups.forgetting import expire_offsets, forget_topic, lives_in
 from regnum_broker.groups.offsets_topic import OffsetsTopic, partition_of
+from regnum_broker.groups.places import CoordinatorPlaces
 from regnum_broker.groups.recorded.group_log import GroupLog
 from regnum_broker.groups.recorded.loading import NotLoadedError, load
 from regnum_broker.groups.seats import CoordinatorLimits, CoordinatorPlace, Seat
@@ -71,6 +71,7 @@ class GroupCoordinator:
         replicas: Replicas,
         leaders: CurrentLeaders,
         topic: OffsetsTopic,
+        transactions: CoordinatorPlaces,
         lives: TopicLives,
         store: Callable[[], Store | None],
         storage: Storage,
@@ -88,6 +89,7 @@ class GroupCoordinator:
             replicas: what this broker leads.
             leaders: who leads what it does not.
             topic: the internal topic.
+            transactions: says which brokers would coordinate transactions.
             lives: which topics there are.
             store: asked before offsets of a topic are forgotten; gives None while there is no session.
             storage: reads it.
@@ -106,6 +108,8 @@ class GroupCoordinator:
         self._replicas: Final = replicas
         self._leaders: Final = leaders
         self._topic: Final = topic
+        self._places: Final = CoordinatorPlaces(topic, leaders=leaders, replicas=replicas)
+        self._transactions: Final = transactions
         self.lives: Final = lives
         """Which topics there are."""
         self._store: Final = store
@@ -173,13 +177,11 @@ class GroupCoordinator:
         Raises:
             RegnumError: COORDINATOR_NOT_AVAILABLE: there is no topic yet.
         """
-        view = await self._topic.ensure(wait_s=wait_s)
-        found: list[CoordinatorPlace] = []
-        for group_id in group_ids:
-            leader = BrokerId(self._leaders.state_of(view, partition_of(group_id, self._topic.partitions)).leader)
-            client = None if leader == NO_LEADER else self._replicas.client_listener_of(leader)
-            found.append(CoordinatorPlace(broker=leader, client=client))
-        return found
+        return await self._places.of(group_ids, wait_s=wait_s)
+
+    async def transaction_coordinators(self, ids: Sequence[str], *, wait_s: float) -> list[CoordinatorPlace]:
+        """The same of transactional ids. Nobody serves any other call about them."""
+        return await self._transactions.of(ids, wait_s=wait_s)
 
     def shard_of(self, group_id: str, *, writes: bool) -> Shard:
         """The shard of a group, ready to serve.

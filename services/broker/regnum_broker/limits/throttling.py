@@ -20,12 +20,14 @@ from functools import partial
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.api_versions import ADMIN_SERVICE
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
     NAME_LENGTH_MAX,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
+from regnum_model.quotas import RATE_KEY as MUTATION_RATE
 from regnum_service.access.identity import caller
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
@@ -62,7 +64,12 @@ class Throttling:
             PRODUCER_BYTE_RATE: Muting(clock, applies=METHODS[PRODUCER_BYTE_RATE].__contains__),
             CONSUMER_BYTE_RATE: Muting(clock, applies=METHODS[CONSUMER_BYTE_RATE].__contains__),
             REQUEST_PERCENTAGE: Muting(clock),
+            MUTATION_RATE: Muting(clock, applies=lambda method: method.startswith(ADMIN_SERVICE)),
         }
+
+    def mute_mutations(self, context: Context, wait_ms: int) -> None:
+        """The controller says that this connection has to wait before its next call of administration."""
+        self._mutings[MUTATION_RATE].mute(context.peer(), wait_ms / 1000)
 
     @property
     def gates(self) -> tuple[Gate, ...]:

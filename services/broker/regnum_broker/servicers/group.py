@@ -16,6 +16,7 @@ from regnum_broker.groups.calls import GroupCalls, code_of
 from regnum_broker.groups.coordinator import GroupCoordinator
 from regnum_broker.groups.decisions.offsets import CommittedOffset, OffsetLimits, Place
 from regnum_broker.groups.decisions.state import Again, GroupLimits, GroupState, Identity, JoinRequest, SyncRequest
+from regnum_broker.groups.seats import CoordinatorPlace
 
 GROUPS_MAX: Final = 1_000
 """Groups of one FindCoordinator."""
@@ -72,17 +73,33 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
     async def FindCoordinator(  # noqa: N802 - gRPC's name
         self, request: group_pb2.FindCoordinatorRequest, context: Context
     ) -> group_pb2.FindCoordinatorResponse:
-        """Which brokers coordinate groups."""
+        """Which brokers coordinate groups, and transactions."""
         _check_count(request.group_ids, GROUPS_MAX, "groups")
-        found = await self._coordinator.coordinators(list(request.group_ids), wait_s=waitable_s(context))
-        response = group_pb2.FindCoordinatorResponse()
-        for group_id, place in zip(request.group_ids, found, strict=True):
-            one = response.coordinators.add(group_id=group_id, broker_id=-1)
+        _check_count(request.transactional_ids, GROUPS_MAX, "transactional ids")
+        if request.group_ids and request.transactional_ids:
+            raise _invalid("ask for groups or for transactional ids, each in its own call")
+        if any(not 0 < len(id) <= NAME_LENGTH_MAX for id in request.transactional_ids):
+            raise _invalid(f"a transactional id has 1 to {NAME_LENGTH_MAX} characters")
+        found: list[CoordinatorPlace] = []
+        if request.group_ids:
+            found += await self._coordinator.coordinators(list(request.group_ids), wait_s=waitable_s(context))
+        if request.transactional_ids:
+            found += await self._coordinator.transaction_coordinators(
+                list(request.transactional_ids), wait_s=waitable_s(context)
+            )
+        response = group_pb2.FindCoordinatorResponse(
+            coordinators=[
+                *(group_pb2.Coordinator(group_id=id) for id in request.group_ids),
+                *(group_pb2.Coordinator(transactional_id=id) for id in request.transactional_ids),
+            ]
+        )
+        for one, place in zip(response.coordinators, found, strict=True):
+            one.broker_id = -1
             if place.client is None:
                 _refuse(
                     one,
                     errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE,
-                    "the group's partition has no leader at the moment: ask again",
+                    "its partition has no leader at the moment: ask again",
                 )
             else:
                 one.broker_id = place.broker

@@ -71,27 +71,17 @@ class ForwardedCall:
 class EnvelopeOpener:
     """Opens envelopes. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        role: ControllerRole,
-        admin: object,
-        authorizer: Authorizer,
-        *,
-        check: Callable[[str, Any], None] | None = None,
-    ) -> None:
+    def __init__(self, role: ControllerRole, admin: object, authorizer: Authorizer) -> None:
         """Only assigns.
 
         Args:
             role: who reigns.
-            admin: what serves direct calls.
+            admin: what serves direct calls, with the guard before it.
             authorizer: says who may send envelopes.
-            check: what a direct call passes before its handler sees it: takes its path and its request, and raises
-                RegnumError when ``identity.caller()`` may not make it. None: every call passes.
         """
         self._role: Final = role
         self._admin: Final = admin
         self._authorizer: Final = authorizer
-        self._check: Final = check
 
     async def open(self, envelope: controller_pb2.EnvelopeRequest, context: Context) -> controller_pb2.EnvelopeResponse:
         """Carry out what is in it. Raises RegnumError: the envelope itself is refused."""
@@ -104,8 +94,6 @@ class EnvelopeOpener:
         response = controller_pb2.EnvelopeResponse(correlation_id=envelope.correlation_id)
         try:
             with calling(original):
-                if self._check is not None:
-                    self._check(envelope.method, request)
                 answer = await handler(request, ForwardedCall(context, connection))
         except RegnumError as error:
             response.status.CopyFrom(to_status(error))

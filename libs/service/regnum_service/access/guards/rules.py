@@ -15,6 +15,7 @@ from regnum.broker.v1 import group_pb2, log_pb2
 from regnum_model.access import Operation, ResourceType
 
 from regnum_service.access.authorization import Right
+from regnum_service.access.guards.coordinators import Coordinators
 from regnum_service.access.guards.items import Each, Listing, refusing
 from regnum_service.access.guards.rule import InHandler, OnCluster, Rule
 from regnum_service.access.guards.topics import (
@@ -46,6 +47,7 @@ _DESCRIBE_TOPIC_CONFIGS: Final = Right(Operation.DESCRIBE_CONFIGS, ResourceType.
 _READ_GROUP: Final = Right(Operation.READ, ResourceType.GROUP)
 _DESCRIBE_GROUP: Final = Right(Operation.DESCRIBE, ResourceType.GROUP)
 _DELETE_GROUP: Final = Right(Operation.DELETE, ResourceType.GROUP)
+_DESCRIBE_TRANSACTIONAL_ID: Final = Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 
 
 def _of_config(on_topic: Right, on_cluster: Right) -> Any:
@@ -91,6 +93,15 @@ def _with_group(result: Any, item: Any, error: RegnumError) -> Message:
 
 def _of_group(result: Any) -> Callable[[Any, RegnumError], Message]:
     return partial(_with_group, result)
+
+
+def _of_transaction(item: Any, error: RegnumError) -> Message:
+    return group_pb2.Coordinator(
+        transactional_id=item,
+        error_code=error.code,
+        error_message=error.message,
+        status=item_status(error.code, error.message),
+    )
 
 
 _ADMIN: Final[Mapping[str, Rule]] = {
@@ -195,13 +206,23 @@ _LOG: Final[Mapping[str, Rule]] = {
 }
 
 _GROUP: Final[Mapping[str, Rule]] = {
-    "FindCoordinator": Each(
-        right=_DESCRIBE_GROUP,
-        items="group_ids",
-        name=_itself,
-        response=group_pb2.FindCoordinatorResponse,
-        results="coordinators",
-        refuse=_of_group(group_pb2.Coordinator),
+    "FindCoordinator": Coordinators(
+        groups=Each(
+            right=_DESCRIBE_GROUP,
+            items="group_ids",
+            name=_itself,
+            response=group_pb2.FindCoordinatorResponse,
+            results="coordinators",
+            refuse=_of_group(group_pb2.Coordinator),
+        ),
+        transactions=Each(
+            right=_DESCRIBE_TRANSACTIONAL_ID,
+            items="transactional_ids",
+            name=_itself,
+            response=group_pb2.FindCoordinatorResponse,
+            results="coordinators",
+            refuse=_of_transaction,
+        ),
     ),
     "JoinGroup": Named(_READ_GROUP, "group_id", again=True),
     "SyncGroup": Named(_READ_GROUP, "group_id", again=True),

@@ -74,11 +74,11 @@ class FindCoordinatorRequest(_message.Message):
 
     @_builtins.property
     def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Groups; together with transactional_ids at most 1,000."""
+        """Groups, at most 1,000."""
 
     @_builtins.property
     def transactional_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Transactional ids of producers: 1 to 255 characters each."""
+        """Transactional ids of producers, in a call without groups: at most 1,000, of 1 to 255 characters each."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class FindCoordinatorResponse(_message.Message):
     COORDINATORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___Coordinator]:
-        """One for each group, and then one for each transactional id, in the order of the request."""
+        """One for each group, or for each transactional id, in the order of the request."""
 
     def __init__(
         self,

@@ -1,0 +1,164 @@
+"""AdminService on a broker: old versions are passed on to the controller, new ones told where it is (KIP-590).
+
+Of a request nothing is read but its header: what it asks for, its broker need not understand. What only shows something
+is passed on as well, where any of Kafka's brokers would have answered it: the controller's answer is never behind what
+the same client has just changed through another broker.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Self
+
+import grpc
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of, is_forwarded, version_of
+from regnum_model.ids import encode_id
+from regnum_model.nodes import Address
+from regnum_service.access.identity import caller
+from regnum_service.deadlines import waitable_s
+from regnum_service.errors import RegnumError
+from regnum_service.server import CONTROL_BYTES_MAX, ServiceRegistration
+
+from regnum_broker.cluster.original_caller import original_caller
+from regnum_broker.forwarding.forwarder import Forwarder, PassedOn
+from regnum_broker.limits.throttling import Throttling
+
+WAIT_S_MAX: Final = 60.0
+"""How long a call is tried that has no deadline, or a later one."""
+
+ENVELOPE_BYTES: Final = 8 * 1024
+"""What an envelope has besides the request, or less."""
+
+REQUEST_BYTES_MAX: Final = CONTROL_BYTES_MAX - ENVELOPE_BYTES
+"""The largest request that the controller takes in an envelope."""
+
+MUTATION_ID: Final = "mutation_id"
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+_SERVICE: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadRequest:
+    """A request of which only the header was read."""
+
+    header: types_pb2.RequestHeader
+    """Version and client id."""
+    data: bytes
+    """All of it, as it came."""
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Read the header. Raises DecodeError."""
+        return cls(header=types_pb2.RequestBeginning.FromString(data).header, data=data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminCall:
+    """A call of AdminService, as a broker knows it."""
+
+    path: str
+    """Its name on the wire."""
+    repeatable: bool
+    """Whether it may be sent again when its outcome is not known: it shows only, or takes mutation ids (S20)."""
+
+    @classmethod
+    def of(cls, method: MethodDescriptor) -> Self:
+        """As the proto has it."""
+        path = f"{ADMIN_SERVICE}{method.name}"
+        found = forwarding_of(path)
+        shows = found is not None and not found.changes
+        return cls(path=path, repeatable=shows or _takes_ids(method.input_type))
+
+
+class ForwardingServicer:
+    """Passes calls on, or names the controller; decides nothing else."""
+
+    def __init__(
+        self, *, forwarder: Forwarder, controller: Callable[[], types_pb2.Controller], throttling: Throttling
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            forwarder: passes calls on.
+            controller: the controller as metadata names it.
+            throttling: holds connections that have to wait.
+        """
+        self._forwarder: Final = forwarder
+        self._controller: Final = controller
+        self._throttling: Final = throttling
+
+    def registration(self) -> ServiceRegistration:
+        """Every call of AdminService, as a server takes them."""
+        return ServiceRegistration(name=_SERVICE.full_name, servicer=self, add_to_server=_add_to_server, passes_on=True)
+
+    async def answer(self, call: AdminCall, request: UnreadRequest, context: Context) -> bytes:
+        """Answer one call."""
+        method, header = call.path, request.header
+        try:
+            version = version_of(header.api_version, version_zero=header.version_zero)
+        except ValueError as error:
+            raise RegnumError(errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION, str(error)) from error
+        if not is_forwarded(method, version):
+            raise self._elsewhere(method)
+        if len(request.data) > REQUEST_BYTES_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE,
+                f"a request of {len(request.data)} bytes is not passed on; {REQUEST_BYTES_MAX} are the most: split it",
+            )
+        passed_on = PassedOn(
+            method=method,
+            request=request.data,
+            caller=original_caller(caller(), connection=context.peer()),
+            mutation_id=encode_id(uuid.uuid4()),
+            repeatable=call.repeatable,
+        )
+        answer = await self._forwarder.forward(
+            passed_on, connection=context.peer(), wait_s=min(waitable_s(context), WAIT_S_MAX)
+        )
+        if answer.throttle_time_ms > 0:
+            self._throttling.mute_mutations(context, answer.throttle_time_ms)
+        return answer.response
+
+    def _elsewhere(self, method: str) -> RegnumError:
+        """Where the controller is; the same facts as of an election process that does not reign."""
+        controller = self._controller()
+        name = method.removeprefix(ADMIN_SERVICE)
+        if controller.id < 0:
+            return RegnumError(
+                errors_pb2.ERROR_CODE_NOT_CONTROLLER,
+                f"only the controller answers this version of {name}, and none is known at the moment; try again"
+                " shortly",
+            )
+        metadata = {"controller_id": str(controller.id), "controller_epoch": str(controller.epoch)}
+        address = Address(host=controller.client.host, port=controller.client.port)
+        if controller.HasField("client"):
+            metadata["controller_address"] = str(address)
+        return RegnumError(
+            errors_pb2.ERROR_CODE_NOT_CONTROLLER,
+            f"only the controller answers this version of {name}: election process {controller.id} (epoch"
+            f" {controller.epoch}); ask it at {address}",
+            metadata=metadata,
+        )
+
+
+def _takes_ids(request: Descriptor) -> bool:
+    items = [field.message_type for field in request.fields if field.is_repeated and field.message_type is not None]
+    return any(MUTATION_ID in one.fields_by_name for one in (request, *items))
+
+
+def _add_to_server(servicer: ForwardingServicer, server: grpc.aio.Server) -> None:
+    handlers: dict[str, Any] = {}
+    for method in _SERVICE.methods:
+        handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+            partial(servicer.answer, AdminCall.of(method)),
+            request_deserializer=UnreadRequest.parse,
+            response_serializer=None,
+        )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE.full_name, handlers),))
