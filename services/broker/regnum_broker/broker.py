@@ -116,8 +116,9 @@ class Broker:
         show_limits(self._metrics, self._limits)
         lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline), tls=tls.files)
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
-        closing = partial(close_storage, storage, checkpointing, supervisor)
-        supervisor.defer("storage", closing, timeout_s=STORAGE_CLOSE_TIMEOUT_S)
+        supervisor.defer(
+            "storage", partial(close_storage, storage, checkpointing, supervisor), timeout_s=STORAGE_CLOSE_TIMEOUT_S
+        )
         for key, log in storage.directory.replicas.items():
             replicas.add(key, log.topic, log)
 
