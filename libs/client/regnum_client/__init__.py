@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.records.deletion import DeletedRecords
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
+    from regnum_client.cluster.security.channels import TlsFiles
     from regnum_client.consumer.batches import RecordBatch
     from regnum_client.consumer.consumer import Consumer
     from regnum_client.consumer.groups.listener import OffsetAndMetadata, RebalanceListener
@@ -106,6 +107,7 @@ _HOMES: Final = {
     "OfflinePartition": "admin.leaders.elections",
     "OfflinePartitions": "admin.leaders.elections",
     "OfflineReason": "admin.leaders.elections",
+    "TlsFiles": "cluster.security.channels",
     "RecordBatch": "consumer.batches",
     "Consumer": "consumer.consumer",
     "ConsumerSettings": "consumer.settings",
@@ -205,6 +207,7 @@ __all__ = [
     "Resignation",
     "SequenceBrokenError",
     "ThrottlingQuotaExceededError",
+    "TlsFiles",
     "TopicFilter",
     "TopicPartition",
     "TopicPartitions",

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Final
 
@@ -44,6 +45,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "metadata.command": ("metadata",),
     "failovers": ("failovers",),
     "logs.command": ("logs", "log"),
+    "certs": ("certs",),
 }
 """Module below ``commands`` -> first words of the commands that it has, in the order of the help."""
 
@@ -77,8 +79,30 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with 
         raise typer.Exit
 
 
+def _into(variable: str) -> Callable[[Path | None], None]:
+    """What an option of all commands says goes where the SDK looks for it."""
+
+    def put(path: Path | None) -> None:
+        if path is not None:
+            os.environ[variable] = str(path.absolute())
+
+    return put
+
+
+def _tls_option(name: str, help_text: str) -> Any:
+    variable = f"REGNUM_TLS_{name.upper()}"
+    return typer.Option(f"--tls-{name}", metavar="FILE", envvar=variable, callback=_into(variable), help=help_text)
+
+
 def _root(
     *,
+    _tls_ca: Annotated[
+        Path | None, _tls_option("ca", "PEM file with the authorities of the brokers' certificates; with it, TLS.")
+    ] = None,
+    _tls_certificate: Annotated[
+        Path | None, _tls_option("certificate", "PEM file with the client's certificate.")
+    ] = None,
+    _tls_key: Annotated[Path | None, _tls_option("key", "PEM file with its key.")] = None,
     _version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),

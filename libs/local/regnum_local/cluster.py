@@ -21,9 +21,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from regnum_model.nodes import Address
+from regnum_service.channel import Open, open_channel
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.ports import free_port, is_free
+from regnum_service.tls.files import TlsFiles
 
 from regnum_local import probes, zookeeper
 from regnum_local.belonging import clusters_in
@@ -31,6 +33,7 @@ from regnum_local.child import Child
 from regnum_local.data_dir import DataDirLock, end_leftovers
 from regnum_local.files import read_json, write_json
 from regnum_local.identity import ProcessIdentity
+from regnum_local.local_tls import CERTIFICATES, LocalTls
 from regnum_local.plan import (
     EMPTY,
     REPLICATION_FACTOR_MAX,
@@ -125,6 +128,7 @@ class LocalCluster:
         coordination: str | None = None,
         report: Callable[[str], None] = lambda _line: None,
         extra: Mapping[Role, Sequence[str]] | None = None,
+        tls: bool = False,
         tethered: bool = True,
         make_command: Callable[[Member, Launch], list[str]] = command,
         find_store: Callable[[Role], Sequence[str]] = find_store_program,
@@ -143,6 +147,7 @@ class LocalCluster:
                 the embedded store that the folder has, etcd in a new one.
             report: Gets a line for each thing that a person may want to know.
             extra: Further flags for the processes of a role.
+            tls: Whether every listener speaks TLS, with certificates that are made below the folder.
             tethered: Whether the processes get SIGTERM when this one dies without stopping them.
             make_command: Command line of a process.
             find_store: How the program of an embedded store is called.
@@ -159,6 +164,7 @@ class LocalCluster:
         self._store_program: Sequence[str] = ()
         self._report = report
         self._extra = dict(extra or {})
+        self._tls = LocalTls(self._data_dir / CERTIFICATES) if tls else None
         self._tethered = tethered
         self._make_command = make_command
         self._find_store = find_store
@@ -193,6 +199,11 @@ class LocalCluster:
     def bootstrap(self) -> tuple[str, ...]:
         """``host:port`` where clients find the cluster: the brokers' client listeners."""
         return tuple(str(member.address("client")) for member in self._plan.of(Role.BROKER))
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """What clients need to connect; None: nothing."""
+        return None if self._tls is None else self._tls.client
 
     @property
     def coordination(self) -> str:
@@ -355,6 +366,8 @@ class LocalCluster:
             choose=lambda taken: free_port(self._rng, taken=taken),
         )
         write_json(self._data_dir / PLAN, plan.to_json())
+        if self._tls is not None:
+            self._tls.prepare([member.name for member in plan.members if member.role not in STORES])
         return plan
 
     async def _start_all(self, timeout_s: float) -> None:
@@ -386,9 +399,12 @@ class LocalCluster:
             case Role.ZOOKEEPER:
                 return await probes.zookeeper_healthy(member.address("client"))
             case Role.ELECTION | Role.METADATA | Role.BROKER:
-                return await probes.serves(member.address("client"))
+                return await probes.serves(member.address("client"), self._open_to(member, "client"))
             case Role.QUOTA:
-                return await probes.serves(member.address("internal"))
+                return await probes.serves(member.address("internal"), self._open_to(member, "internal"))
+
+    def _open_to(self, member: Member, listener: str) -> Open:
+        return open_channel if self._tls is None else self._tls.opener(member.name, listener)
 
     async def _spawn(self, member: Member) -> None:
         if self._lock is None:
@@ -405,6 +421,7 @@ class LocalCluster:
             coordination=self.coordination,
             replication_factor=min(REPLICATION_FACTOR_MAX, len(self._plan.of(Role.BROKER))),
             extra=self._extra,
+            certificates=None if self._tls is None else self._tls.folder,
         )
         log_path = self._data_dir / "logs" / f"{member.name}.log"
         child = await Child.start(member.name, self._make_command(member, launch), log_path, tethered=self._tethered)

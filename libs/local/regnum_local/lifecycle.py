@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.tls.files import TlsFiles
 
 from regnum_local.cluster import LocalCluster, ProcessRow, ProcessState
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import Plan, Role
-from regnum_local.profile import Profile, read_profile, remove_profile, write_profile
+from regnum_local.profile import Profile, ProfileTls, read_profile, remove_profile, write_profile
 from regnum_local.runtime_record import read_record
 
 DOWN_TIMEOUT_S: Final = 60.0
@@ -37,6 +38,8 @@ class UpOptions:
     """Number of quota processes, at least."""
     coordination: str | None = None
     """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
+    tls: bool = False
+    """Whether every listener speaks TLS."""
     report: Callable[[str], None] = lambda _line: None
     """Gets a line for each thing that a person may want to know."""
 
@@ -64,6 +67,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         quotas=options.quotas,
         coordination=options.coordination,
         report=options.report,
+        tls=options.tls,
     )
 
 
@@ -227,7 +231,14 @@ def _profile(cluster: LocalCluster) -> Profile:
         coordination=cluster.coordination,
         data_dir=cluster.data_dir,
         launcher=ProcessIdentity.of_self(),
+        tls=_profile_tls(cluster.tls),
     )
+
+
+def _profile_tls(files: TlsFiles | None) -> ProfileTls | None:
+    if files is None or files.ca is None or files.certificate is None or files.key is None:
+        return None
+    return ProfileTls(ca=files.ca, certificate=files.certificate, key=files.key)
 
 
 def _view(cluster: LocalCluster) -> ClusterView:

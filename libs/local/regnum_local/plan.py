@@ -54,6 +54,16 @@ PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.BROKER: ("client", "internal", METRICS),
 }
 """Listeners of each role."""
+CLUSTER_CA: Final = "cluster-ca.pem"
+"""File of the authority that the certificates of processes are signed by, in the folder of certificates."""
+CLIENT_CA: Final = "client-ca.pem"
+"""The same for clients: with a certificate of theirs nobody gets in where processes talk to one another."""
+PROCESSES: Final = "regnum"
+"""The principal of every process of the cluster."""
+MAPPING_RULES: Final = (
+    rf"RULE:^CN=[^,]+,OU=Processes,O=Regnum$/{PROCESSES}/,RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
+)
+"""How the names in these certificates become principals: that of the processes, and those of clients as they are."""
 STORES: Final = (Role.ETCD, Role.ZOOKEEPER)
 """Roles that are a coordination store; a cluster has at most one embedded."""
 
@@ -199,6 +209,8 @@ class Launch:
     """Default replication factor of a cluster that is new."""
     extra: Mapping[Role, Sequence[str]]
     """Further flags for the services of a role."""
+    certificates: Path | None = None
+    """Folder of what ``certificates.make`` made; None: everything speaks plaintext."""
 
 
 def store_url(plan: Plan) -> str:
@@ -229,10 +241,22 @@ def command(member: Member, launch: Launch) -> list[str]:
         case Role.BROKER:
             flags = ["--broker-id", str(member.id), "--data-dir", home]
     flags += ["--traces-dir", str(launch.data_dir / TRACES)]
+    if launch.certificates is not None:
+        flags += _tls_flags(member, launch.certificates)
     listens = [part for name in PORT_NAMES[member.role] for part in (f"--{name}-listen", str(member.address(name)))]
     # -P: a folder named like a package, where the command happens to be given, must not be imported.
     module = f"regnum_{member.role.value}"
     return [launch.python, "-P", "-m", module, *flags, "--coordination", launch.coordination, *listens, *extra]
+
+
+def _tls_flags(member: Member, folder: Path) -> list[str]:
+    shown = ("certificate", folder / f"{member.name}.pem"), ("key", folder / f"{member.name}.key")
+    flags = {f"internal-tls-{name}": str(path) for name, path in (*shown, ("ca", folder / CLUSTER_CA))}
+    if "client" in PORT_NAMES[member.role]:
+        flags |= {f"client-tls-{name}": str(path) for name, path in (*shown, ("ca", folder / CLIENT_CA))}
+        flags["client-tls-client-auth"] = "required"
+    flags["tls-principal-mapping-rules"] = MAPPING_RULES
+    return [part for name, value in flags.items() for part in (f"--{name}", value)]
 
 
 def _etcd_flags(member: Member, home: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
+from regnum_service.channel import Open, open_channel
 
 PROBE_TIMEOUT_S = 1.0
 """Time one question may take."""
@@ -26,12 +26,12 @@ async def accepts(address: Address) -> bool:
     return True
 
 
-async def serves(address: Address) -> bool:
+async def serves(address: Address, open_one: Open = open_channel) -> bool:
     """Whether a service says that it serves."""
     # A refused connection is cheap; a gRPC channel that met one waits before it tries again.
     if not await accepts(address):
         return False
-    channel = open_channel(address)
+    channel = open_one(address)
     try:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_TIMEOUT_S)

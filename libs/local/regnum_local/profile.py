@@ -13,10 +13,23 @@ from regnum_local.files import read_json, write_json
 from regnum_local.identity import ProcessIdentity
 
 VERSION: Final = 1
+TLS_FILES: Final = ("ca", "certificate", "key")
 
 
 class ProfileError(Exception):
     """The profile file cannot be read. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileTls:
+    """What a client of a cluster with TLS needs: paths of PEM files."""
+
+    ca: Path
+    """Authority of the brokers' certificates."""
+    certificate: Path
+    """Of a client."""
+    key: Path
+    """Its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +46,8 @@ class Profile:
     """Folder of data, logs and records of the cluster."""
     launcher: ProcessIdentity
     """The `regnum up` that runs it."""
+    tls: ProfileTls | None = None
+    """None: it speaks plaintext."""
 
     def is_current(self) -> bool:
         """Whether that `regnum up` still runs."""
@@ -47,6 +62,7 @@ class Profile:
             "coordination": self.coordination,
             "data_dir": str(self.data_dir),
             "launcher": self.launcher.to_json(),
+            **({} if self.tls is None else {"tls": {key: str(getattr(self.tls, key)) for key in TLS_FILES}}),
         }
 
     @classmethod
@@ -60,6 +76,7 @@ class Profile:
             coordination=str(value["coordination"]),
             data_dir=Path(value["data_dir"]),
             launcher=ProcessIdentity.from_json(value["launcher"]),
+            tls=None if (tls := value.get("tls")) is None else ProfileTls(**{key: Path(tls[key]) for key in TLS_FILES}),
         )
 
 

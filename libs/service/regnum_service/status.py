@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import Code, RegnumError, code_of, reason_of
+from regnum_service.tls.advice import why_not_connected
 
 DOMAIN: Final = "regnum"
 """ErrorInfo.domain of all our errors."""
@@ -100,6 +101,6 @@ def _from_transport(error: grpc.RpcError) -> RegnumError:
     if status is None:
         return RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, str(error) or "the call failed")
     text = details or status.name
-    advice = _ADVICE.get(status, "see the server's log")
+    advice = why_not_connected(text) or _ADVICE.get(status, "see the server's log")
     code = _TRANSPORT.get(status, errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR)
     return RegnumError(code, f"{text} ({advice})")

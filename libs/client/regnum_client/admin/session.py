@@ -7,12 +7,14 @@ from typing import Final, Self
 
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.admin.carrying.topic_mutation import CALL_S_MAX
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.controller_search import ControllerSearch
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.security.channels import channels_to
 from regnum_client.errors import ClientClosedError
 
 
@@ -28,13 +30,14 @@ class AdminSession:
         clock: Clock | None = None,
         chance: random.Random | None = None,
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self._bootstrap: Final = bootstrap
         self._timeout_s: Final = timeout_s
         self._client_id: Final = client_id
         self._clock: Final[Clock] = clock or SystemClock()
         self._chance: Final = chance or random.Random()
-        self._connections: Final = Connections(channels or Channels())
+        self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
         self._metadata: Metadata | None = None
 
     async def start(self) -> None:

@@ -104,10 +104,14 @@ class Metadata:
     async def start(self, *, timeout_s: float) -> None:
         """Get the first picture. Raises what the last broker answered when none does in the time.
 
-        Then, or when it is given up, nothing is left open, the connections neither.
+        And INVALID_CONFIG at once for what no connection can be made with. Then, or when it is given up, nothing is
+        left open, the connections neither.
         """
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(self._connections.close)
+            for address in self._enquiry.candidates(self._view)[:1]:
+                # Opened, and not connected yet: certificates that cannot be read get no better by trying again.
+                self._connections.metadata(address)
             undo.push_async_callback(self.close)
             self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
             await self.newer_than(float("-inf"), timeout_s=timeout_s)

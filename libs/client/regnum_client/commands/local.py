@@ -47,6 +47,10 @@ def up(
     data_dir: Annotated[
         Path, typer.Option("--data-dir", metavar="DIR", help="Folder for data and logs; a cluster in it comes back.")
     ] = DATA_DIR,
+    tls: Annotated[
+        bool,
+        typer.Option("--tls", help="Protect every connection, with certificates made in certs/ of the folder."),
+    ] = False,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
@@ -59,6 +63,8 @@ def up(
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
         note(f"coordination store: {view.coordination}")
+        if tls:
+            note(f"TLS: the commands find what they show in {folder / 'certs'} by the profile")
         note("In another terminal:")
         note("  regnum topics create greetings --partitions 3")
         note("  seq 1000 | regnum produce greetings")
@@ -74,6 +80,7 @@ def up(
             metadata=metadata,
             quotas=quotas,
             coordination=coordination,
+            tls=tls,
             report=note,
         )
         return await run_up(options, ready=ready)

@@ -13,6 +13,7 @@ from typing import Final
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.admin.groups.views import CommittedOffset
 from regnum_client.consumer.batches import RecordBatch
@@ -74,6 +75,7 @@ class Consumer(SubscribingConsumer):
         clock: Clock | None = None,
         chance: random.Random | None = None,
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """Only assigns.
 
@@ -89,6 +91,7 @@ class Consumer(SubscribingConsumer):
             clock: source of time.
             chance: source of chance.
             channels: how connections are made.
+            tls: what they are protected with; None: as the environment or the profile says.
         """
         group = None
         if group_id is not None:
@@ -100,6 +103,7 @@ class Consumer(SubscribingConsumer):
             clock=clock,
             chance=chance,
             channels=channels,
+            tls=tls,
             group=group,
         )
         self._topics: Final = tuple(topics)

@@ -9,12 +9,14 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.cluster.security.channels import channels_to
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
@@ -38,6 +40,7 @@ class ConsumerSession:
         clock: Clock | None = None,
         chance: random.Random | None = None,
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
         group: GroupPlace | None = None,
     ) -> None:
         """Only assigns; ``group``: which group it is of, if any."""
@@ -46,7 +49,7 @@ class ConsumerSession:
         self._client_id: Final = client_id
         self._clock: Final[Clock] = clock or SystemClock()
         self._chance: Final = chance or random.Random()
-        self._connections: Final = Connections(channels or Channels())
+        self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
         self._metadata: Metadata | None = None
         self._lookup: OffsetLookup | None = None
         self._fetcher: Fetcher | None = None

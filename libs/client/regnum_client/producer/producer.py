@@ -17,11 +17,13 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.tls.files import TlsFiles
 from regnum_telemetry import tracing
 
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.security.channels import channels_to
 from regnum_client.errors import ClientClosedError
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.partitioner import StickyRoundRobin, partition_for_key
@@ -104,13 +106,14 @@ class Producer:
         clock: Clock | None = None,
         chance: random.Random | None = None,
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self._bootstrap: Final = bootstrap
         self._settings: Final = settings or ProducerSettings()
         self._client_id: Final = client_id
         self._clock: Final[Clock] = clock or SystemClock()
         self._chance: Final = chance or random.Random()
-        self._connections: Final = Connections(channels or Channels())
+        self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
         self._partitioner: Final = StickyRoundRobin(self._chance.randrange(1 << 20))
         self._outcomes: Final = Outcomes(
             buffer_bytes=self._settings.buffer_bytes, delivery_timeout_s=self._settings.delivery_timeout_s

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from regnum_service.channel import Channels
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.admin.admin import Admin as AsyncAdmin
 from regnum_client.sync.bridge import Blocking, Bridge, Face, Iterating
@@ -24,11 +25,12 @@ class Admin(Face[AsyncAdmin]):
         timeout_s: float = 30.0,
         client_id: str = "regnum-admin",
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         super().__init__(
             Bridge(
                 "admin client",
-                lambda: AsyncAdmin(bootstrap, timeout_s=timeout_s, client_id=client_id, channels=channels),
+                lambda: AsyncAdmin(bootstrap, timeout_s=timeout_s, client_id=client_id, channels=channels, tls=tls),
             )
         )
 

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from regnum_service.channel import Channels
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.consumer import Consumer as AsyncConsumer
@@ -84,6 +85,7 @@ class Consumer(Face[_Behind]):
         settings: ConsumerSettings | None = None,
         client_id: str = "regnum-consumer",
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """As the async consumer; the listener is told in a thread of its own, and must not read."""
         self._hand: Final = _Hand()
@@ -101,6 +103,7 @@ class Consumer(Face[_Behind]):
                     settings=settings,
                     client_id=client_id,
                     channels=channels,
+                    tls=tls,
                     kept_back=self._hand.not_done_with,
                 ),
             )

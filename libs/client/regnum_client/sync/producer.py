@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from regnum_service.channel import Channels
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.errors import ClientClosedError
 from regnum_client.producer.producer import CLOSE_IN_FAILURE_S, ProducerSettings
@@ -45,11 +46,12 @@ class Producer(Face[AsyncProducer]):
         settings: ProducerSettings | None = None,
         client_id: str = "regnum-producer",
         channels: Channels | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         super().__init__(
             Bridge(
                 "producer",
-                lambda: AsyncProducer(bootstrap, settings=settings, client_id=client_id, channels=channels),
+                lambda: AsyncProducer(bootstrap, settings=settings, client_id=client_id, channels=channels, tls=tls),
             )
         )
         self._door: Final = _Door(self.bridge)

@@ -5,7 +5,6 @@ import asyncio
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
@@ -36,15 +35,24 @@ QUOTA = "quota-1"
 """Process that is killed in the middle of them."""
 
 
-async def play(data_dir: Path, *, coordination: str, clock: Clock, out: Console, narrator: Narrator) -> tuple[str, ...]:
+async def play(
+    data_dir: Path, *, coordination: str, clock: Clock, out: Console, narrator: Narrator, tls: bool = False
+) -> tuple[str, ...]:
     """Start, hurt, judge, stop, look where the time went; returns what is wrong."""
     cluster = LocalCluster(
-        data_dir, brokers=3, elections=3, metadata=2, quotas=1, coordination=coordination, report=narrator.detail
+        data_dir,
+        brokers=3,
+        elections=3,
+        metadata=2,
+        quotas=1,
+        coordination=coordination,
+        report=narrator.detail,
+        tls=tls,
     )
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
     narrator.step(
         f"starting {coordination}, 3 election processes, 2 metadata processes, a quota process and 3 brokers "
-        f"below {data_dir}"
+        f"below {data_dir}{', all connections over TLS' if tls else ''}"
     )
     begin = clock.monotonic()
     await cluster.start()
@@ -52,13 +60,13 @@ async def play(data_dir: Path, *, coordination: str, clock: Clock, out: Console,
         narrator.detail(f"healthy after {clock.monotonic() - begin:.1f} s")
         bootstrap = cluster.bootstrap
         partitions = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
-        async with Admin(bootstrap) as admin:
+        async with Admin(bootstrap, tls=cluster.tls) as admin:
             narrator.step(f"creating topics {', '.join(TOPICS)}: {len(partitions)} partitions, 3 replicas each")
             for name, count in TOPICS.items():
                 await admin.create_topic(name, partitions=count, replication_factor=3)
             async with (
-                Producer(bootstrap, settings=ProducerSettings(linger_ms=2)) as producer,
-                Consumer(bootstrap) as consumer,
+                Producer(bootstrap, settings=ProducerSettings(linger_ms=2), tls=cluster.tls) as producer,
+                Consumer(bootstrap, tls=cluster.tls) as consumer,
             ):
                 load = Load(producer=producer, consumer=consumer, partitions=partitions, interval_s=0.02, clock=clock)
                 stage = Stage(
@@ -69,13 +77,13 @@ async def play(data_dir: Path, *, coordination: str, clock: Clock, out: Console,
                 try:
                     await load.start()
                     outages, usual_s = await _hurt(stage, clock)
-                    burst = await _burst(stage, bootstrap, clock=clock, narrator=narrator)
+                    burst = await _burst(stage, cluster, clock=clock, narrator=narrator)
                     await load.finish()
                 finally:
                     ticker.cancel()
                     await load.abandon()
         narrator.step("reading everything from the beginning")
-        logs = await read_everything(bootstrap, partitions)
+        logs = await read_everything(bootstrap, partitions, tls=cluster.tls)
         narrator.detail("stopping the cluster, then comparing the replicas' files")
     finally:
         await cluster.stop()
@@ -135,9 +143,9 @@ async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
     return outages, usual_s
 
 
-async def _burst(stage: Stage, bootstrap: Sequence[str], *, clock: Clock, narrator: Narrator) -> BurstOutcome:
+async def _burst(stage: Stage, cluster: LocalCluster, *, clock: Clock, narrator: Narrator) -> BurstOutcome:
     """Many topics at once against a quota, whose process dies in the middle; nothing of it stays."""
-    async with Admin(bootstrap, client_id=CLIENT_ID) as admin:
+    async with Admin(cluster.bootstrap, client_id=CLIENT_ID, tls=cluster.tls) as admin:
         burst = Burst(admin, BURST, clock=clock, narrator=narrator)
         narrator.step(
             f"creating {BURST.topics} topics at once; the quota is {BURST.rate:g} a second, {BURST.burst:g} at once"
@@ -185,12 +193,20 @@ def main() -> int:
     parser.add_argument(
         "--coordination", choices=[role.value for role in STORES], default="etcd", help="the store that is started"
     )
+    parser.add_argument("--tls", action="store_true", help="protect every connection")
     arguments = parser.parse_args()
     out, narrator = Console(), Narrator(Console(stderr=True))
     data_dir = arguments.data_dir or Path(tempfile.mkdtemp(prefix="regnum-demo-"))
     try:
         complaints = asyncio.run(
-            play(data_dir, coordination=arguments.coordination, clock=SystemClock(), out=out, narrator=narrator)
+            play(
+                data_dir,
+                coordination=arguments.coordination,
+                clock=SystemClock(),
+                out=out,
+                narrator=narrator,
+                tls=arguments.tls,
+            )
         )
     except (RegnumError, SceneError, StartRefusedError, JobError) as error:
         narrator.complaint(str(error))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from regnum_client import EARLIEST, Consumer, ConsumerSettings, Producer, ResetPolicy, TopicPartition
+from regnum_client import EARLIEST, Consumer, ConsumerSettings, Producer, ResetPolicy, TlsFiles, TopicPartition
 from regnum_client.records import RecordMetadata
 from regnum_service.clock import Clock
 
@@ -130,11 +130,11 @@ class Load:
 
 
 async def read_everything(
-    bootstrap: Sequence[str], partitions: Sequence[TopicPartition]
+    bootstrap: Sequence[str], partitions: Sequence[TopicPartition], *, tls: TlsFiles | None = None
 ) -> dict[TopicPartition, list[tuple[int, int]]]:
     """Read whole partitions from the beginning: (offset, number) of every committed record."""
     logs: dict[TopicPartition, list[tuple[int, int]]] = {partition: [] for partition in partitions}
-    async with Consumer(bootstrap, settings=ConsumerSettings(reset=ResetPolicy.FAIL)) as consumer:
+    async with Consumer(bootstrap, settings=ConsumerSettings(reset=ResetPolicy.FAIL), tls=tls) as consumer:
         ends = await consumer.end_offsets(partitions)
         for topic in sorted({partition.topic for partition in partitions}):
             numbers = [partition.partition for partition in partitions if partition.topic == topic]

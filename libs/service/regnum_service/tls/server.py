@@ -7,10 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
+from regnum.types.v1 import errors_pb2
 from regnum_model.principals import Principal
 
 from regnum_service.access.authentication import distinguished_name
+from regnum_service.access.principal_mapping import MappingRules, NoPrincipalError
+from regnum_service.errors import RegnumError
 from regnum_service.tls.files import WatchedFiles
+
+
+def principals_by(rules: MappingRules) -> Callable[[str], Principal]:
+    """The principal of a distinguished name by these rules; raises RegnumError for one that has none."""
+
+    def principal_of(subject: str) -> Principal:
+        try:
+            return rules.principal(subject)
+        except NoPrincipalError as error:
+            raise RegnumError(errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED, str(error)) from error
+
+    return principal_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,24 +3,21 @@
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Self
 
 import structlog
 from pydantic import Field, field_validator, model_validator
-from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_model.principals import Principal
 
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
-from regnum_service.access.principal_mapping import MappingRules, MappingRulesError, NoPrincipalError
+from regnum_service.access.principal_mapping import MappingRules, MappingRulesError
 from regnum_service.channel import Open
-from regnum_service.errors import ExitStatus, RegnumError, StartRefusedError
+from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.settings import ServiceSettings
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
-from regnum_service.tls.server import ServerTls
+from regnum_service.tls.server import ServerTls, principals_by
 
 CLIENT: Final = "client"
 OTHERS: Final = ("internal", "lifeline")
@@ -199,7 +196,7 @@ class ProcessTls:
                 listener=name,
                 listens=getattr(settings, f"{name}_listen"),
             )
-        principal_of = partial(_principal, rules)
+        principal_of = principals_by(rules)
         inner = ListenerAccess(
             tls=None
             if internal is None
@@ -249,10 +246,3 @@ def _plaintext_listeners(settings: InternalListenerSettings) -> Iterator[str]:
     for name in (CLIENT, *OTHERS):
         if getattr(settings, f"{name}_listen", None) is not None and not settings.speaks_tls(name):
             yield name
-
-
-def _principal(rules: MappingRules, subject: str) -> Principal:
-    try:
-        return rules.principal(subject)
-    except NoPrincipalError as error:
-        raise RegnumError(errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED, str(error)) from error

@@ -8,11 +8,11 @@ from regnum.broker.v1 import figures_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
 from regnum_model.wire_times import seconds_of
-from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.security.channels import channels_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ async def ask_brokers(addresses: Mapping[int, Address], *, timeout_s: float, cli
         timeout_s: of each call.
         client_id: name of the caller.
     """
-    connections = Connections(Channels())
+    connections = Connections(channels_to([str(address) for address in addresses.values()]))
     try:
         return await _ask_all(connections, addresses, timeout_s=timeout_s, client_id=client_id)
     finally:

@@ -7,12 +7,12 @@ from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
-from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.health.views import HealthView, health_view
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.security.channels import channels_to
 
 PARTITIONS_NAMED: Final = 20
 """Partitions in trouble that are named unless told otherwise."""
@@ -51,7 +51,7 @@ async def ask_elections(
         client_id: name of the caller.
         partitions_max: partitions in trouble to name.
     """
-    connections = Connections(Channels())
+    connections = Connections(channels_to([str(address) for address in elections]))
     last = RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "no election process runs here; start one")
     try:
         for address in elections:

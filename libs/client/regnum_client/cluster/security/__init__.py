@@ -1,0 +1,1 @@
+"""How the SDK protects its connections, and says who it is."""

@@ -1,0 +1,76 @@
+"""How the SDK connects: over TLS with what the caller says, else REGNUM_TLS_*, else the profile of ``regnum up``.
+
+A profile counts only for its own cluster: for who names no bootstrap addresses, or only those that are in it.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+from regnum.types.v1 import errors_pb2
+from regnum_local.profile import Profile, ProfileError, profile_path, read_profile
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels, Open
+from regnum_service.errors import RegnumError
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
+
+__all__ = ["CA", "CERTIFICATE", "KEY", "TlsFiles", "channels_to", "tls_files"]
+
+CA: Final = "REGNUM_TLS_CA"
+CERTIFICATE: Final = "REGNUM_TLS_CERTIFICATE"
+KEY: Final = "REGNUM_TLS_KEY"
+"""Environment variables with paths of PEM files; any of them switches TLS on."""
+
+
+def channels_to(bootstrap: str | Sequence[str] | None, tls: TlsFiles | None = None) -> Channels:
+    """Channels to that cluster; what they are protected with is looked up when the first one is opened.
+
+    Their ``get`` then raises RegnumError INVALID_CONFIG for files that are no use.
+    """
+    known: Open | None = None
+
+    def open_one(address: Address) -> grpc.aio.Channel:
+        nonlocal known
+        if known is None:
+            known = _opener(tls_files(bootstrap, tls))
+        return known(address)
+
+    return Channels(open_one)
+
+
+def tls_files(
+    bootstrap: str | Sequence[str] | None, given: TlsFiles | None = None, environment: Mapping[str, str] | None = None
+) -> TlsFiles | None:
+    """What connections to that cluster are protected with; None: nothing."""
+    if given is not None:
+        return given
+    environment = os.environ if environment is None else environment
+    ca, certificate, key = (Path(text) if (text := environment.get(name)) else None for name in (CA, CERTIFICATE, KEY))
+    if ca or certificate or key:
+        return TlsFiles(ca=ca, certificate=certificate, key=key)
+    try:
+        profile = read_profile(profile_path(environment))
+    except ProfileError:
+        # Who needs it for its addresses hears of it there.
+        return None
+    if profile is None or profile.tls is None or not profile.is_current() or not _is_of(profile, bootstrap):
+        return None
+    return TlsFiles(ca=profile.tls.ca, certificate=profile.tls.certificate, key=profile.tls.key)
+
+
+def _is_of(profile: Profile, bootstrap: str | Sequence[str] | None) -> bool:
+    named = os.environ.get("REGNUM_BOOTSTRAP") if bootstrap is None else bootstrap
+    if not named:
+        return True
+    addresses = named.split(",") if isinstance(named, str) else named
+    return {address.strip() for address in addresses} <= {*profile.bootstrap, *profile.elections}
+
+
+def _opener(files: TlsFiles | None) -> Open:
+    try:
+        return opener(None if files is None else WatchedFiles(files))
+    except TlsFilesError as error:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_CONFIG, f"TLS: {error}") from error

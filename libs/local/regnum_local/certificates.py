@@ -1,0 +1,227 @@
+"""Certificates for a cluster that is tried out: two authorities, a certificate for each process and for each client.
+
+Not for production: the keys of the authorities lie beside what they signed. One authority signs processes and the other
+one clients, so that no client gets in where processes talk to one another.
+"""
+
+import datetime as dt
+import ipaddress
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from regnum_service.errors import ExitStatus, StartRefusedError
+
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES
+
+HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+"""Where the processes of one machine are reached."""
+ADMIN: Final = "admin"
+"""The client that a development cluster begins with."""
+AUTHORITY_DAYS: Final = 3_650
+"""Days for which an authority is valid."""
+DAYS: Final = 365
+"""Days for which what it signs is valid."""
+CLOCK_SKEW: Final = dt.timedelta(minutes=5)
+"""Certificates are valid from so long ago, for machines whose clocks are behind."""
+NAME_LENGTH_MAX: Final = 64
+"""Characters of a common name (X.520)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    """Somebody who signs."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def client_files(folder: Path, name: str = ADMIN) -> tuple[Path, Path]:
+    """Certificate and key of a client."""
+    return folder / f"client-{name}.pem", folder / f"client-{name}.key"
+
+
+def make(
+    folder: Path,
+    processes: Iterable[str],
+    *,
+    hosts: Sequence[str] = HOSTS,
+    clients: Sequence[str] = (ADMIN,),
+    days: int = DAYS,
+) -> list[Path]:
+    """Make two authorities and what they sign, in a folder that has none yet; returns the files.
+
+    Raises StartRefusedError, with nothing written, for names that cannot be and a folder that has some.
+    """
+    names = [*processes]
+    _check(names, clients)
+    files = [folder / f"{name}.pem" for name in (*names, *(f"client-{client}" for client in clients))]
+    files += [folder / CLUSTER_CA, folder / CLIENT_CA]
+    there = sorted(path.name for path in files if path.exists() or path.with_suffix(".key").exists())
+    if there:
+        raise StartRefusedError(
+            f"{folder} has {', '.join(there[:5])} already, and other files may rely on them; name another folder with"
+            " --dir, or remove them first",
+            exit_status=ExitStatus.CONFLICT,
+        )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cluster, client = _authority("Regnum cluster CA"), _authority("Regnum client CA")
+    made = _write(folder / CLUSTER_CA, cluster) + _write(folder / CLIENT_CA, client)
+    for name in names:
+        made += _write(folder / f"{name}.pem", _signed(name, "Processes", cluster, hosts=(name, *hosts), days=days))
+    for name in clients:
+        made += _write(client_files(folder, name)[0], _signed(name, "Clients", client, hosts=(), days=days))
+    return made
+
+
+def add_missing(
+    folder: Path, processes: Iterable[str], *, hosts: Sequence[str] = HOSTS, days: int = DAYS
+) -> list[Path]:
+    """What ``make`` makes, in a folder that may have a part of it; what is there stays as it is. Returns the new files.
+
+    Raises StartRefusedError for an authority without its key.
+    """
+    names = [*processes]
+    if not (folder / CLUSTER_CA).exists():
+        return make(folder, names, hosts=hosts, days=days)
+    missing = [name for name in names if not (folder / f"{name}.pem").exists()]
+    if not missing:
+        return []
+    cluster = _read(folder / CLUSTER_CA)
+    made: list[Path] = []
+    for name in missing:
+        made += _write(folder / f"{name}.pem", _signed(name, "Processes", cluster, hosts=(name, *hosts), days=days))
+    return made
+
+
+def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: int = DAYS) -> list[Path]:
+    """Another certificate and key for a process, in place of the ones it has; returns the files."""
+    signed = _signed(name, "Processes", _read(folder / CLUSTER_CA), hosts=(name, *hosts), days=days)
+    return _write(folder / f"{name}.pem", signed)
+
+
+def _check(processes: Sequence[str], clients: Sequence[str]) -> None:
+    for name in (*processes, *clients):
+        if not name or len(name) > NAME_LENGTH_MAX or not all(letter.isalnum() or letter in "-_.@" for letter in name):
+            raise StartRefusedError(
+                f"{name!r} cannot be the name of a process or client; give 1 to {NAME_LENGTH_MAX} letters, digits and"
+                " characters of -_.@",
+                exit_status=ExitStatus.WRONG_USE,
+            )
+    if PROCESSES in clients:
+        raise StartRefusedError(
+            f"{PROCESSES} is the principal of the cluster's own processes; give the client another name",
+            exit_status=ExitStatus.WRONG_USE,
+        )
+
+
+def _authority(name: str) -> _Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Regnum"), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    )
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + dt.timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _Authority(certificate, key)
+
+
+def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str], days: int) -> _Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Regnum"),
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    now = dt.datetime.now(dt.UTC)
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+    return _Authority(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _read(path: Path) -> _Authority:
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        key = serialization.load_pem_private_key(path.with_suffix(".key").read_bytes(), password=None)
+    except (OSError, ValueError) as error:
+        raise StartRefusedError(
+            f"cannot sign with {path} and its .key ({error}); make new certificates in another folder",
+            exit_status=ExitStatus.FAILED,
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise StartRefusedError(f"the key of {path} was not made here; make new certificates in another folder")
+    return _Authority(certificate, key)
+
+
+def _write(path: Path, made: _Authority) -> list[Path]:
+    """The certificate at that path and the key beside it, each whole or not at all."""
+    key = made.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _replace(path.with_suffix(".key"), key, mode=0o600)
+    _replace(path, made.certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+    return [path, path.with_suffix(".key")]
+
+
+def _replace(path: Path, content: bytes, *, mode: int) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    # Never readable by others, not even before its mode is set.
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    beside.replace(path)

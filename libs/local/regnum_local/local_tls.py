@@ -1,0 +1,54 @@
+"""TLS of a local cluster: certificates below its folder, and what each of those who connect to it shows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from regnum_service.channel import Open
+from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import TlsFiles, WatchedFiles
+
+from regnum_local.plan import CLUSTER_CA
+
+CERTIFICATES: Final = "certs"
+"""Folder of the certificates, below the folder of the cluster."""
+
+
+class LocalTls:
+    """Of one cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        """Only assigns."""
+        self.folder: Final = folder
+        """Where the certificates are."""
+        self._openers: Final[dict[str, Open]] = {}
+
+    def prepare(self, processes: Sequence[str]) -> None:
+        """Make the certificates that are not there yet. Raises StartRefusedError."""
+        try:
+            from regnum_local.certificates import add_missing  # noqa: PLC0415 - the library is there with services only
+        except ImportError as error:
+            raise StartRefusedError(
+                f"certificates cannot be made here ({error}); install regnum[services]", exit_status=ExitStatus.FAILED
+            ) from error
+        add_missing(self.folder, processes)
+
+    @property
+    def client(self) -> TlsFiles:
+        """What a client shows, and what it checks brokers with."""
+        shown = self.folder / "client-admin.pem"
+        return TlsFiles(ca=self.folder / CLUSTER_CA, certificate=shown, key=shown.with_suffix(".key"))
+
+    def opener(self, process: str, listener: str) -> Open:
+        """How a channel to a listener of a process is opened: as a client, or with the process's own certificate."""
+        name = "client-admin" if listener == "client" else process
+        known = self._openers.get(name)
+        if known is None:
+            files = TlsFiles(
+                ca=self.folder / CLUSTER_CA,
+                certificate=self.folder / f"{name}.pem",
+                key=self.folder / f"{name}.key",
+            )
+            known = self._openers[name] = opener(WatchedFiles(files))
+        return known
