@@ -8,6 +8,7 @@ import asyncio
 import collections
 import logging
 import os
+import time
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_broker.limits.unread_answers import TAKEN_S_MAX
 from regnum_client import Admin, NewTopic, Producer, ProducerSettings
 from regnum_local.cluster import LocalCluster, ProcessRow
 from regnum_local.plan import Role
@@ -43,6 +45,8 @@ MIB = 1024 * 1024
 TOTAL_MAX = 64 * MIB
 PRODUCE_MAX = TOTAL_MAX * 3 // 4
 """What requests may hold of it (``held_bytes.PARTS``)."""
+FETCH_MAX = TOTAL_MAX // 2
+"""What answers may hold of it."""
 CONNECTION_MAX = 16 * MIB
 BATCH = build_batch([NewRecord(key=None, value=os.urandom(MIB))], timestamp_ms=1)
 AT_ONCE = 6
@@ -239,6 +243,39 @@ async def test_consumers_that_never_read_take_no_more_than_a_connection_may(clus
         stream.cancel()
     await nothing_held(cluster)
     await channel.close()
+
+
+async def test_who_takes_nothing_for_thirty_seconds_loses_his_connection_to_a_reader_that_waits(
+    cluster: LocalCluster,
+) -> None:
+    filling = connected(cluster)
+    assert {await produce(filling) for _ in range(10)} == {"ERROR_CODE_NONE"}
+    silent = [connected(cluster) for _ in range(4)]
+    cut_before = (await shown(cluster))["cut_off_total"]
+    opened_s = time.monotonic()
+    streams = [
+        Stub(channel).Consume(log_pb2.ConsumeRequest(topic="t", partition=0)) for channel in silent for _ in range(16)
+    ]
+
+    async def full() -> bool:
+        return await held(cluster) > FETCH_MAX - MIB
+
+    await until(full)
+    late = Stub(filling).Consume(log_pb2.ConsumeRequest(topic="t", partition=0))
+    answer = await within(late.read(), 90.0)
+    waited_s = time.monotonic() - opened_s
+    assert answer.result.high_watermark > 0
+    assert waited_s >= TAKEN_S_MAX, "somebody was cut off before his time was over"
+    # The calls of a connection that was cut off have ended for its client, too.
+    codes = collections.Counter([await within(stream.code()) for stream in streams])
+    cut = (await shown(cluster))["cut_off_total"] - cut_before
+    LOG.info("a reader that came late waited %.1f s; %d connections cut off; %s", waited_s, cut, dict(codes))
+    assert cut == len(silent)
+    assert set(codes) == {grpc.StatusCode.UNAVAILABLE}
+    late.cancel()
+    await nothing_held(cluster)
+    for channel in (filling, *silent):
+        await channel.close()
 
 
 async def test_requests_that_are_given_up_leave_nothing_to_the_collector(cluster: LocalCluster) -> None:
