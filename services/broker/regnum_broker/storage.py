@@ -163,6 +163,13 @@ class Storage:
         timed = self._times.timed(job, brought_s)
         return self._submit(self._writer, timed, finished=lambda: self._room.leave(size_bytes), size_bytes=size_bytes)
 
+    async def write_first(self, job: Callable[[], T]) -> T:
+        """Run a job on the writer thread before those that wait for it: for what makes room while they take it.
+
+        It must be right in any order with them. Of those who bring such jobs each brings one at a time.
+        """
+        return await self._submit(self._writer, job, first=True)
+
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job on a reader thread."""
         return await self._run_beside(self._readers, job)
@@ -313,13 +320,16 @@ class Storage:
         *,
         finished: Callable[[], None] = _nothing,
         size_bytes: int = 0,
+        first: bool = False,
     ) -> asyncio.Future[T]:
         loop = self._loop
         assert loop is not None, "start() first"  # noqa: S101
         result: asyncio.Future[T] = loop.create_future()
         if isinstance(executor, LogWriter):
             executor.hand_in(
-                job, lambda value, error: self._worked(_Finished(result, value, error, finished), size_bytes)
+                job,
+                lambda value, error: self._worked(_Finished(result, value, error, finished), size_bytes),
+                first=first,
             )
             if self._looking is None:
                 self._looking = loop.call_later(TOLD_AFTER_S, self._look)

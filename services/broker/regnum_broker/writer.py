@@ -1,4 +1,4 @@
-"""The thread that writes: jobs one after another, in the order they came.
+"""The thread that writes: jobs one after another, in the order they came, but for those that go first.
 
 Goals: a job costs no more than itself when others come with it.
 
@@ -54,13 +54,19 @@ class LogWriter:
         self._tell: Final = tell
         self._clock: Final = clock
         self._line: Final[deque[tuple[Callable[[], Any], Ended]]] = deque()
+        self._first: Final[deque[tuple[Callable[[], Any], Ended]]] = deque()
+        """Jobs that go before those in the line."""
         self._awake = False
         """Whether the thread is to look at the line, or does. Set by the loop, taken back by the thread."""
         self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
 
-    def hand_in(self, job: Callable[[], Any], ended: Ended) -> None:
-        """Run a job after all that were handed in before. Raises RuntimeError after ``shutdown``."""
-        self._line.append((job, ended))
+    def hand_in(self, job: Callable[[], Any], ended: Ended, *, first: bool = False) -> None:
+        """Run a job after all that were handed in before. Raises RuntimeError after ``shutdown``.
+
+        ``first``: only after the one that runs, and those that go first as well.
+        """
+        line = self._first if first else self._line
+        line.append((job, ended))
         if not self._awake:
             self._awake = True
             try:
@@ -68,7 +74,7 @@ class LogWriter:
             except RuntimeError:
                 # It was shut down, or there can be no thread: nobody would ever run it.
                 self._awake = False
-                self._line.pop()
+                line.pop()
                 raise
 
     @property
@@ -85,14 +91,14 @@ class LogWriter:
             self._work_off()
             self._awake = False
             # Who came before that found the thread awake, and is looked for here; who comes after wakes it.
-            if not self._line:
+            if not (self._line or self._first):
                 return
             self._awake = True
 
     def _work_off(self) -> None:
         told_s, untold = self._clock.monotonic(), False
-        while self._line:
-            job, ended = self._line.popleft()
+        while line := self._first or self._line:
+            job, ended = line.popleft()
             attempt, value = _Attempt(), None
             with attempt:
                 value = job()

@@ -1,6 +1,8 @@
 """What a broker deletes of the logs that it leads, when, and what its followers do then."""
 
+import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,19 +11,40 @@ from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.replication.partition import Following
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import AGAIN_MS, RetentionWatch
+from regnum_broker.storage import Storage
 from regnum_model.configs import NO_SETTINGS, ReplicaSettings
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.topics import OFFSETS_TOPIC
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
-from regnum_testing.clock import FakeClock
+from regnum_testing.clock import FakeClock, settle
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import TOPIC_ID, FetchingFollower, LeadingReplicas
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import eventually, within
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
 MEGABYTE = 1 << 20
+
+
+class HeldWriter:
+    """A writer that is at one job until it is let go."""
+
+    def __init__(self) -> None:
+        self._begun, self._over = threading.Event(), threading.Event()
+
+    async def begin(self, storage: Storage) -> "asyncio.Task[None]":
+        """Returns once it is at it."""
+        holding = asyncio.create_task(storage.write(self._job))
+        await within(asyncio.to_thread(self._begun.wait))
+        return holding
+
+    def let_go(self) -> None:
+        self._over.set()
+
+    def _job(self) -> None:
+        self._begun.set()
+        self._over.wait(60)
 
 
 class Watched:
@@ -238,3 +261,21 @@ async def test_a_follower_begins_where_its_leader_does(tmp_path: Path) -> None:
         assert world.brokers[BrokerId(3)].partition().log.log_start_offset >= 5, "it never had what was deleted"
     finally:
         await world.close()
+
+
+async def test_records_are_deleted_before_those_are_written_that_wait_behind_a_slow_disk(watched: Watched) -> None:
+    """A disk that stood still for a moment: what waits for it may be larger than all that the topic is to have."""
+    watched.configure(ReplicaSettings(retention_bytes=MEGABYTE))
+    await watched.write(9)
+    storage, held = watched.leader.storage, HeldWriter()
+    recorded: list[int] = []
+    starts, key = storage.directory.starts, watched.leader.partition().key
+    holding = await held.begin(storage)
+    waiting = [asyncio.create_task(storage.write(lambda: recorded.append(starts.recorded(key)))) for _ in range(20)]
+    looking = asyncio.create_task(watched.look())
+    await settle(20)
+    held.let_go()
+    await within(asyncio.gather(holding, looking, *waiting))
+    # (The second half of the move comes after an fsync, which takes as long as it takes.)
+    assert watched.start > 0
+    assert recorded == [watched.start] * 20

@@ -123,3 +123,29 @@ def test_a_thread_that_went_to_sleep_is_woken_again() -> None:
         assert ended.acquire(timeout=DEADLINE_S)
     writer.shutdown(wait=True)
     assert outcomes == list(range(200))
+
+
+def test_what_goes_first_goes_before_what_waits_and_in_its_own_order() -> None:
+    line = Line(FakeClock())
+    for number in range(3):
+        line.add(lambda number=number: number)
+    for name in ("a", "b"):
+        line.writer.hand_in(
+            lambda name=name: name, lambda value, error: line.outcomes.append(error or value), first=True
+        )
+    line.add(lambda: 3)
+    line.run()
+    assert line.outcomes == [True, "a", "b", 0, 1, 2, 3]
+
+
+def test_a_thread_at_rest_is_woken_by_what_goes_first() -> None:
+    line = Line(FakeClock())
+    line.run()
+    rested = LogWriter(tell=lambda: None, clock=FakeClock())
+    done = threading.Event()
+    rested.hand_in(done.set, lambda _value, _error: None, first=True)
+    assert done.wait(DEADLINE_S)
+    rested.shutdown(wait=True)
+    with pytest.raises(RuntimeError):
+        rested.hand_in(done.set, lambda _value, _error: None, first=True)
+    assert not rested.is_busy

@@ -26,6 +26,9 @@ SYNC_ATTEMPTS: Final = 10
 
 APPENDED_BYTES_MIN: Final = 4_096
 """So many bytes of lines are added to any file before it is made anew."""
+DURABLE_APPENDED_BYTES_MIN: Final = 64 * 1024
+"""The same where it is on the disk before it takes the place of the one before: the writer waits for that, and a topic
+at full speed with a small limit has a line every tenth of a second."""
 
 
 class OffsetFile:
@@ -57,6 +60,10 @@ class OffsetFile:
         self._size_bytes: int | None = None
         """Bytes of the file; None: it is to be made anew."""
         self._size_bytes_max = 0
+        self._appended_bytes_min: Final = DURABLE_APPENDED_BYTES_MIN if durable else APPENDED_BYTES_MIN
+        self._names = 0
+        """How often the file's name was given to another one, twice: it is odd while that is done."""
+        self._names_synced = 0
 
     @property
     def is_used(self) -> bool:
@@ -113,7 +120,12 @@ class OffsetFile:
             # The writer may have made the file anew under this thread: then that one has to be there.
             with suppress(DamagedFileError):
                 self._disk.sync(self._path)
-                self._disk.sync_directory(self._path.rpartition("/")[0])
+                # Looked at behind that: if it was the file that is being made anew, then its name has to be there too.
+                names = self._names
+                if names != self._names_synced:
+                    self._disk.sync_directory(self._path.rpartition("/")[0])
+                    if names % 2 == 0:
+                        self._names_synced = names
                 return
         raise self._disk.fail(f"{self._path} cannot be brought to the disk: it was removed again and again")
 
@@ -147,7 +159,11 @@ class OffsetFile:
     def _replace(self, changed: Mapping[PartitionKey, int], *, sync: bool, bookkeeping: bool) -> None:
         values = {key: value for key, value in {**self._values, **changed}.items() if value}
         data = encode_checkpoint(values)
-        self._disk.replace(self._path, data, sync=sync, bookkeeping=bookkeeping)
+        self._names += 1
+        try:
+            self._disk.replace(self._path, data, sync=sync, bookkeeping=bookkeeping)
+        finally:
+            self._names += 1
         self._size_bytes = len(data)
-        self._size_bytes_max = 2 * len(data) + APPENDED_BYTES_MIN
+        self._size_bytes_max = 2 * len(data) + self._appended_bytes_min
         self._stale.clear()

@@ -2,6 +2,9 @@
 
 Each round is a job of the writer, an fsync beside it, and a job of the writer again (``log.starts``), for as many
 replicas as wait; the files go in the background. So deletion costs appends two short jobs, however much is deleted.
+Both go before the appends that wait: behind a disk that was slow for a moment there are many megabytes of those, twice,
+and a small log would be larger by all of them. In which order the two come does not matter: what is deleted was
+committed when it was asked for, and a truncation takes back what it has to (``log.starts``).
 """
 
 import asyncio
@@ -76,11 +79,11 @@ class StartMover:
         storage = self._storage
         logs = storage.directory.starts
         async for part in slices(starts.items(), MOVED_AT_ONCE):
-            recorded = await storage.write(partial(logs.record, dict(part)))
+            recorded = await storage.write_first(partial(logs.record, dict(part)))
             if not recorded:
                 continue
             await storage.sync_starts()
-            moved = await storage.write(partial(logs.apply, recorded))
+            moved = await storage.write_first(partial(logs.apply, recorded))
             if storage.directory.files_left:
                 storage.remove_files()
             for key in moved:
