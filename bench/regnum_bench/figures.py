@@ -1,5 +1,6 @@
 """Figures and their spread. Every value is kept: median, least and most are worked out from them. Pure."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,22 @@ class Spread:
 def rounded(value: float) -> float:
     """Six digits: more than any clock here can tell."""
     return float(f"{value:.6g}")
+
+
+def median_between(values: Sequence[float], *, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Between which two of the values the true median lies with that confidence, whatever they are distributed like.
+
+    Algorithm: as many values lie below the true median as heads in so many throws of a coin. Of six values 0.95 is
+    reached by the least and the most; None: they are too few for it (fewer than six).
+    """
+    count, ordered = len(values), sorted(values)
+    below, cut = 0.0, 0
+    for number in range(count // 2):
+        below += math.comb(count, number) / 2**count
+        if 2 * below > 1 - confidence:
+            break
+        cut = number + 1
+    return None if not cut else (ordered[cut - 1], ordered[count - cut])
 
 
 def unit(name: str) -> str:

@@ -85,7 +85,7 @@ def _full(store: str) -> Iterator[Job]:
         loaded = {"topics": topics, "kills": kills, "repetitions": 1, "warm_up": 0}
         label = "among-1000" if topics > 1 else ""
         yield Job(benchmark="outage", label=label, shape=shape.changed(loaded))
-    yield Job(benchmark="told", shape=shape.changed({"topics": 1, "partitions": 3, "repetitions": 20}))
+    yield Job(benchmark="told", shape=shape.changed({"topics": 1, "partitions": 3, "repetitions": 30}))
     moved = {"brokers": 4, "topics": 1, "partitions": 200, "rate": 200.0, "repetitions": 6, "warm_up": 0}
     yield Job(benchmark="reassignment", shape=shape.changed(moved))
     kept = {"topics": 1, "partitions": 2, "size": 10_000, "size_mb": 256.0, "repetitions": 1, "warm_up": 0}

@@ -23,7 +23,12 @@ from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.standby.picture import Followed
 from regnum_model import paths
 from regnum_model.bucket import Limit
-from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, MIN_INSYNC_REPLICAS
+from regnum_model.configs import (
+    DEFAULT_REPLICATION_FACTOR,
+    INTER_BROKER_PROTOCOL,
+    MAX_BROKER_EPOCH,
+    MIN_INSYNC_REPLICAS,
+)
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_service.clock import Clock, SystemClock
@@ -258,6 +263,7 @@ class FakeCluster:
         wait: bool = True,
         min_insync: int = 2,
         default_factor: int = 3,
+        protocol: int = MAX_BROKER_EPOCH,
         balance_interval_s: float = 300.0,
         first_balance_s: float | None = None,
         corrections_interval_s: float = 300.0,
@@ -287,7 +293,11 @@ class FakeCluster:
             clock=self.clock,
             chance=self.chance,
             spawn=self.spawn,
-            config_seeds={MIN_INSYNC_REPLICAS: min_insync, DEFAULT_REPLICATION_FACTOR: default_factor},
+            config_seeds={
+                MIN_INSYNC_REPLICAS: min_insync,
+                DEFAULT_REPLICATION_FACTOR: default_factor,
+                INTER_BROKER_PROTOCOL: protocol,
+            },
             balance_interval_s=balance_interval_s,
             first_balance_s=balance_interval_s if first_balance_s is None else first_balance_s,
             corrections_interval_s=corrections_interval_s,

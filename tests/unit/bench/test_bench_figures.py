@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_bench.figures import Spread, quantile, ratios, spreads, unit
+from regnum_bench.figures import Spread, median_between, quantile, ratios, spreads, unit
 from regnum_bench.growth import Growth, log_log_slope
 from regnum_bench.idle import judged as judged_idle
 from regnum_bench.start import judged as judged_start
+from regnum_bench.told import judged as judged_told
 
 SIZES = (1_000.0, 5_000.0, 20_000.0)
 
@@ -106,3 +107,18 @@ def test_a_start_is_judged_up_to_what_is_promised() -> None:
     )
     assert judged_start([50.0], [160.0], replicas=5_001, mb=10) == judged_start([50.0], [160.0], replicas=1, mb=2_001)
     assert judged_start([50.0], [160.0], replicas=5_001, mb=10) == ()
+
+
+def test_the_median_lies_between_values_that_a_coin_would_leave_out_once_in_twenty_times() -> None:
+    assert median_between([1.0] * 5) is None
+    assert median_between([6.0, 1.0, 2.0, 5.0, 3.0, 4.0]) == (1.0, 6.0)
+    # From the table of the sign test: of twenty values the sixth from either end.
+    assert median_between([float(number) for number in range(1, 21)]) == (6.0, 15.0)
+
+
+def test_pairs_that_show_nothing_are_void_and_say_so() -> None:
+    note, void = judged_told([40.0] * 12 + [-3.0])
+    assert "40 ms less in the median of 13" in note
+    assert void == ()
+    assert judged_told([40.0, -40.0] * 8)[1]
+    assert judged_told([40.0] * 5)[1]

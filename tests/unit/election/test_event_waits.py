@@ -68,7 +68,7 @@ async def test_reports_that_are_taken_together_have_waited_as_long_as_the_oldest
     assert waiting.waits() == {"reported_partitions": (3, 2.5)}, "what waited before has nothing to do with it"
 
 
-async def test_each_step_of_a_mutation_waits_for_itself_and_urgent_work_with_the_cluster() -> None:
+async def test_a_mutation_has_waited_when_its_first_step_begins_and_urgent_work_waits_with_the_cluster() -> None:
     waiting = Waiting()
     waiting.queue.put_mutation(first := mutation())
     waiting.clock.skip(2.0)
@@ -77,13 +77,13 @@ async def test_each_step_of_a_mutation_waits_for_itself_and_urgent_work_with_the
     waiting.queue.put_back(first)
     waiting.clock.skip(0.5)
     assert await waiting.queue.take() is first
-    assert waiting.waits() == {"mutations": (2, 2.5)}
+    assert waiting.waits() == {"mutations": (1, 2.0)}
     waiting.queue.put_urgent(mutation())
     waiting.queue.put(TopicsChanged(frozenset()))
     waiting.clock.skip(0.125)
     await waiting.queue.take()
     await waiting.queue.take()
-    assert waiting.waits() == {"mutations": (2, 2.5), "cluster": (1, 0.125), "topics": (1, 0.125)}
+    assert waiting.waits() == {"mutations": (1, 2.0), "cluster": (1, 0.125), "topics": (1, 0.125)}
 
 
 async def test_what_the_end_of_a_reign_drops_has_not_been_taken() -> None:

@@ -30,7 +30,7 @@ EVENT_QUEUE_DEPTH: Final = DEFINED.gauge(
 EVENT_QUEUE_WAIT: Final = DEFINED.histogram(
     "regnum.controller.event.queue.wait",
     "s",
-    "Time from putting an event, or a step of a mutation, into the queue until the controller takes it; of reports, "
+    "Time from putting an event or a mutation into the queue until the controller begins with it; of reports, "
     "which merge while they wait, that of the oldest",
     labels=("kind",),
     kafka="kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",

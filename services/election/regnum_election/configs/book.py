@@ -4,6 +4,9 @@ Settings stand in the picture and change in the controller's task only, so that 
 belong to the same ones. People may edit the nodes: they are read again every few seconds, beside that task, of topics
 a bounded number at a time. What cannot be read is an event in the log, and the value stays what it was (safety rule
 S14).
+
+``inter.broker.protocol.version`` is never lowered, whoever wrote what while nobody reigned: the highest that was ever
+in force stands in a node of the controller's own (``/feature``), written before it comes into force.
 """
 
 import enum
@@ -14,16 +17,21 @@ from typing import Final
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
 from regnum_coordination.port import Create, Set
 from regnum_coordination.recipes.mutating import NodeMutations
+from regnum_model import features
 from regnum_model.configs import (
     CLUSTER,
+    INTER_BROKER_PROTOCOL,
+    MAX_BROKER_EPOCH,
     TOPICS,
     decode_config,
     encode_config,
     format_value,
     topic_config,
 )
+from regnum_model.features import Features
 from regnum_model.ids import PartitionKey
 from regnum_model.mutations import log_of, with_log
+from regnum_model.nodes import MalformedNodeError
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
@@ -41,6 +49,9 @@ TOPICS_PER_LOOK: Final = 200
 
 TOPICS_PER_TURN: Final = 500
 """Topics looked at between two turns of the event loop (safety rule S22)."""
+
+NO_NODE: Final = -1
+"""In place of the version of a node that is not there."""
 
 PARTITIONS_PER_STEP: Final = 500
 """Partitions whose leaders one step tells; a failover waits for one step at most."""
@@ -60,14 +71,18 @@ class ConfigBook:
         self._seeds = seeds
         self._reported: dict[str, str] = {}
         self._looked_at = ""
+        self._highest = 0
+        """``inter.broker.protocol.version``, the highest that was ever in force; 0: not known."""
         self._silent: set[str] = set()
         """Topics whose nodes say nothing: they stand for the mutations that they know."""
         self._mutations = NodeMutations(context.store, wall_ms=context.clock.wall_ms)
 
     async def begin(self) -> None:
         """Read everything, and write what is missing. Nothing is decided before that."""
+        await self._read_features()
         reading = await self._read_cluster(self._seeds, reigns=False)
         settings = Settings(cluster=reading.values)
+        await self._finalize(settings)
         other = {key: seed for key, seed in self._seeds.items() if settings.of_cluster(key) != seed}
         for key, seed in other.items():
             self._context.log.warning(
@@ -123,6 +138,7 @@ class ConfigBook:
         min.insync.replicas together with the end of what it kept eligible under the higher one (safety rule S10).
         """
         context = self._context
+        await self._finalize(settings)
         before = self._take(settings)
         if before.cluster != settings.cluster:
             context.events.config("", _in_words(settings.cluster))
@@ -191,11 +207,14 @@ class ConfigBook:
         store = self._context.store
         for _ in range(ROUNDS_MAX):
             node = (await store.read_many((CLUSTER,))).get(CLUSTER)
-            reading = read_cluster(None if node is None else node.data, known, reigns=reigns)
+            reading = read_cluster(
+                None if node is None else node.data, known, reigns=reigns, highest=min(self._highest, MAX_BROKER_EPOCH)
+            )
             if not reading.missing:
                 break
             if reading.refused:
                 self._context.log.error("setting taken back", path=CLUSTER, reason=reading.refused)
+                self._context.events.config("", f"taken back: {reading.refused}")
             config = {} if node is None else decode_config(node.data, example=EXAMPLE)
             config.update({key: str(reading.values[key]) for key in reading.missing})
             data = with_log(encode_config(config), log_of(None if node is None else node.data))
@@ -210,6 +229,42 @@ class ConfigBook:
         # Whoever writes it all the time: what is missing is written at the next look.
         self._report(CLUSTER, reading.problem)
         return reading
+
+    async def _read_features(self) -> int:
+        """Take up what is final; returns the version of the node, or -1: there is none. What cannot be read is said."""
+        node = (await self._context.store.read_many((features.PATH,))).get(features.PATH)
+        if node is None:
+            return NO_NODE
+        try:
+            self._highest = max(self._highest, Features.decode(node.data).inter_broker_protocol)
+        except MalformedNodeError as error:
+            self._report(features.PATH, str(error))
+        if self._highest > MAX_BROKER_EPOCH:
+            self._report(
+                features.PATH,
+                f"{INTER_BROKER_PROTOCOL} was {self._highest}, which a later release speaks: run that one",
+            )
+        return node.stat.version
+
+    async def _finalize(self, settings: Settings) -> None:
+        """Write down a higher protocol than was ever in force, before it is. Raises DeposedError."""
+        store = self._context.store
+        for _ in range(ROUNDS_MAX):
+            if settings.inter_broker_protocol <= self._highest:
+                return
+            version = await self._read_features()
+            data = Features(inter_broker_protocol=max(settings.inter_broker_protocol, self._highest)).encode()
+            write = Create(features.PATH, data) if version == NO_NODE else Set(features.PATH, data, version)
+            try:
+                await store.multi((write,))
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            except NotTaken as error:
+                self._report(features.PATH, f"the protocol in force cannot be written down: {error}")
+                return
+            self._highest = max(settings.inter_broker_protocol, self._highest)
+            self._report(features.PATH, "")
+            self._context.log.info("protocol final", inter_broker_protocol=self._highest)
 
     async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:
         nodes = await self._context.store.read_many([topic_config(name) for name in names])

@@ -168,30 +168,38 @@ class TopicReading:
     """What a person has to correct; empty: nothing."""
 
 
-def read_cluster(data: bytes | None, known: Mapping[str, int], *, reigns: bool = False) -> ClusterReading:
+def read_cluster(
+    data: bytes | None, known: Mapping[str, int], *, reigns: bool = False, highest: int = 0
+) -> ClusterReading:
     """What the node of the cluster says.
 
     Args:
         data: its content; None: there is none.
         known: what is in force, or, before anything is, what this process was started with.
         reigns: whether ``known`` is in force.
+        highest: the highest ``inter.broker.protocol.version`` that was ever in force (``regnum_model.features``).
     """
+    floor = max(highest, known.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH) if reigns else 0)
     try:
         config = decode_config(data or b"", example=EXAMPLE)
     except MalformedNodeError as error:
-        return ClusterReading(values=known, problem=str(error))
+        before = known.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
+        # What was never in force is not believed of a flag either.
+        return ClusterReading(
+            values={**known, INTER_BROKER_PROTOCOL: floor} if before < floor else known, problem=str(error)
+        )
     values, problem = _read(config, DEFINITIONS, known)
     before = known.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
-    wanted = values.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
+    wanted = before if data is None else values.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
     refused = ""
     missing = tuple(key for key in DEFAULTS if key not in config)
-    if data is None and before != MAX_BROKER_EPOCH:
+    if data is None and wanted >= floor and before != MAX_BROKER_EPOCH:
         # A cluster that begins below it says so from the beginning: what nobody said is the newest.
         missing = (*missing, INTER_BROKER_PROTOCOL)
-    elif reigns and wanted < before:
-        # Written by hand: it is written back, or whoever reigns next would go by it.
-        refused, missing = lowered(wanted, before), (*missing, INTER_BROKER_PROTOCOL)
-        values[INTER_BROKER_PROTOCOL] = before
+    elif wanted < floor:
+        # Written by hand, perhaps while nobody reigned: it is written back.
+        refused, missing = lowered(wanted, floor), (*missing, INTER_BROKER_PROTOCOL)
+        values[INTER_BROKER_PROTOCOL] = floor
     values = {**{key: known[key] for key in missing if key not in values}, **values}
     return ClusterReading(values=values, missing=missing, problem=problem, refused=refused)
 

@@ -331,7 +331,7 @@ class EventQueue:
 
     def put_back(self, mutation: Mutation) -> None:
         """Work that has more steps: it stays first among the mutations, and cluster events go before its next step."""
-        self._mutations.appendleft(mutation)
+        self._mutations.put_back(mutation)
         self._waiting.set()
 
     async def take(self) -> Event:
