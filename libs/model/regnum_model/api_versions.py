@@ -30,6 +30,9 @@ class Forwarding:
     """First version that only the controller answers; a broker passes older ones on."""
     changes: bool = True
     """Whether it changes anything: what only shows something may be sent again whatever became of it."""
+    remembered: bool = True
+    """Whether the next controller knows by a mutation id what was done. Not of a deletion: the node that would say so
+    is gone with the topic, and a repeat would delete whatever has the name since."""
 
 
 FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
@@ -37,7 +40,7 @@ FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
         # Seed 000.
         "CreateTopics": Forwarding(direct_since=6),
         "CreatePartitions": Forwarding(direct_since=3),
-        "DeleteTopics": Forwarding(direct_since=5),
+        "DeleteTopics": Forwarding(direct_since=5, remembered=False),
         # Seed 004.
         "AlterConfigs": Forwarding(direct_since=2),
         "IncrementalAlterConfigs": Forwarding(direct_since=2),

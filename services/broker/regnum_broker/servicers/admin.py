@@ -66,15 +66,16 @@ class AdminCall:
     path: str
     """Its name on the wire."""
     repeatable: bool
-    """Whether it may be sent again when its outcome is not known: it shows only, or takes mutation ids (S20)."""
+    """Whether it may be sent again when its outcome is not known: it shows only, or its mutation ids are kept (S20)."""
 
     @classmethod
     def of(cls, method: MethodDescriptor) -> Self:
         """As the proto has it."""
         path = f"{ADMIN_SERVICE}{method.name}"
         found = forwarding_of(path)
-        shows = found is not None and not found.changes
-        return cls(path=path, repeatable=shows or _takes_ids(method.input_type))
+        if found is None:
+            return cls(path=path, repeatable=False)
+        return cls(path=path, repeatable=not found.changes or (found.remembered and _takes_ids(method.input_type)))
 
 
 class ForwardingServicer:
