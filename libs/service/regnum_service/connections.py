@@ -48,6 +48,34 @@ def _is_open_at(line: bytes, ending: bytes) -> bool:
     return len(columns) > 3 and columns[1].endswith(ending) and columns[3] == ESTABLISHED
 
 
+def peers_at(port: int, tables: Iterable[Path] = TABLES) -> set[str] | None:
+    """Who has a connection to a local port, as gRPC calls them; None: this system does not tell. Any thread."""
+    ending = b":%04X" % port
+    found: set[str] | None = None
+    for table in tables:
+        try:
+            lines = table.read_bytes().splitlines()[1:]
+        except OSError:
+            continue
+        found = set() if found is None else found
+        found.update(_peer(line.split(None, 4)[2]) for line in lines if _is_open_at(line, ending))
+    return found
+
+
+def _peer(column: bytes) -> str:
+    """The other end, from its column of the kernel's table: groups of four bytes, each in the machine's order."""
+    host, _, port = column.partition(b":")
+    packed = bytes.fromhex(host.decode())
+    words = b"".join(packed[at : at + 4][:: -1 if sys.byteorder == "little" else 1] for at in range(0, len(packed), 4))
+    address = _plain(str(ipaddress.ip_address(words)))
+    return peer_name(address, int(port, 16))
+
+
+def peer_name(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+    """How gRPC names a peer; one of version 4 always as that."""
+    return f"ipv4:{address}:{port}" if address.version == 4 else f"ipv6:%5B{address}%5D:{port}"
+
+
 def counted_at(port: Callable[[], int], listener: str) -> Callable[[], Iterable[tuple[tuple[str, ...], float]]]:
     """What a metric reads: the connections at a listener by its name."""
 

@@ -2,19 +2,24 @@
 
 import asyncio
 import faulthandler
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from regnum_service.collector import short_collections
 from regnum_service.errors import ExitStatus, StartRefusedError
+
+FILES_WANTED: Final = 65_536
+"""Files and connections that a service may have open, where the system lets it."""
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a service to its end and return its exit status. SIGUSR1 writes all stacks to stderr."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    _allow_files()
     try:
         with short_collections():
             return asyncio.run(main())
@@ -24,3 +29,11 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     except KeyboardInterrupt:
         # Before the supervisor took the signal over.
         return ExitStatus.FAILED
+
+
+def _allow_files() -> None:
+    """Raise this process's own limit as far as it may: shells set it low, for programs older than ``poll``."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if most == resource.RLIM_INFINITY else min(FILES_WANTED, most)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -18,6 +18,7 @@ from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.clock import SystemClock
+from regnum_service.connection_limit import ConnectionLimit
 from regnum_service.connections import counted_at
 from regnum_service.errors import PortTakenError
 from regnum_service.gates import Gate, GateInterceptor, Meter
@@ -109,6 +110,12 @@ class GrpcServer:
         self._services = tuple(services)
         self._supervisor = supervisor
         self._request_bytes_max = request_bytes_max
+        most = access.limits.connections_max
+        self._limit: Final = (
+            None
+            if most is None
+            else ConnectionLimit(most, listener=listener, port=lambda: self._port, clock=SystemClock())
+        )
         self._server: grpc.aio.Server | None = None
         self._health: Health | None = None
         self._port = address.port
@@ -127,7 +134,9 @@ class GrpcServer:
                 TracingInterceptor(),
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
-                AuthenticationInterceptor(self._access.authentication(self._listener)),
+                AuthenticationInterceptor(
+                    self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
+                ),
                 *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
             ),
             options=(
@@ -158,6 +167,8 @@ class GrpcServer:
         await self.set_serving(serving=False)
         self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
+        if self._limit is not None:
+            self._supervisor.start(f"connections of {self._listener}", self._limit.run())
 
     def _bind(self, server: grpc.aio.Server) -> int:
         tls = self._access.tls

@@ -18,6 +18,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.principals import NOBODY, Principal
 
 from regnum_service.access.identity import CLIENT, Caller, calling
+from regnum_service.connection_limit import Uses
 from regnum_service.connections import place_of
 from regnum_service.errors import RegnumError
 
@@ -127,9 +128,10 @@ class Authentication:
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
     """Sets the caller of every call of our own services. Stands inside the one that turns errors into answers."""
 
-    def __init__(self, authentication: Authentication) -> None:
-        """Only assigns."""
+    def __init__(self, authentication: Authentication, uses: Uses | None = None) -> None:
+        """Only assigns; ``uses`` hears which connections have calls. None: nobody asks."""
         self._authentication: Final = authentication
+        self._uses: Final = uses
 
     async def intercept_service(
         self,
@@ -150,16 +152,16 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(self._single(handler.unary_unary), parse, render)
 
     def _single(self, behaviour: Any) -> Any:
-        caller_of = self._authentication.caller_of
+        caller_of, uses = self._authentication.caller_of, self._uses
 
         async def call(request: Any, context: Context) -> Any:
             with calling(caller_of(context)):
                 return await behaviour(request, context)
 
-        return call
+        return call if uses is None else _counted(call, uses)
 
     def _streaming(self, behaviour: Any) -> Any:
-        caller_of = self._authentication.caller_of
+        caller_of, uses = self._authentication.caller_of, self._uses
 
         async def call(request: Any, context: Context) -> None:
             with calling(caller_of(context)):
@@ -171,4 +173,16 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
                     async for response in responses:
                         await context.write(response)
 
-        return call
+        return call if uses is None else _counted(call, uses)
+
+
+def _counted(behaviour: Any, uses: Uses) -> Any:
+    async def call(request: Any, context: Context) -> Any:
+        peer = context.peer()
+        uses.began(peer)
+        try:
+            return await behaviour(request, context)
+        finally:
+            uses.ended(peer)
+
+    return call

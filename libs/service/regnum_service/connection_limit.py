@@ -1,0 +1,155 @@
+"""How many connections a listener keeps, and which go when there are more.
+
+Goals: whoever opens many connections takes the place of nobody who uses theirs; files of the process are left for its
+other listeners and its logs. gRPC's own limit (``grpc.max_allowed_incoming_connections``) refuses whoever comes next,
+who may be a client that behaves.
+
+Algorithm: the kernel's table says who is connected, and the calls of this process who does anything. Of more than the
+limit, those without a call under way go first, the ones that never made one before all others, then those whose last
+call is the longest ago; if that is not enough, those with calls under way, the newest first. A connection that is cut
+off ends for gRPC as if its client had gone.
+
+Example: with room for 3, one client streams, two called a minute and a second ago, and three say nothing. The three
+are closed.
+"""
+
+import asyncio
+import resource
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from regnum_service.clock import Clock
+from regnum_service.connections import cut_off, peer_name, peers_at, place_of
+
+INTERVAL_S: Final = 1.0
+"""Pause between two looks."""
+
+SHARE_OF_FILES: Final = 0.5
+"""Of the files that the process may open; the rest is for other listeners, logs and the store."""
+
+
+@dataclass(slots=True)
+class Use:
+    """Of one connection."""
+
+    name: str
+    """Of the other side, as ``connections.peers_at`` gives it."""
+    began_s: float
+    """Monotonic time of its first call."""
+    last_s: float
+    """Of the last beginning or end of one."""
+    under_way: int = 0
+    """Calls now."""
+
+
+def surplus(connected: Collection[str], used: Mapping[str, Use], limit: int) -> list[str]:
+    """Connections to close, so that no more than the limit are left. Pure."""
+    if len(connected) <= limit:
+        return []
+    idle: list[tuple[float, str]] = []
+    busy: list[tuple[float, str]] = []
+    for peer in connected:
+        use = used.get(peer)
+        if use is None:
+            idle.append((float("-inf"), peer))
+        elif use.under_way:
+            busy.append((-use.began_s, peer))
+        else:
+            idle.append((use.last_s, peer))
+    in_order = [peer for _, peer in sorted(idle)] + [peer for _, peer in sorted(busy)]
+    return in_order[: len(connected) - limit]
+
+
+class Uses:
+    """What the connections of a listener are used for. Belongs to its event loop."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        """Only assigns."""
+        self._now_s: Final = monotonic_s
+        self.by_peer: Final[dict[str, Use]] = {}
+        """By what gRPC calls the other side; of those that made a call."""
+
+    def began(self, peer: str) -> None:
+        """A call begins on that connection."""
+        now_s = self._now_s()
+        use = self.by_peer.get(peer)
+        if use is None:
+            use = self.by_peer[peer] = Use(_plain_name(peer), now_s, now_s)
+        use.last_s = now_s
+        use.under_way += 1
+
+    def ended(self, peer: str) -> None:
+        """A call has ended."""
+        use = self.by_peer.get(peer)
+        if use is not None:
+            use.last_s = self._now_s()
+            use.under_way -= 1
+
+    def keep(self, connected: Collection[str]) -> None:
+        """The others are gone."""
+        gone = [peer for peer, use in self.by_peer.items() if not use.under_way and use.name not in connected]
+        for peer in gone:
+            del self.by_peer[peer]
+
+    def by_name(self) -> dict[str, Use]:
+        """By what ``connections.peers_at`` calls the other side."""
+        return {use.name: use for use in self.by_peer.values()}
+
+
+class ConnectionLimit:
+    """Of one listener. Belongs to its event loop."""
+
+    def __init__(self, connections_max: int, *, listener: str, port: Callable[[], int], clock: Clock) -> None:
+        """Only assigns.
+
+        Args:
+            connections_max: as many are kept; fewer where the process may open fewer files.
+            listener: its name, for the log.
+            port: where it listens.
+            clock: source of time.
+        """
+        self._max: Final = min(connections_max, files_for_connections())
+        self._listener: Final = listener
+        self._port: Final = port
+        self._clock: Final = clock
+        self.uses: Final = Uses(clock.monotonic)
+        """What the connections are used for; whoever begins a call says so."""
+        self.closed = 0
+        """Connections that were cut off so far."""
+
+    async def run(self) -> None:
+        """Look again and again; a task of the supervisor."""
+        log = structlog.get_logger("connections").bind(listener=self._listener, limit=self._max)
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            closed = await self.look()
+            if closed:
+                log.warning("more connections than are kept; idle ones were closed", closed=closed)
+
+    async def look(self) -> int:
+        """Close what is too much; returns how many connections were closed."""
+        port = self._port()
+        # On a thread: with many connections the kernel's table is large.
+        connected = await asyncio.to_thread(peers_at, port)
+        if connected is None:
+            return 0
+        self.uses.keep(connected)
+        if len(connected) <= self._max:
+            return 0
+        doomed = surplus(connected, self.uses.by_name(), self._max)
+        closed = await asyncio.to_thread(cut_off, port, doomed)
+        self.closed += closed
+        return closed
+
+
+def _plain_name(peer: str) -> str:
+    place = place_of(peer)
+    return peer if place is None else peer_name(*place)
+
+
+def files_for_connections() -> int:
+    """How many connections the files that this process may open are enough for."""
+    return max(1, int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * SHARE_OF_FILES))
