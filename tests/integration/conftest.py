@@ -1,9 +1,14 @@
-"""A real cluster for each module: etcd, three election processes, three brokers."""
+"""A real cluster for each module: etcd, three election processes, three brokers.
 
+With REGNUM_TEST_TLS=1 every connection of it uses TLS, and the SDK is told so by its environment.
+"""
+
+import os
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from regnum_client.cluster.security.channels import CA, CERTIFICATE, KEY
 from regnum_local.cluster import LocalCluster
 
 
@@ -11,9 +16,15 @@ from regnum_local.cluster import LocalCluster
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
     """A cluster below a temporary folder, shared by the tests of a module; stopped afterwards, whatever happened."""
     data_dir = tmp_path_factory.mktemp("cluster") / "data"
-    started = LocalCluster(data_dir, brokers=3, elections=3, report=lambda _text: None)
+    tls = os.environ.get("REGNUM_TEST_TLS") == "1"
+    started = LocalCluster(data_dir, brokers=3, elections=3, report=lambda _text: None, tls=tls)
     await started.start()
-    try:
-        yield started
-    finally:
-        await started.stop()
+    with pytest.MonkeyPatch.context() as environment:
+        files = started.tls
+        if files is not None:
+            for variable, path in zip((CA, CERTIFICATE, KEY), files.paths, strict=True):
+                environment.setenv(variable, str(path))
+        try:
+            yield started
+        finally:
+            await started.stop()

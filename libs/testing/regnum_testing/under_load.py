@@ -43,7 +43,7 @@ class LoadedCluster:
     async def judged(self) -> Verdict:
         """Stop the load and judge every partition."""
         await self.load.finish()
-        logs = await read_everything(self.cluster.bootstrap, self.partitions)
+        logs = await read_everything(self.cluster.bootstrap, self.partitions, tls=self.cluster.tls)
         total = Verdict()
         for partition, history in self.load.histories.items():
             assert not history.failures
@@ -60,10 +60,13 @@ async def under_load(
 ) -> AsyncIterator[LoadedCluster]:
     """Create a topic, write to all its partitions and read along; yields when acknowledgements flow."""
     keys = [TopicPartition(topic, number) for number in range(partitions)]
-    async with Admin(cluster.bootstrap) as admin:
+    async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
         await admin.create_topic(topic, partitions=partitions, replication_factor=3)
         settings = ProducerSettings(linger_ms=2)
-        async with Producer(cluster.bootstrap, settings=settings) as producer, Consumer(cluster.bootstrap) as reader:
+        async with (
+            Producer(cluster.bootstrap, settings=settings, tls=cluster.tls) as producer,
+            Consumer(cluster.bootstrap, tls=cluster.tls) as reader,
+        ):
             load = Load(producer=producer, consumer=reader, partitions=keys, interval_s=interval_s, clock=CLOCK)
             narrator = Narrator(Console(stderr=True, quiet=True))
             stage = Stage(cluster=cluster, admin=admin, load=load, topics=[topic], clock=CLOCK, narrator=narrator)
