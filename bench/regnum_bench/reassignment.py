@@ -17,7 +17,7 @@ from regnum_broker.replication.throttle import BURST_S
 from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, NewTopic, Producer, ProducerSettings, TopicPartition
 from regnum_local.demo.verdict import Verdict, judge
 from regnum_local.demo.workload import read_everything
-from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_service.collector import short_collections
 
 from regnum_bench.arrivals import (

@@ -9,7 +9,7 @@ from regnum_local.cluster import LocalCluster
 from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import read_everything
-from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_testing.command_here import CommandHere
 from regnum_testing.under_load import until
 

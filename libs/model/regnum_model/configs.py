@@ -2,25 +2,34 @@
 
     /config/cluster          of the whole cluster; the limits of its quota stand in the same node
     /config/topics/<topic>   of one topic, exactly as long as the topic
+    /config/brokers/<id>     of one broker
 
-Both are ``{"version":1,"config":{"min.insync.replicas":"2"}}``. Keys that are not known here are kept as they are.
+All are ``{"version":1,"config":{"min.insync.replicas":"2"}}``. Keys that are not known here are kept as they are.
 
-A topic's own value goes before the cluster's, and the cluster's before the default. ``DEFINITIONS`` is the one place
-where a setting has its range, its default and its meaning.
+A topic's or a broker's own value goes before the cluster's, and the cluster's before the default. ``DEFINITIONS``
+(those of brokers: ``broker_configs``) is the one place where a setting has its range, its default and its meaning.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
+from regnum_model.broker_configs import BROKER_DEFINITIONS
+from regnum_model.config_definition import (
+    CLEANUP_COMPACT,
+    CLEANUP_DELETE,
+    NO_LIMIT,
+    THOUSANDTHS,
+    ConfigDefinition,
+    ConfigType,
+)
 from regnum_model.nodes import MalformedNodeError
 
 CLUSTER: Final = "/config/cluster"
 TOPICS: Final = "/config/topics"
+BROKERS: Final = "/config/brokers"
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 DEFAULT_REPLICATION_FACTOR: Final = "default.replication.factor"
@@ -41,8 +50,6 @@ FLUSH_MS: Final = "flush.ms"
 AUTO_LEADER_REBALANCE_ENABLE: Final = "auto.leader.rebalance.enable"
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = "leader.imbalance.check.interval.seconds"
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: Final = "leader.imbalance.per.broker.percentage"
-LEADER_THROTTLE_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_THROTTLE_RATE: Final = "follower.replication.throttled.rate"
 QUOTA_WINDOW_NUM: Final = "controller.quota.window.num"
 QUOTA_WINDOW_SIZE_SECONDS: Final = "controller.quota.window.size.seconds"
 INTER_BROKER_PROTOCOL: Final = "inter.broker.protocol.version"
@@ -56,12 +63,6 @@ MAX_BROKER_EPOCH: Final = 2
 VALUE_MAX: Final = 2**15 - 1
 """Largest number of replicas; Kafka counts them with 16 bits."""
 
-RATE_MAX: Final = 10**12
-"""Largest rate, bytes in a second."""
-
-THROTTLE_RATE_MIN: Final = 1_000
-"""Smallest rate of a replication throttle: below, a single batch would be paid for over hours."""
-
 SEGMENT_MS_MAX: Final = 2**53
 """Largest time in milliseconds: what every reader of JSON takes exactly; 285,000 years."""
 
@@ -73,113 +74,6 @@ RETENTION_BYTES_MAX: Final = 2**53
 
 MUTATIONS_KEY: Final = "mutations"
 """Key of the mutations that a node knows; see ``regnum_model.mutations``, which stands above this module."""
-
-NO_LIMIT: Final = -1
-"""Value of a setting that may be without limit, and is (Kafka's)."""
-
-CLEANUP_DELETE: Final = 1
-CLEANUP_COMPACT: Final = 2
-"""Values of ``cleanup.policy``; the sum of both is both."""
-CLEANUP_POLICIES: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "delete": CLEANUP_DELETE,
-        "compact": CLEANUP_COMPACT,
-        "compact,delete": CLEANUP_COMPACT | CLEANUP_DELETE,
-        "delete,compact": CLEANUP_COMPACT | CLEANUP_DELETE,
-    }
-)
-"""The same by the words that people write; of two for one value, the first is shown."""
-
-THOUSANDTHS: Final = 1000
-"""What a ratio of 1 is held as."""
-
-_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,16}", re.ASCII)
-_RATIO: Final = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
-
-
-class ConfigType(Enum):
-    """What values look like."""
-
-    INT = "int"
-    """Whole numbers."""
-    BOOLEAN = "boolean"
-    """``true`` or ``false``; held as 1 and 0."""
-    RATIO = "double"
-    """From 0 to 1, with three digits after the point; held in thousandths."""
-    LIST = "list"
-    """``delete``, ``compact`` or both; held as ``CLEANUP_POLICIES`` says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigDefinition:
-    """One setting."""
-
-    name: str
-    """Kafka's name."""
-    type: ConfigType = ConfigType.INT
-    """What its values look like."""
-    low: int = 0
-    """Smallest value."""
-    high: int = 1
-    """Largest value."""
-    least: int = 0
-    """Smallest value other than 0, where 0 means that there is no limit."""
-    unlimited: bool = False
-    """Whether -1 is a value, too, and means that there is no limit."""
-    default: int
-    """Value where neither a topic nor the cluster says one."""
-    topic: bool = True
-    """Whether a topic may have its own."""
-    doc: str
-    """What it does, in a sentence."""
-
-    @property
-    def valid_values(self) -> str:
-        """The range, in words that follow "is"."""
-        if self.type is ConfigType.BOOLEAN:
-            return "true or false"
-        if self.type is ConfigType.RATIO:
-            return "a number from 0 to 1, with three digits after the point at most"
-        if self.type is ConfigType.LIST:
-            return "delete, compact, or compact,delete"
-        if self.least:
-            return f"0, or a whole number from {self.least} to {self.high}"
-        if self.unlimited:
-            return f"{NO_LIMIT} (no limit), or a whole number from {self.low} to {self.high}"
-        return f"a whole number from {self.low} to {self.high}"
-
-    def parse(self, text: str) -> int:
-        """The value that a text means. Raises MalformedNodeError, which names the range."""
-        if self.type is ConfigType.BOOLEAN:
-            value = {"true": 1, "false": 0}.get(text.lower(), -1)
-        elif self.type is ConfigType.LIST:
-            value = CLEANUP_POLICIES.get(text.lower().replace(" ", ""), -1)
-        elif self.type is ConfigType.RATIO:
-            value = _thousandths(text)
-        elif self.unlimited and text == str(NO_LIMIT):
-            return NO_LIMIT
-        else:
-            value = int(text) if _WHOLE_NUMBER.fullmatch(text) else -1
-        if not self.low <= value <= self.high or 0 < value < self.least:
-            raise MalformedNodeError(f"{self.name} is {self.valid_values}, not {text[:40]!r}")
-        return value
-
-    def format(self, value: int) -> str:
-        """The text of a value, as nodes and messages carry it."""
-        if self.type is ConfigType.BOOLEAN:
-            return "true" if value else "false"
-        if self.type is ConfigType.LIST:
-            return next(words for words, held in CLEANUP_POLICIES.items() if held == value)
-        if self.type is ConfigType.RATIO:
-            return f"{value / THOUSANDTHS:g}"
-        return str(value)
-
-
-def _thousandths(text: str) -> int:
-    """-1: no such number."""
-    found = _RATIO.fullmatch(text)
-    return -1 if found is None else int(found[1]) * THOUSANDTHS + int((found[2] or "").ljust(3, "0"))
-
 
 DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
     {
@@ -347,24 +241,6 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 doc="Percentage of the partitions that prefer a broker which others may lead before it is balanced.",
             ),
             ConfigDefinition(
-                name=LEADER_THROTTLE_RATE,
-                least=THROTTLE_RATE_MIN,
-                high=RATE_MAX,
-                default=0,
-                topic=False,
-                doc="Bytes in a second that a broker sends at most to new replicas of partitions that are being "
-                "reassigned; 0: any number.",
-            ),
-            ConfigDefinition(
-                name=FOLLOWER_THROTTLE_RATE,
-                least=THROTTLE_RATE_MIN,
-                high=RATE_MAX,
-                default=0,
-                topic=False,
-                doc="Bytes in a second that a broker takes at most for new replicas of its own of partitions that are "
-                "being reassigned; 0: any number.",
-            ),
-            ConfigDefinition(
                 name=QUOTA_WINDOW_NUM,
                 low=1,
                 high=1_000,
@@ -381,6 +257,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 topic=False,
                 doc="Length of each window over which created and deleted partitions are measured, in seconds.",
             ),
+            *BROKER_DEFINITIONS,
         )
     }
 )
@@ -394,6 +271,9 @@ defaults."""
 
 QUOTA_KEYS: Final = frozenset({QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS})
 """Settings that quotas follow from: a change of one is announced as a change of quotas."""
+
+BROKER_KEYS: Final = frozenset(name for name, one in DEFINITIONS.items() if one.broker)
+"""Settings that a broker may have of its own."""
 
 TOPIC_KEYS: Final = frozenset(name for name, one in DEFINITIONS.items() if one.topic)
 """Settings that a topic may have of its own."""
@@ -438,6 +318,11 @@ NO_SETTINGS: Final = ReplicaSettings()
 def topic_config(name: str) -> str:
     """Node of a topic's own settings."""
     return f"{TOPICS}/{name}"
+
+
+def broker_config(id: int) -> str:
+    """Node of a broker's own settings."""
+    return f"{BROKERS}/{id}"
 
 
 def parse_value(key: str, text: str) -> int:

@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_client import ElectionType
 from regnum_model import paths
-from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.ids import BrokerId, encode_id
 from regnum_model.nodes import LeaderAndIsr
 

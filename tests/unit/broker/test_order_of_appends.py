@@ -14,7 +14,8 @@ from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import SLICE
 from regnum_broker.storage import Storage
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.clock import SystemClock

@@ -9,7 +9,8 @@ from regnum_broker.log.replica.parts import Appended
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions.truncation import diverges, misleads
-from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch, PartitionKey
 from regnum_records.compacted import is_filler
 from regnum_records.header import iterate

@@ -7,7 +7,8 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.partition import Partition
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId
 from regnum_records.build import build_batch
 from regnum_records.read import read_records

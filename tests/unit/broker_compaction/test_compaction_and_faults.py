@@ -8,7 +8,8 @@ from regnum_broker.compaction.work import Work
 from regnum_broker.log.errors import ResourceExhaustedError, UnknownReplicaError
 from regnum_broker.log.replica.cleaned import CLEANED_FILE, cleaned_until
 from regnum_broker.log.replica.replica import ReplicaLog
-from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import iterate

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.log.replica.replica import ReplicaLog
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import iterate
 from regnum_testing.compaction import compact, keyed_batch, records_of

@@ -19,7 +19,8 @@ from regnum_broker.log.replica.cleaned import (
     with_mark,
 )
 from regnum_broker.log.replica.rolling import OFFSETS_IN_SEGMENT_MAX, LogSettings
-from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 
 NOW_MS = 1_000_000

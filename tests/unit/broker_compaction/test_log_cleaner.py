@@ -11,7 +11,8 @@ from regnum_broker.compaction.cleanable import AGAIN_MS
 from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.pace import REST, CompactionStoppedError, Pace
 from regnum_broker.log.replica.replica import ReplicaLog
-from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.instruments.definition import Instrument

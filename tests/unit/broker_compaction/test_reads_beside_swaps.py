@@ -8,7 +8,8 @@ from concurrent.futures import wait as wait_for
 import pytest
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.shown import READ_ATTEMPTS
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.compaction import compact, keyed_batch
 from regnum_testing.disk import FaultyDisk

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from regnum.broker.v1 import group_pb2
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId
 from regnum_testing.group_world import GroupWorld, TestMember
 from regnum_testing.waiting import eventually

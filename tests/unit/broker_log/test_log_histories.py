@@ -19,7 +19,8 @@ from regnum_broker.log.replica.parts import Appended
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.retention import expiry
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_records.compacted import is_filler
 from regnum_records.header import assign, iterate

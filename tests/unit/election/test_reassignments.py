@@ -15,8 +15,8 @@ from regnum_election.reign.events import LogSize, ReplicasMoving
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest
 from regnum_model import paths
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
-from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr

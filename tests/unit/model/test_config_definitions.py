@@ -5,22 +5,17 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE, THROTTLE_RATE_MIN
+from regnum_model.config_definition import CLEANUP_POLICIES, NO_LIMIT, ConfigDefinition, ConfigType
 from regnum_model.configs import (
-    CLEANUP_POLICIES,
     CLEANUP_POLICY,
     DEFINITIONS,
-    FOLLOWER_THROTTLE_RATE,
-    LEADER_THROTTLE_RATE,
     MAX_MESSAGE_BYTES,
     MIN_CLEANABLE_DIRTY_RATIO,
     MIN_INSYNC_REPLICAS,
-    NO_LIMIT,
     RETENTION_BYTES,
     RETENTION_MS,
-    THROTTLE_RATE_MIN,
     UNCLEAN_LEADER_ELECTION_ENABLE,
-    ConfigDefinition,
-    ConfigType,
     format_value,
     parse_value,
 )

@@ -26,12 +26,8 @@ from regnum_model.config_changes import (
     repeated_resources,
     unreadable,
 )
-from regnum_model.configs import (
-    DEFINITIONS,
-    QUOTA_KEYS,
-    TOPIC_KEYS,
-    ConfigDefinition,
-)
+from regnum_model.config_definition import ConfigDefinition
+from regnum_model.configs import DEFINITIONS, QUOTA_KEYS, TOPIC_KEYS
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices

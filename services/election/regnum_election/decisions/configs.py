@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from immutables import Map
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.config_changes import lowered
 from regnum_model.configs import (
     CLEANUP_POLICY,
@@ -18,10 +19,8 @@ from regnum_model.configs import (
     DELETE_RETENTION_MS,
     FLUSH_MESSAGES,
     FLUSH_MS,
-    FOLLOWER_THROTTLE_RATE,
     INDEX_INTERVAL_BYTES,
     INTER_BROKER_PROTOCOL,
-    LEADER_THROTTLE_RATE,
     MAX_BROKER_EPOCH,
     MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,

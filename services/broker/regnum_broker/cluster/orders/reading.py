@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum.replication.v1 import control_pb2
+from regnum_model.config_definition import NO_LIMIT
 from regnum_model.configs import (
     CLEANUP_POLICY,
     DEFINITIONS,
@@ -21,7 +22,6 @@ from regnum_model.configs import (
     MAX_MESSAGE_BYTES,
     MIN_CLEANABLE_DIRTY_RATIO,
     MIN_COMPACTION_LAG_MS,
-    NO_LIMIT,
     NO_SETTINGS,
     RETENTION_BYTES,
     RETENTION_MS,

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
 from regnum_model.configs import (
-    CLEANUP_COMPACT,
-    CLEANUP_DELETE,
     CLEANUP_POLICY,
     DEFINITIONS,
     DELETE_RETENTION_MS,
