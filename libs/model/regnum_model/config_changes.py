@@ -7,15 +7,18 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
 from regnum.types.v1 import errors_pb2
 
 from regnum_model.configs import (
+    BROKER_KEYS,
     CLUSTER,
     DEFAULTS,
     DEFINITIONS,
     INTER_BROKER_PROTOCOL,
     TOPIC_KEYS,
+    broker_config,
     format_value,
     parse_value,
     topic_config,
@@ -33,6 +36,8 @@ class ResourceType(Enum):
     """A topic."""
     CLUSTER = "cluster"
     """All brokers together; Kafka's BROKER without a name."""
+    BROKER = "broker"
+    """One broker; Kafka's BROKER with its id as name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +47,23 @@ class Resource:
     type: ResourceType
     """What it is."""
     name: str = ""
-    """Name of the topic; empty for the cluster."""
+    """Name of the topic, id of the broker in plain digits; empty for the cluster."""
 
     @property
     def path(self) -> str:
         """Its node."""
-        return CLUSTER if self.type is ResourceType.CLUSTER else topic_config(self.name)
+        match self.type:
+            case ResourceType.CLUSTER:
+                return CLUSTER
+            case ResourceType.TOPIC:
+                return topic_config(self.name)
+            case ResourceType.BROKER:
+                return broker_config(int(self.name))
+            case _:
+                assert_never(self.type)
 
     def __str__(self) -> str:
-        return "the cluster" if self.type is ResourceType.CLUSTER else f"topic {self.name}"
+        return "the cluster" if self.type is ResourceType.CLUSTER else f"{self.type.value} {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +127,7 @@ def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Re
     counted = Counter(operation.key for operation in alteration.operations)
     for operation in alteration.operations:
         if operation.key not in keys:
-            return _invalid_config(f"{resource} has no setting {operation.key[:80]!r}; choose from {known}")
+            return _invalid_config(_no_setting(resource, operation.key, known))
         if counted[operation.key] > 1:
             return invalid(f"{operation.key} stands twice for {resource}; give it once")
         if operation.value is None:
@@ -127,6 +140,17 @@ def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Re
         if operation.key == INTER_BROKER_PROTOCOL and value < before:
             return _invalid_config(lowered(value, before))
     return None
+
+
+def _no_setting(resource: Resource, key: str, known: str) -> str:
+    if resource.type is not ResourceType.BROKER:
+        return f"{resource} has no setting {key[:80]!r}; choose from {known}"
+    if key in DEFINITIONS:
+        return f"{key} is no setting of one broker; set it for the cluster{' or a topic' if key in TOPIC_KEYS else ''}"
+    return (
+        f"a broker has no setting {key[:80]!r} that is changed while it runs; choose from {known}, or change the flag "
+        "that it is started with"
+    )
 
 
 def own_settings(configs: Sequence[tuple[str, str]]) -> Mapping[str, int] | Rejection:
@@ -146,7 +170,15 @@ def own_settings(configs: Sequence[tuple[str, str]]) -> Mapping[str, int] | Reje
 
 def keys_of(resource: Resource) -> Collection[str]:
     """Settings that a resource may have."""
-    return DEFINITIONS.keys() if resource.type is ResourceType.CLUSTER else TOPIC_KEYS
+    match resource.type:
+        case ResourceType.CLUSTER:
+            return DEFINITIONS.keys()
+        case ResourceType.TOPIC:
+            return TOPIC_KEYS
+        case ResourceType.BROKER:
+            return BROKER_KEYS
+        case _:
+            assert_never(resource.type)
 
 
 def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]:

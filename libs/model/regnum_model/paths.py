@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from regnum_model.configs import BROKERS as BROKER_CONFIGS
 from regnum_model.configs import TOPICS as TOPIC_CONFIGS
 from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
 from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
@@ -37,6 +38,7 @@ PERSISTENT_FOLDERS: Final = (
     PARTITIONS_REASSIGNED,
     DRAINING,
     TOPIC_CONFIGS,
+    BROKER_CONFIGS,
     *QUOTA_FOLDERS,
 )
 """Folders that an election process creates before it campaigns."""

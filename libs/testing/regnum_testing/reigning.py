@@ -74,6 +74,8 @@ class FakeBroker:
     """What its replicas hold; it has no others."""
     mute: bool = False
     """Whether questions about its logs are never answered."""
+    settings: list[control_pb2.BrokerSetting] = field(default_factory=list)
+    """What it says that it runs with."""
     questions: int = 0
     """How often it was asked about its logs."""
     controller_epoch: int = 0
@@ -166,6 +168,17 @@ class FakeChannel:
         return control_pb2.GetReplicaLogInfoResponse(
             broker_epoch=self._broker.epoch, replicas=[self._log(query) for query in request.queries]
         )
+
+    async def describe_settings(
+        self, request: control_pb2.DescribeBrokerSettingsRequest, *, timeout_s: float
+    ) -> control_pb2.DescribeBrokerSettingsResponse:
+        """What a test says that it runs with."""
+        await asyncio.sleep(0)
+        if self._broker.mute:
+            await asyncio.sleep(timeout_s)
+            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "mute")
+        self._check(request.controller_epoch, request.broker_epoch)
+        return control_pb2.DescribeBrokerSettingsResponse(settings=self._broker.settings)
 
     def _log(self, query: control_pb2.ReplicaLogQuery) -> control_pb2.ReplicaLogInfo:
         info = self._broker.logs.get(PartitionKey(TopicId(query.topic_id), query.partition))

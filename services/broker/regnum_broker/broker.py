@@ -25,6 +25,7 @@ from regnum_broker.cluster.lifeline import Lifeline
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
+from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching
 from regnum_broker.composition.forwarding import make_forwarder
 from regnum_broker.composition.group_coordination import start_groups
@@ -38,10 +39,10 @@ from regnum_broker.composition.listeners import (
 from regnum_broker.composition.opening_logs import close_storage, open_storage
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.composition.watches import start_contact_watches, start_stray_watch, start_upkeep
+from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.figures.gauges import show_limits
 from regnum_broker.limits.incoming import incoming
 from regnum_broker.limits.limits import ClientLimits
-from regnum_broker.limits.quota_watch import follow_quotas
 from regnum_broker.maintenance import Checkpointing
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.offline import OfflineReplicas
@@ -180,7 +181,7 @@ class Broker:
         supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
         supervisor.start("access rules", parts.access.run(sessions.wait_store))
-        supervisor.start("client quotas", follow_quotas(sessions.wait_store, self._limits.quotas.take_up, clock))
+        follow_store(parts)
         self._limits.start(supervisor, client.address.port)
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
@@ -227,6 +228,7 @@ class Broker:
             limits=self._limits,
             tls=tls,
             access=AccessControl.of(self._settings, clock=self._clock, metrics=self._metrics, audit=self._audit),
+            configs=DynamicConfigs(self._settings),
             throttle=ReplicationThrottle(self._clock),
             fresh=FreshAppends(),
         )

@@ -139,7 +139,8 @@ class ProducerExpiry:
 
     def __init__(self, *, storage: Storage, expiration_ms: int, clock: Clock) -> None:
         self._storage: Final = storage
-        self._expiration_ms: Final = expiration_ms
+        self.expiration_ms = expiration_ms
+        """Milliseconds without an append; may be replaced at any time."""
         self._clock: Final = clock
 
     async def run(self) -> None:
@@ -150,7 +151,7 @@ class ProducerExpiry:
 
     async def expire(self) -> None:
         """Forget once, a slice of the replicas at a time: appends go between."""
-        before_ms = self._clock.wall_ms() - self._expiration_ms
+        before_ms = self._clock.wall_ms() - self.expiration_ms
         logs = tuple(self._storage.directory.replicas.values())
         async for part in slices(logs, SLICE):
             await self._storage.write(partial(_expire, part, before_ms))

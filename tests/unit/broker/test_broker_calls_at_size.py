@@ -55,6 +55,14 @@ def test_a_controller_asks_about_the_logs_of_a_thousand_replicas(tmp_path: Path)
             answer = await ask(
                 world, "/regnum.replication.v1.ReplicaControlService/GetReplicaLogInfo", request, client=False
             )
+        with held.measuring("DescribeBrokerSettings"):
+            shown = await ask(
+                world,
+                "/regnum.replication.v1.ReplicaControlService/DescribeBrokerSettings",
+                control_pb2.DescribeBrokerSettingsRequest(controller_epoch=1, broker_epoch=epoch).SerializeToString(),
+                client=False,
+            )
+        assert len(control_pb2.DescribeBrokerSettingsResponse.FromString(shown).settings) > 30
         replicas = control_pb2.GetReplicaLogInfoResponse.FromString(answer).replicas
         assert [one.error_code for one in replicas] == [errors_pb2.ERROR_CODE_NONE] * QUERIES_MAX
         await world.close()

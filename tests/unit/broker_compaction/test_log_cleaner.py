@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from regnum_broker.compaction.cleanable import AGAIN_MS
 from regnum_broker.compaction.cleaner import LogCleaner
-from regnum_broker.compaction.pace import REST, CompactionStoppedError, Pace
+from regnum_broker.compaction.pace import CompactionStoppedError, Pace
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
 from regnum_model.configs import ReplicaSettings
@@ -265,7 +265,7 @@ def test_who_compacts_rests_in_proportion_to_what_it_took() -> None:
     for seconds in (0.5, 0.02):
         clock.skip(seconds)
         pace.went_on()
-    assert rests == pytest.approx([0.5 * REST, 0.02 * REST])
+    assert rests == pytest.approx([0.5 * 3, 0.02 * 3])
     clock.skip(1.0)
     with pytest.raises(CompactionStoppedError):
         pace.went_on()

@@ -184,6 +184,12 @@ class Broker:
         self.heard.append("GetReplicaLogInfo")
         return control_pb2.GetReplicaLogInfoResponse()
 
+    async def describe_settings(
+        self, request: control_pb2.DescribeBrokerSettingsRequest, *, timeout_s: float
+    ) -> control_pb2.DescribeBrokerSettingsResponse:
+        self.heard.append("DescribeBrokerSettings")
+        return control_pb2.DescribeBrokerSettingsResponse()
+
     async def close(self) -> None:
         self.heard.append("close")
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from regnum_model.config_changes import Alteration, changed_config, unreadable
+from regnum.types.v1 import errors_pb2
+from regnum_model import paths
+from regnum_model.config_changes import Alteration, ResourceType, changed_config, unreadable
 from regnum_model.configs import decode_config, encode_config
+from regnum_model.ids import BrokerId
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quota_changes import EntityChange, changed_node
 from regnum_model.quotas import QuotaNode
@@ -34,9 +37,17 @@ def config_mutation(
         guards: checks that have to hold when it is written: that the topic is still the same.
         quiet: whether nobody has to be told of what differs, by the settings before and after.
     """
-    path = alteration.resource.path
+    resource = alteration.resource
+    path = resource.path
+    # A broker that was never there is a slip of the pen; one that is away may be told.
+    known = (paths.broker_epoch(BrokerId(int(resource.name))),) if resource.type is ResourceType.BROKER else ()
 
     def decide(nodes: Mapping[str, Node]) -> Change | Rejection:
+        if any(one not in nodes for one in known):
+            return Rejection(
+                code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                message=f"there has never been a {resource}; list the brokers to see their ids",
+            )
         node = nodes.get(path)
         try:
             before = _config_of(node)
@@ -49,7 +60,7 @@ def config_mutation(
         data = node.data if node is not None and before == after else encode_config(after)
         return Change(data=data, empty=not after, also=guards, quiet=quiet(before, after))
 
-    return Mutation(path=path, id=id, digest=alteration.digest, decide=decide)
+    return Mutation(path=path, id=id, digest=alteration.digest, decide=decide, reads=known)
 
 
 def quota_mutation(change: EntityChange, *, id: str | None) -> Mutation:

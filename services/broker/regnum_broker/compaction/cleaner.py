@@ -85,7 +85,8 @@ class LogCleaner:
         self._keys_max: Final = keys_max
         self._clock: Final = clock
         self._chance: Final = chance
-        self._pace: Final = Pace(clock, storage.wait_for_stop)
+        self.pace: Final = Pace(clock, storage.wait_for_stop)
+        """How fast it goes; may be set at any time."""
         self._due: Final[DueIndex[PartitionKey]] = DueIndex()
         self._dirty: Final[DirtyLogs[PartitionKey]] = DirtyLogs(small_bytes=small_bytes)
         self._passes: Final[dict[Place, Pass]] = {}
@@ -182,7 +183,7 @@ class LogCleaner:
                         keys_max=max(1, self._keys_max * share // sum(SHARES.values())),
                         salt=self._chance.randint(1, SALT_MAX),
                         storage=self._storage,
-                        pace=self._pace,
+                        pace=self.pace,
                         clock=self._clock,
                     )
 

@@ -11,8 +11,8 @@ from regnum_service.clock import Clock
 
 WORK_S: Final = 0.005
 """So long it works before it rests."""
-REST: Final = 3.0
-"""So many times as long it rests: it takes a quarter of a processor."""
+PERCENTAGE: Final = 25
+"""Of a processor that it takes, unless somebody says another one."""
 
 
 class CompactionStoppedError(Exception):
@@ -32,6 +32,12 @@ class Pace:
         self._clock: Final = clock
         self._wait: Final = wait
         self._began_s = 0.0
+        self._rest = 0.0
+        self.set(PERCENTAGE)
+
+    def set(self, percentage: int) -> None:
+        """Take so much of a processor from the next batch on: 1 to 100. Any thread."""
+        self._rest = 100 / percentage - 1
 
     def begin(self) -> None:
         """A job begins."""
@@ -45,6 +51,6 @@ class Pace:
         """
         worked_s = self._clock.monotonic() - self._began_s
         if worked_s >= WORK_S:
-            if self._wait(worked_s * REST):
+            if self._wait(worked_s * self._rest):
                 raise CompactionStoppedError
             self._began_s = self._clock.monotonic()

@@ -2,6 +2,7 @@
 
 import random
 
+from regnum_model.broker_configs import CLEANER_PROCESSOR_PERCENTAGE
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.channel import Channels
 from regnum_telemetry.instruments import broker as instruments
@@ -40,6 +41,7 @@ def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, 
         chance=random.SystemRandom(),
         metrics=parts.metrics,
     )
+    parts.configs.on(CLEANER_PROCESSOR_PERCENTAGE, cleaner.pace.set)
     watch = RetentionWatch(replicas=replicas, storage=storage, mover=mover, clock=clock)
     supervisor.start("log starts", mover.run())
     supervisor.start("retention", watch.run())

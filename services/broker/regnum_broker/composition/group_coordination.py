@@ -1,5 +1,12 @@
 """What coordinates consumer groups, and serves calls about them."""
 
+from dataclasses import replace
+
+from regnum_model.broker_configs import (
+    GROUP_INITIAL_REBALANCE_DELAY_MS,
+    GROUP_MAX_SIZE,
+    OFFSETS_RETENTION_MINUTES,
+)
 from regnum_model.topics import TRANSACTIONS_TOPIC
 
 from regnum_broker.cluster.controller import ControllerCalls
@@ -79,4 +86,17 @@ def start_groups(
     group_calls = GroupCalls(
         coordinator, clock=clock, limits=limits, offset_limits=OffsetLimits(), metrics=parts.metrics
     )
+
+    def keep_offsets(minutes: int) -> None:
+        coordinator.retention_ms = minutes * 60_000
+
+    def delay(milliseconds: int) -> None:
+        group_calls.limits = replace(group_calls.limits, initial_rebalance_delay_s=milliseconds / 1000)
+
+    def bound(members: int) -> None:
+        group_calls.limits = replace(group_calls.limits, members_max=members)
+
+    parts.configs.on(OFFSETS_RETENTION_MINUTES, keep_offsets)
+    parts.configs.on(GROUP_INITIAL_REBALANCE_DELAY_MS, delay)
+    parts.configs.on(GROUP_MAX_SIZE, bound)
     return GroupServicer(coordinator=coordinator, calls=group_calls, clock=clock)

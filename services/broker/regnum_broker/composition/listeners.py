@@ -86,7 +86,12 @@ def internal_server(
         ServiceRegistration(
             name="regnum.replication.v1.ReplicaControlService",
             servicer=ReplicaControlServicer(
-                fence=parts.fence, orders=orders, replicas=replicas, logs=ReplicaLogs(replicas, storage), cache=cache
+                fence=parts.fence,
+                orders=orders,
+                replicas=replicas,
+                logs=ReplicaLogs(replicas, storage),
+                cache=cache,
+                configs=parts.configs,
             ),
             add_to_server=control_pb2_grpc.add_ReplicaControlServiceServicer_to_server,
         ),

@@ -11,6 +11,7 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.sessions import Sessions
+from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
@@ -44,6 +45,8 @@ class BrokerParts:
     """How its listeners and its calls to others are protected."""
     access: AccessControl
     """What callers may do."""
+    configs: DynamicConfigs
+    """Settings that change while it runs."""
     throttle: ReplicationThrottle
     """What replicas that move may take."""
     fresh: FreshAppends

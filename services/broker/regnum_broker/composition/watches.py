@@ -1,5 +1,7 @@
 """What a broker does by the clock: looks at who is heard, keeps its log directory in order, deletes strays."""
 
+from regnum_model.broker_configs import PRODUCER_ID_EXPIRATION_MS
+
 from regnum_broker.cluster.contacts import ContactWatch
 from regnum_broker.cluster.isolation_watch import IsolationWatch
 from regnum_broker.cluster.lifeline import Lifeline
@@ -39,6 +41,11 @@ def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: O
     supervisor.start("disk watch", watch.run())
     expiry = ProducerExpiry(storage=storage, expiration_ms=settings.producer_id_expiration_ms, clock=clock)
     supervisor.start("producer expiry", expiry.run())
+
+    def expire(expiration_ms: int) -> None:
+        expiry.expiration_ms = expiration_ms
+
+    parts.configs.on(PRODUCER_ID_EXPIRATION_MS, expire)
 
 
 def start_stray_watch(parts: BrokerParts, *, orders: Orders, fetchers: Fetchers) -> None:

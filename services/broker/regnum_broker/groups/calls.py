@@ -84,7 +84,8 @@ class GroupCalls:
         self._commits: Final = Counted(metrics or Metrics()).commits
         self._coordinator: Final = coordinator
         self._clock: Final = clock
-        self._limits: Final = limits
+        self.limits = limits
+        """Bounds of groups; may be replaced at any time."""
         self._offset_limits: Final = offset_limits
         self._new_id: Final = new_id
 
@@ -109,7 +110,7 @@ class GroupCalls:
                 call=call,
                 now_s=shard.time.now_s,
                 now_ms=self._clock.wall_ms(),
-                limits=self._limits,
+                limits=self.limits,
             )
 
         member_id = request.member_id or request.new_member_id
@@ -127,7 +128,7 @@ class GroupCalls:
             self._coordinator.check_room(shard, group_id, size, is_new=known is None)
 
         def decide(group: Group, call: int) -> Step:
-            return sync(group, request, call=call, now_s=shard.time.now_s, limits=self._limits)
+            return sync(group, request, call=call, now_s=shard.time.now_s, limits=self.limits)
 
         member_id = request.identity.member_id
         answer = await self._held(shard, group_id, member_id, decide, waitable_s=waitable_s)
@@ -143,8 +144,8 @@ class GroupCalls:
 
     async def leave(self, group_id: str, members: Sequence[Identity], *, waitable_s: float) -> Left:
         """LeaveGroup. Raises RegnumError."""
-        if len(members) > self._limits.members_max:
-            raise _invalid(f"more than {self._limits.members_max} members: split the request")
+        if len(members) > self.limits.members_max:
+            raise _invalid(f"more than {self.limits.members_max} members: split the request")
         shard = self._coordinator.shard_of(group_id, writes=True)
         _, answer = shard.call(
             group_id,

@@ -117,7 +117,8 @@ class GroupCoordinator:
         self._append: Final = append
         self._clock: Final = clock
         self._spawn: Final = spawn
-        self._retention_ms: Final = retention_ms
+        self.retention_ms = retention_ms
+        """How long offsets of groups without members are kept; may be replaced at any time."""
         self._session_s_min: Final = session_s_min
         self._limits: Final = limits
         self._seats: Final[dict[int, Seat]] = {}
@@ -148,7 +149,7 @@ class GroupCoordinator:
         """Forget offsets that are over."""
         for seat in tuple(self._seats.values()):
             if self._may_write(seat):
-                await expire_offsets(seat.shard, clock=self._clock, retention_ms=self._retention_ms)
+                await expire_offsets(seat.shard, clock=self._clock, retention_ms=self.retention_ms)
 
     async def forget_topics(self) -> None:
         """Forget offsets of topics that are gone."""

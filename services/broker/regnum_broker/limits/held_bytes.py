@@ -55,7 +55,7 @@ class HeldBytes:
 
     def __init__(self, shares: Shares) -> None:
         """Only assigns."""
-        self._shares: Final = shares
+        self._shares = shares
         self._own: Final[dict[str, int]] = {}
         """By connection; those that hold nothing are not in it."""
         self._by_purpose: Final = dict.fromkeys(Purpose, 0)
@@ -74,6 +74,13 @@ class HeldBytes:
     def total_max(self) -> int:
         """Bytes that may be held."""
         return self._shares.total_max
+
+    def share(self, shares: Shares) -> None:
+        """Other bounds from now on; what is held stays, and who waits is looked at."""
+        self._shares = shares
+        if self._waiting and not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
 
     @property
     def connections(self) -> int:

@@ -109,8 +109,20 @@ class ReplicationThrottle:
         """As leader."""
         self.taking: Final = Meter(clock)
         """As follower."""
+        self._rates = ThrottleRates()
+        self._own: tuple[int | None, int | None] = (None, None)
 
     def set_rates(self, rates: ThrottleRates) -> None:
-        """What the newest order says."""
-        self.sending.set_rate(rates.leader)
-        self.taking.set_rate(rates.follower)
+        """What the newest order says, which is the cluster's."""
+        self._rates = rates
+        self._apply()
+
+    def set_own(self, *, leader: int | None, follower: int | None) -> None:
+        """What was set for this broker alone, which goes before what orders say; None: nothing."""
+        self._own = (leader, follower)
+        self._apply()
+
+    def _apply(self) -> None:
+        leader, follower = self._own
+        self.sending.set_rate(self._rates.leader if leader is None else leader)
+        self.taking.set_rate(self._rates.follower if follower is None else follower)

@@ -11,6 +11,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.orders.orders import Orders
+from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -26,8 +27,16 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
     """Checks epochs, hands orders in, answers."""
 
     def __init__(
-        self, *, fence: Fence, orders: Orders, replicas: Replicas, logs: ReplicaLogs, cache: MetadataCache
+        self,
+        *,
+        fence: Fence,
+        orders: Orders,
+        replicas: Replicas,
+        logs: ReplicaLogs,
+        cache: MetadataCache,
+        configs: DynamicConfigs,
     ) -> None:
+        self._configs: Final = configs
         self._fence: Final = fence
         self._orders: Final = orders
         self._replicas: Final = replicas
@@ -82,6 +91,15 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         return control_pb2.GetReplicaLogInfoResponse(
             broker_epoch=identity.broker_epoch, replicas=await self._logs.describe(request.queries)
         )
+
+    async def DescribeBrokerSettings(  # noqa: N802 - gRPC's name
+        self,
+        request: control_pb2.DescribeBrokerSettingsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> control_pb2.DescribeBrokerSettingsResponse:
+        """What the broker runs with."""
+        await self._admit(request.controller_epoch, request.broker_epoch)
+        return control_pb2.DescribeBrokerSettingsResponse(settings=self._configs.described())
 
     async def UpdateMetadata(  # noqa: N802 - gRPC's name
         self,

@@ -8,10 +8,9 @@ change which is sent again is answered and not made again, whoever changed what 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from heapq import nsmallest
 from itertools import chain
-from typing import Final, cast
+from typing import Final, TypeGuard, cast
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check
@@ -26,13 +25,14 @@ from regnum_model.config_changes import (
     repeated_resources,
     unreadable,
 )
-from regnum_model.config_definition import ConfigDefinition
-from regnum_model.configs import DEFINITIONS, QUOTA_KEYS, TOPIC_KEYS
+from regnum_model.configs import BROKER_KEYS, DEFINITIONS, QUOTA_KEYS, TOPIC_KEYS
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
 from regnum_election.configs.book import ConfigBook
+from regnum_election.configs.entries import Entry, Source
+from regnum_election.configs.of_brokers import BrokerSettings
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.configs import Settings, read_cluster, read_topic
 from regnum_election.decisions.rejection import Rejection
@@ -52,29 +52,6 @@ NAMES_PER_TURN: Final = 10_000
 """Names of topics looked at between two turns of the event loop."""
 
 
-class Source(Enum):
-    """Where a value comes from."""
-
-    TOPIC = "topic"
-    """The topic's own."""
-    CLUSTER = "cluster"
-    """The cluster's."""
-    DEFAULT = "default"
-    """Nobody said one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One setting as it is in force."""
-
-    definition: ConfigDefinition
-    """Which."""
-    value: str
-    """Its value."""
-    source: Source
-    """Where it comes from."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
     """A page of resources and their settings."""
@@ -92,6 +69,7 @@ class ConfigCalls:
         self._context = context
         self._book = book
         self._requests = requests
+        self._asker = BrokerSettings(context)
         self._mutations = NodeMutations(context.store, wall_ms=context.clock.wall_ms)
 
     async def alter(
@@ -162,8 +140,14 @@ class ConfigCalls:
             if len(page) < len(names):
                 following = page_token((page[-1] if page else "",))
         found: list[tuple[Resource, tuple[Entry, ...]] | Rejection] = []
+        answers = await self._asker.ask(filter(_is_broker, resources))
         async for some in slices(wanted, RESOURCES_PER_TURN):
-            found.extend(_described(one, picture, settings, own_only=not resources) for one in some)
+            found.extend(
+                answers[one]
+                if isinstance(one, Resource) and one in answers
+                else _described(one, picture, settings, own_only=not resources)
+                for one in some
+            )
         return Described(resources=found, next_page_token=following)
 
     async def _write(
@@ -181,7 +165,7 @@ class ConfigCalls:
         done = await self._mutations.carry_out(wanted, validate_only=validate_only)
         if isinstance(done, Rejection):
             return done
-        if validate_only:
+        if validate_only or resource.type is ResourceType.BROKER:
             return settings
         if not done.repeated:
             self._context.log.info("settings changed", resource=str(resource), mutation=mutation or "")
@@ -194,8 +178,12 @@ class ConfigCalls:
 
 def _is_quiet(resource: Resource) -> Callable[[Mapping[str, str], Mapping[str, str]], bool]:
     """Whether nobody follows what differs: brokers hear of settings of topics from the controller."""
-    keys = QUOTA_KEYS if resource.type is ResourceType.CLUSTER else frozenset[str]()
+    keys = frozenset[str]() if resource.type is ResourceType.TOPIC else QUOTA_KEYS | BROKER_KEYS
     return lambda before, after: all(before.get(key) == after.get(key) for key in keys)
+
+
+def _is_broker(one: Resource | Rejection) -> TypeGuard[Resource]:
+    return isinstance(one, Resource) and one.type is ResourceType.BROKER
 
 
 async def _names_behind(name: str, picture: Cluster) -> list[str]:
@@ -227,7 +215,13 @@ def _entry(key: str, settings: Settings, *, topic: str | None) -> Entry:
         value, source = own[key], Source.TOPIC
     elif key in settings.cluster:
         value, source = settings.cluster[key], Source.CLUSTER
-    return Entry(definition=definition, value=definition.format(value), source=source)
+    return Entry(
+        name=key,
+        value=definition.format(value),
+        source=source,
+        documentation=definition.doc,
+        valid_values=definition.valid_values,
+    )
 
 
 def _in_force(settings: Settings, resource: Resource, data: bytes | None) -> Settings:

@@ -7,10 +7,12 @@ from typing import Final, Protocol
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType, invalid
+from regnum_model.nodes import MAX_BROKER_ID
 from regnum_service.encoding import Encoding
 from regnum_service.item_errors import item_status
 
-from regnum_election.configs.calls import Described, Source
+from regnum_election.configs.calls import Described
+from regnum_election.configs.entries import Source
 from regnum_election.decisions.rejection import Rejection
 
 RESOURCES_PER_TURN: Final = 100
@@ -19,6 +21,8 @@ RESOURCES_PER_TURN: Final = 100
 SOURCES: Final = MappingProxyType(
     {
         Source.TOPIC: admin_pb2.CONFIG_SOURCE_TOPIC,
+        Source.BROKER: admin_pb2.CONFIG_SOURCE_DYNAMIC_BROKER,
+        Source.FLAG: admin_pb2.CONFIG_SOURCE_STATIC_BROKER,
         Source.CLUSTER: admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER,
         Source.DEFAULT: admin_pb2.CONFIG_SOURCE_DEFAULT,
     }
@@ -35,10 +39,19 @@ def resource_of(message: admin_pb2.ConfigResource) -> Resource | Rejection:
             return Resource(type=ResourceType.TOPIC, name=message.name)
         case admin_pb2.CONFIG_RESOURCE_TYPE_BROKER:
             if message.name:
-                return invalid("no broker has settings of its own; leave the name out for those of the cluster")
+                return _broker(message.name)
             return Resource(type=ResourceType.CLUSTER)
         case _:
-            return invalid("whose settings? Give the type TOPIC with a name, or BROKER without one for the cluster")
+            return invalid(
+                "whose settings? Give the type TOPIC with a name, BROKER with an id, or BROKER without a name for the"
+                " cluster"
+            )
+
+
+def _broker(name: str) -> Resource | Rejection:
+    if not (name.isascii() and name.isdigit() and len(name) <= 10 and int(name) <= MAX_BROKER_ID):
+        return invalid(f"{name[:40]!r} is no id of a broker; give a number, or no name for the cluster")
+    return Resource(type=ResourceType.BROKER, name=str(int(name)))
 
 
 def alteration_of(message: admin_pb2.ConfigAlteration) -> Alteration | Rejection:
@@ -114,11 +127,13 @@ async def describe_response(
             resource=_resource_message(resource),
             configs=[
                 admin_pb2.DescribedConfig(
-                    name=entry.definition.name,
+                    name=entry.name,
                     value=entry.value,
                     source=SOURCES[entry.source],
-                    documentation=entry.definition.doc if documented else "",
-                    valid_values=entry.definition.valid_values if documented else "",
+                    documentation=entry.documentation if documented else "",
+                    valid_values=entry.valid_values if documented else "",
+                    read_only=entry.read_only,
+                    sensitive=entry.sensitive,
                 )
                 for entry in entries
             ],
@@ -127,6 +142,6 @@ async def describe_response(
 
 
 def _resource_message(resource: Resource) -> admin_pb2.ConfigResource:
-    if resource.type is ResourceType.CLUSTER:
-        return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
-    return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=resource.name)
+    if resource.type is ResourceType.TOPIC:
+        return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=resource.name)
+    return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER, name=resource.name)

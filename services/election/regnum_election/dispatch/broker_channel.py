@@ -1,7 +1,8 @@
 """ControlChannel over gRPC: one channel to one incarnation of one broker."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
 
 import grpc
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
@@ -10,6 +11,8 @@ from regnum_model.nodes import Address
 from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
+
+A = TypeVar("A")
 
 LEADER_AND_ISR: Final = "/regnum.replication.v1.ReplicaControlService/LeaderAndIsr"
 """Full name of the call, whose messages are encoded elsewhere."""
@@ -55,19 +58,29 @@ class GrpcControlChannel:
     ) -> control_pb2.GetReplicaLogInfoResponse:
         """One GetReplicaLogInfo."""
         stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
-        try:
-            return await stub.GetReplicaLogInfo(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
-        except asyncio.CancelledError:
-            # Also what a call ends with when the broker goes and its channel is closed under it.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the broker went while it was asked"
-            ) from None
+        return await _asked(stub.GetReplicaLogInfo(request, timeout=timeout_s))
+
+    async def describe_settings(
+        self, request: control_pb2.DescribeBrokerSettingsRequest, *, timeout_s: float
+    ) -> control_pb2.DescribeBrokerSettingsResponse:
+        """One DescribeBrokerSettings."""
+        stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
+        return await _asked(stub.DescribeBrokerSettings(request, timeout=timeout_s))
 
     async def close(self) -> None:
         """Hang up, for good."""
         await self._channel.close()
+
+
+async def _asked(call: Awaitable[A]) -> A:
+    """The answer to a question, which ends nothing but itself."""
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+    except asyncio.CancelledError:
+        # Also what a call ends with when the broker goes and its channel is closed under it.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the broker went while it was asked") from None

@@ -228,6 +228,10 @@ class ControlRequests:
             queries=queries,
         )
 
+    def broker_settings(self, broker: Broker) -> control_pb2.DescribeBrokerSettingsRequest:
+        """The question what a broker runs with."""
+        return control_pb2.DescribeBrokerSettingsRequest(controller_epoch=self._reign.epoch, broker_epoch=broker.epoch)
+
     def release(self) -> None:
         """Forget all messages."""
         self._built.clear()

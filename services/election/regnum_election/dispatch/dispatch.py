@@ -132,6 +132,14 @@ class Dispatch:
         request = self._desk.book.replica_log_info(broker, queries)
         return await dispatch.channel.get_replica_log_info(request, timeout_s=timeout_s)
 
+    async def settings_of(self, broker: Broker, *, timeout_s: float) -> control_pb2.DescribeBrokerSettingsResponse:
+        """Ask a broker what it runs with; beside its orders. Raises RegnumError."""
+        dispatch = self._brokers.get(broker.id)
+        if dispatch is None:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, f"broker {broker.id} is gone")
+        request = self._desk.book.broker_settings(broker)
+        return await dispatch.channel.describe_settings(request, timeout_s=timeout_s)
+
     def tell_of_acknowledgements(self, trace: FailoverTrace) -> None:
         """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
         self._desk.acknowledgements.tell(trace)

@@ -20,6 +20,11 @@ class ControlChannel(Protocol):
     ) -> control_pb2.GetReplicaLogInfoResponse:
         """One GetReplicaLogInfo."""
 
+    async def describe_settings(
+        self, request: control_pb2.DescribeBrokerSettingsRequest, *, timeout_s: float
+    ) -> control_pb2.DescribeBrokerSettingsResponse:
+        """One DescribeBrokerSettings."""
+
     async def close(self) -> None:
         """Hang up."""
 

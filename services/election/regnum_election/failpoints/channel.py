@@ -42,6 +42,12 @@ class FailpointChannel:
         """See ControlChannel. It changes nothing, so no failpoint is about it."""
         return await self._channel.get_replica_log_info(request, timeout_s=timeout_s)
 
+    async def describe_settings(
+        self, request: control_pb2.DescribeBrokerSettingsRequest, *, timeout_s: float
+    ) -> control_pb2.DescribeBrokerSettingsResponse:
+        """See ControlChannel. It changes nothing either."""
+        return await self._channel.describe_settings(request, timeout_s=timeout_s)
+
     async def close(self) -> None:
         """See ControlChannel."""
         await self._channel.close()

@@ -313,6 +313,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             "LeaderAndIsr",
             "StopReplica",
             "GetReplicaLogInfo",
+            "DescribeBrokerSettings",
             "UpdateMetadata",
         ),
         **_internal("regnum.replication.v1.ReplicationService", "FetchReplica", "OffsetForLeaderEpoch"),

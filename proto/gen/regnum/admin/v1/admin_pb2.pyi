@@ -36,7 +36,7 @@ class _ConfigResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
     CONFIG_RESOURCE_TYPE_TOPIC: _ConfigResourceType.ValueType  # 2
     """A topic, by name."""
     CONFIG_RESOURCE_TYPE_BROKER: _ConfigResourceType.ValueType  # 4
-    """All brokers together, that is the cluster; the name is empty. No broker has settings of its own here."""
+    """A broker, by its id; with an empty name all brokers together, that is the cluster."""
 
 class ConfigResourceType(_ConfigResourceType, metaclass=_ConfigResourceTypeEnumTypeWrapper):
     """What settings belong to. The numbers are Kafka's."""
@@ -46,7 +46,7 @@ CONFIG_RESOURCE_TYPE_UNSPECIFIED: ConfigResourceType.ValueType  # 0
 CONFIG_RESOURCE_TYPE_TOPIC: ConfigResourceType.ValueType  # 2
 """A topic, by name."""
 CONFIG_RESOURCE_TYPE_BROKER: ConfigResourceType.ValueType  # 4
-"""All brokers together, that is the cluster; the name is empty. No broker has settings of its own here."""
+"""A broker, by its id; with an empty name all brokers together, that is the cluster."""
 Global___ConfigResourceType: _TypeAlias = ConfigResourceType  # noqa: Y015
 
 class _AlterConfigOp:
@@ -83,8 +83,12 @@ class _ConfigSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigSo
     """Not said."""
     CONFIG_SOURCE_TOPIC: _ConfigSource.ValueType  # 1
     """The topic's own."""
+    CONFIG_SOURCE_DYNAMIC_BROKER: _ConfigSource.ValueType  # 2
+    """The broker's own, in force since it was set."""
     CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: _ConfigSource.ValueType  # 3
     """The cluster's."""
+    CONFIG_SOURCE_STATIC_BROKER: _ConfigSource.ValueType  # 4
+    """A flag of the broker, its environment, or its default."""
     CONFIG_SOURCE_DEFAULT: _ConfigSource.ValueType  # 5
     """Nobody said one: the product's, or what a flag of the process says that acts by it."""
 
@@ -95,8 +99,12 @@ CONFIG_SOURCE_UNSPECIFIED: ConfigSource.ValueType  # 0
 """Not said."""
 CONFIG_SOURCE_TOPIC: ConfigSource.ValueType  # 1
 """The topic's own."""
+CONFIG_SOURCE_DYNAMIC_BROKER: ConfigSource.ValueType  # 2
+"""The broker's own, in force since it was set."""
 CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.ValueType  # 3
 """The cluster's."""
+CONFIG_SOURCE_STATIC_BROKER: ConfigSource.ValueType  # 4
+"""A flag of the broker, its environment, or its default."""
 CONFIG_SOURCE_DEFAULT: ConfigSource.ValueType  # 5
 """Nobody said one: the product's, or what a flag of the process says that acts by it."""
 Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
@@ -1571,7 +1579,7 @@ class ConfigResource(_message.Message):
     type: Global___ConfigResourceType.ValueType
     """What it is."""
     name: _builtins.str
-    """Name of the topic; empty for BROKER."""
+    """Name of the topic, id of the broker; empty for the cluster."""
     def __init__(
         self,
         *,
@@ -2005,6 +2013,8 @@ class DescribedConfig(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     DOCUMENTATION_FIELD_NUMBER: _builtins.int
     VALID_VALUES_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    SENSITIVE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Which."""
     value: _builtins.str
@@ -2015,6 +2025,10 @@ class DescribedConfig(_message.Message):
     """What it does; empty unless it was asked for."""
     valid_values: _builtins.str
     """Which values it may have, in words; empty unless it was asked for."""
+    read_only: _builtins.bool
+    """It is what the broker was started with, and changes with its next start only."""
+    sensitive: _builtins.bool
+    """It is a secret: the value is left empty."""
     def __init__(
         self,
         *,
@@ -2023,10 +2037,12 @@ class DescribedConfig(_message.Message):
         source: Global___ConfigSource.ValueType = ...,
         documentation: _builtins.str = ...,
         valid_values: _builtins.str = ...,
+        read_only: _builtins.bool = ...,
+        sensitive: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "source", b"source", "valid_values", b"valid_values", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "read_only", b"read_only", "sensitive", b"sensitive", "source", b"source", "valid_values", b"valid_values", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -230,8 +230,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def IncrementalAlterConfigs(self, request, context):
-        """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
-        Answered when the live leaders have been told.
+        """Changes settings of the cluster, of brokers and of topics, each resource on its own: one that fails does not stop the
+        others. Answered when the live leaders have been told; brokers take their own up as they hear of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -67,8 +67,8 @@ class AdminServiceStub:
     that gets the same id later is never taken for it. May be repeated.
     """
     IncrementalAlterConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]
-    """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
-    Answered when the live leaders have been told.
+    """Changes settings of the cluster, of brokers and of topics, each resource on its own: one that fails does not stop the
+    others. Answered when the live leaders have been told; brokers take their own up as they hear of them.
     """
     AlterConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterConfigsRequest, _admin_pb2.AlterConfigsResponse]
     """Replaces settings of the cluster, of brokers and of topics, each resource on its own: what is not named goes back to its
@@ -148,8 +148,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     that gets the same id later is never taken for it. May be repeated.
     """
     IncrementalAlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]  # type: ignore[assignment]
-    """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
-    Answered when the live leaders have been told.
+    """Changes settings of the cluster, of brokers and of topics, each resource on its own: one that fails does not stop the
+    others. Answered when the live leaders have been told; brokers take their own up as they hear of them.
     """
     AlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterConfigsRequest, _admin_pb2.AlterConfigsResponse]  # type: ignore[assignment]
     """Replaces settings of the cluster, of brokers and of topics, each resource on its own: what is not named goes back to its
@@ -286,8 +286,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.IncrementalAlterConfigsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.IncrementalAlterConfigsResponse, _abc.Awaitable[_admin_pb2.IncrementalAlterConfigsResponse]]:
-        """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
-        Answered when the live leaders have been told.
+        """Changes settings of the cluster, of brokers and of topics, each resource on its own: one that fails does not stop the
+        others. Answered when the live leaders have been told; brokers take their own up as they hear of them.
         """
 
     @_abc_1.abstractmethod

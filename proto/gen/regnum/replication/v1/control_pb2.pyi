@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -19,6 +20,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _BrokerSettingSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BrokerSettingSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BrokerSettingSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BROKER_SETTING_SOURCE_UNSPECIFIED: _BrokerSettingSource.ValueType  # 0
+    """Not said."""
+    BROKER_SETTING_SOURCE_BROKER: _BrokerSettingSource.ValueType  # 1
+    """The broker's own node in the store."""
+    BROKER_SETTING_SOURCE_CLUSTER: _BrokerSettingSource.ValueType  # 2
+    """The node of the cluster."""
+    BROKER_SETTING_SOURCE_FLAG: _BrokerSettingSource.ValueType  # 3
+    """A flag or a variable that the broker was started with."""
+    BROKER_SETTING_SOURCE_DEFAULT: _BrokerSettingSource.ValueType  # 4
+    """Nobody said one."""
+
+class BrokerSettingSource(_BrokerSettingSource, metaclass=_BrokerSettingSourceEnumTypeWrapper):
+    """Where the value of a broker's setting comes from."""
+
+BROKER_SETTING_SOURCE_UNSPECIFIED: BrokerSettingSource.ValueType  # 0
+"""Not said."""
+BROKER_SETTING_SOURCE_BROKER: BrokerSettingSource.ValueType  # 1
+"""The broker's own node in the store."""
+BROKER_SETTING_SOURCE_CLUSTER: BrokerSettingSource.ValueType  # 2
+"""The node of the cluster."""
+BROKER_SETTING_SOURCE_FLAG: BrokerSettingSource.ValueType  # 3
+"""A flag or a variable that the broker was started with."""
+BROKER_SETTING_SOURCE_DEFAULT: BrokerSettingSource.ValueType  # 4
+"""Nobody said one."""
+Global___BrokerSettingSource: _TypeAlias = BrokerSettingSource  # noqa: Y015
 
 @_typing.final
 class LeaderAndIsrRequest(_message.Message):
@@ -742,3 +775,99 @@ class UpdateMetadataResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateMetadataResponse: _TypeAlias = UpdateMetadataResponse  # noqa: Y015
+
+@_typing.final
+class DescribeBrokerSettingsRequest(_message.Message):
+    """Asks for the settings that a broker runs with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    controller_epoch: _builtins.int
+    """Controller epoch of the sender."""
+    broker_epoch: _builtins.int
+    """Broker epoch of the receiver as the sender knows it."""
+    def __init__(
+        self,
+        *,
+        controller_epoch: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "controller_epoch", b"controller_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeBrokerSettingsRequest: _TypeAlias = DescribeBrokerSettingsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeBrokerSettingsResponse(_message.Message):
+    """Answers DescribeBrokerSettingsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerSetting]:
+        """All of them, by name."""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Iterable[Global___BrokerSetting] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeBrokerSettingsResponse: _TypeAlias = DescribeBrokerSettingsResponse  # noqa: Y015
+
+@_typing.final
+class BrokerSetting(_message.Message):
+    """A setting as a broker runs with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    READ_ONLY_FIELD_NUMBER: _builtins.int
+    SENSITIVE_FIELD_NUMBER: _builtins.int
+    DOCUMENTATION_FIELD_NUMBER: _builtins.int
+    VALID_VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Which."""
+    value: _builtins.str
+    """Its value; empty for a secret."""
+    source: Global___BrokerSettingSource.ValueType
+    """Where it comes from."""
+    read_only: _builtins.bool
+    """It changes with the broker's next start only."""
+    sensitive: _builtins.bool
+    """It is a secret."""
+    documentation: _builtins.str
+    """What it does."""
+    valid_values: _builtins.str
+    """Which values it may have, in words; empty where the flag says nothing of it."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+        source: Global___BrokerSettingSource.ValueType = ...,
+        read_only: _builtins.bool = ...,
+        sensitive: _builtins.bool = ...,
+        documentation: _builtins.str = ...,
+        valid_values: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "read_only", b"read_only", "sensitive", b"sensitive", "source", b"source", "valid_values", b"valid_values", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerSetting: _TypeAlias = BrokerSetting  # noqa: Y015

@@ -50,6 +50,11 @@ class ReplicaControlServiceStub:
                 request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
                 response_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
                 _registered_method=True)
+        self.DescribeBrokerSettings = channel.unary_unary(
+                '/regnum.replication.v1.ReplicaControlService/DescribeBrokerSettings',
+                request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.DescribeBrokerSettingsRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.DescribeBrokerSettingsResponse.FromString,
+                _registered_method=True)
         self.UpdateMetadata = channel.stream_stream(
                 '/regnum.replication.v1.ReplicaControlService/UpdateMetadata',
                 request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataRequest.SerializeToString,
@@ -84,6 +89,13 @@ class ReplicaControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeBrokerSettings(self, request, context):
+        """Shows the settings that the broker runs with. Refused as LeaderAndIsr is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateMetadata(self, request_iterator, context):
         """A standing stream of metadata changes, each answered with the version the broker then has.
         """
@@ -108,6 +120,11 @@ def add_ReplicaControlServiceServicer_to_server(servicer, server):
                     servicer.GetReplicaLogInfo,
                     request_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.FromString,
                     response_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.SerializeToString,
+            ),
+            'DescribeBrokerSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeBrokerSettings,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.DescribeBrokerSettingsRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.DescribeBrokerSettingsResponse.SerializeToString,
             ),
             'UpdateMetadata': grpc.stream_stream_rpc_method_handler(
                     servicer.UpdateMetadata,
@@ -197,6 +214,33 @@ class ReplicaControlService:
             '/regnum.replication.v1.ReplicaControlService/GetReplicaLogInfo',
             regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
             regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeBrokerSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.replication.v1.ReplicaControlService/DescribeBrokerSettings',
+            regnum_dot_replication_dot_v1_dot_control__pb2.DescribeBrokerSettingsRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_control__pb2.DescribeBrokerSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

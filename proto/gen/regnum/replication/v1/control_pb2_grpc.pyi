@@ -42,6 +42,8 @@ class ReplicaControlServiceStub:
     """Tells the broker to stop replicas, and to delete those whose topic is deleted. Refused as LeaderAndIsr is."""
     GetReplicaLogInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetReplicaLogInfoRequest, _control_pb2.GetReplicaLogInfoResponse]
     """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is."""
+    DescribeBrokerSettings: _grpc.UnaryUnaryMultiCallable[_control_pb2.DescribeBrokerSettingsRequest, _control_pb2.DescribeBrokerSettingsResponse]
+    """Shows the settings that the broker runs with. Refused as LeaderAndIsr is."""
     UpdateMetadata: _grpc.StreamStreamMultiCallable[_control_pb2.UpdateMetadataRequest, _control_pb2.UpdateMetadataResponse]
     """A standing stream of metadata changes, each answered with the version the broker then has."""
 
@@ -59,6 +61,8 @@ class ReplicaControlServiceAsyncStub(ReplicaControlServiceStub):
     """Tells the broker to stop replicas, and to delete those whose topic is deleted. Refused as LeaderAndIsr is."""
     GetReplicaLogInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.GetReplicaLogInfoRequest, _control_pb2.GetReplicaLogInfoResponse]  # type: ignore[assignment]
     """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is."""
+    DescribeBrokerSettings: _aio.UnaryUnaryMultiCallable[_control_pb2.DescribeBrokerSettingsRequest, _control_pb2.DescribeBrokerSettingsResponse]  # type: ignore[assignment]
+    """Shows the settings that the broker runs with. Refused as LeaderAndIsr is."""
     UpdateMetadata: _aio.StreamStreamMultiCallable[_control_pb2.UpdateMetadataRequest, _control_pb2.UpdateMetadataResponse]  # type: ignore[assignment]
     """A standing stream of metadata changes, each answered with the version the broker then has."""
 
@@ -91,6 +95,14 @@ class ReplicaControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.GetReplicaLogInfoResponse, _abc.Awaitable[_control_pb2.GetReplicaLogInfoResponse]]:
         """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is."""
+
+    @_abc_1.abstractmethod
+    def DescribeBrokerSettings(
+        self,
+        request: _control_pb2.DescribeBrokerSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.DescribeBrokerSettingsResponse, _abc.Awaitable[_control_pb2.DescribeBrokerSettingsResponse]]:
+        """Shows the settings that the broker runs with. Refused as LeaderAndIsr is."""
 
     @_abc_1.abstractmethod
     def UpdateMetadata(
