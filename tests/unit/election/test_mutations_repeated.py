@@ -23,8 +23,8 @@ from regnum_model.config_changes import Resource, ResourceType
 from regnum_model.configs import RETENTION_MS, SEGMENT_MS, decode_config
 from regnum_model.mutations import KEPT, log_of
 from regnum_model.quotas import RATE_KEY, QuotaEntity, QuotaNode
-from regnum_testing.reigning import FakeCluster, until
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
 
 NONE = errors_pb2.ERROR_CODE_NONE
 TOPIC = Resource(type=ResourceType.TOPIC, name="t")
