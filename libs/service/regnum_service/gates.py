@@ -19,6 +19,7 @@ import grpc
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import RegnumError
+from regnum_service.request_sizes import Parsing
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -65,13 +66,24 @@ class Sized:
 
     size_bytes: int
     message: Any
+    """As bytes while nobody has let it pass: to parse takes many times the memory."""
+
+
+async def _as_it_is(message: Any) -> Any:
+    return message
 
 
 class Messages:
     """The messages of a request stream, as a handler behind gates iterates over them."""
 
-    def __init__(self, requests: AsyncIterator[Any], before: Callable[[], Awaitable[None]]) -> None:
-        """Only assigns."""
+    def __init__(
+        self,
+        requests: AsyncIterator[Any],
+        before: Callable[[], Awaitable[None]],
+        parsed: Callable[[Any], Awaitable[Any]] = _as_it_is,
+    ) -> None:
+        """Only assigns; ``parsed`` makes the message of what came."""
+        self._parsed: Final = parsed
         self._requests: Final = requests
         self._before: Final = before
         self.size_bytes = 0
@@ -86,7 +98,9 @@ class Messages:
         await self._before()
         sized = await anext(self._requests)
         self.size_bytes = sized.size_bytes
-        return sized.message
+        data = sized.message
+        del sized
+        return await self._parsed(data)
 
 
 class Meter(Protocol):
@@ -118,21 +132,21 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not self._gates or not method.startswith(OURS):
             return handler
-        parse, render = _sized(handler.request_deserializer), handler.response_serializer
+        parsing, parse, render = Parsing(method, handler.request_deserializer), _sized, handler.response_serializer
         if handler.request_streaming and handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                self._streaming(method, handler.stream_stream, many=True), parse, render
+                self._streaming(parsing, method, handler.stream_stream, many=True), parse, render
             )
         if handler.request_streaming:
             return grpc.stream_unary_rpc_method_handler(
-                self._single(method, handler.stream_unary, many=True), parse, render
+                self._single(parsing, method, handler.stream_unary, many=True), parse, render
             )
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                self._streaming(method, handler.unary_stream, many=False), parse, render
+                self._streaming(parsing, method, handler.unary_stream, many=False), parse, render
             )
         return grpc.stream_unary_rpc_method_handler(
-            self._single(method, handler.unary_unary, many=False), parse, render
+            self._single(parsing, method, handler.unary_unary, many=False), parse, render
         )
 
     @asynccontextmanager
@@ -147,7 +161,14 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             yield passes
 
     async def _request(
-        self, method: str, requests: AsyncIterator[Any], context: Context, passes: Sequence[Pass], *, many: bool
+        self,
+        parsing: Parsing,
+        method: str,
+        requests: AsyncIterator[Any],
+        context: Context,
+        passes: Sequence[Pass],
+        *,
+        many: bool,
     ) -> Any:
         """What the handler gets: one message, or an iterator of them."""
         if many:
@@ -155,38 +176,37 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
                 # The call may last for days: what it had for a message that is about to be read is free for others.
                 one.took(0)
                 one.lasts()
-            return Messages(requests, lambda: self._before_a_message(method, context))
+            return Messages(requests, lambda: self._before_a_message(method, context), parsing.message)
         async with asyncio.timeout(READ_S_MAX):
             sized = await _only(requests)
-        size, message = sized.size_bytes, sized.message
+        size, data = sized.size_bytes, sized.message
         del sized
         try:
             for one in passes:
                 one.took(size)
-        except RegnumError:
+            return await parsing.message(data)
+        finally:
             # What was thrown away must not wait, in the frames of the error, for the collector of cycles.
-            del message
-            raise
-        return message
+            del data
 
     async def _before_a_message(self, method: str, context: Context) -> None:
         for gate in self._gates:
             await gate.read(method, context)
 
-    def _single(self, method: str, behaviour: Any, *, many: bool) -> Any:
+    def _single(self, parsing: Parsing, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
             async with self._passed(method, context) as passes:
-                request = await self._request(method, requests, context, passes, many=many)
+                request = await self._request(parsing, method, requests, context, passes, many=many)
                 if many or self._meter is None or not self._meter.is_on:
                     return await behaviour(request, context)
                 return await self._meter.measured(context, request, behaviour(request, context))
 
         return call
 
-    def _streaming(self, method: str, behaviour: Any, *, many: bool) -> Any:
+    def _streaming(self, parsing: Parsing, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> None:
             async with self._passed(method, context) as passes:
-                request = await self._request(method, requests, context, passes, many=many)
+                request = await self._request(parsing, method, requests, context, passes, many=many)
                 for one in passes:
                     one.lasts()
                 responses = behaviour(request, context)
@@ -202,9 +222,8 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         return call
 
 
-def _sized(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Sized]:
-    parsed = parse or bytes
-    return lambda data: Sized(len(data), parsed(data))
+def _sized(data: bytes) -> Sized:
+    return Sized(len(data), data)
 
 
 async def _only(requests: AsyncIterator[Any]) -> Any:

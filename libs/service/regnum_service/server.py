@@ -24,10 +24,10 @@ from regnum_service.errors import PortTakenError
 from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.supervisor import Supervisor
 
-CONTROL_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Largest request of a listener that takes no records: to parse one takes some 30 ms of a turn (safety rule S22)."""
+__all__ = ["CONTROL_BYTES_MAX", "LIVENESS", "GrpcServer", "ServiceRegistration"]
 
 LIVENESS: Final = "regnum.liveness"
 """What health says SERVING of for as long as the listener's event loop answers, whatever else it says: a process that

@@ -1,0 +1,83 @@
+"""How large a request of a method may be, and of how many objects, before it is parsed.
+
+The listener has one bound for all (gRPC's, which refuses before it reads). Methods without records have a smaller one
+here, and what is large is counted (``wire_objects``) before it becomes objects: on the loop as far as that is nothing,
+and then on a thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+from regnum.types.v1 import errors_pb2
+
+from regnum_service.errors import RegnumError
+from regnum_service.wire_objects import ObjectCount
+
+CONTROL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Largest request of a method that takes no records: to parse one takes some 30 ms of a turn (safety rule S22)."""
+OBJECTS_MAX: Final = 1_000_000
+"""Messages inside of a request: 64 produce requests of 10,000 partitions, the most that is allowed, have 640,128."""
+COUNTED_BYTES_MIN: Final = 64 * 1024
+"""A smaller request is not counted: it becomes two megabytes at most."""
+FIELDS_ON_THE_LOOP: Final = 2_000
+"""Fields that are counted on the loop, about a millisecond; a request of records seldom has more."""
+
+RECORDS: Final = frozenset(
+    {"/regnum.broker.v1.LogService/Produce", "/regnum.broker.v1.LogService/ProduceStream"},
+)
+"""Methods whose requests carry records: as large as the listener takes."""
+
+
+class Parsing:
+    """Makes messages of one method's bytes, within the bounds."""
+
+    def __init__(
+        self,
+        method: str,
+        parse: Callable[[bytes], Any] | None,
+        *,
+        with_records: Collection[str] = RECORDS,
+        bytes_max: int = CONTROL_BYTES_MAX,
+        objects_max: int = OBJECTS_MAX,
+    ) -> None:
+        """Only assigns; ``parse`` is the generated ``FromString``, None where bytes are wanted."""
+        self._method: Final = method
+        self._parse: Final = parse or bytes
+        self._bytes_max: Final = None if method in with_records else bytes_max
+        self._objects_max: Final = objects_max
+        descriptor = getattr(getattr(parse, "__self__", None), "DESCRIPTOR", None)
+        self._descriptor: Final = descriptor if isinstance(descriptor, Descriptor) else None
+
+    async def message(self, data: bytes) -> Any:
+        """The message. Raises RegnumError: it is too large, has too many items, or is none."""
+        if self._bytes_max is not None and len(data) > self._bytes_max:
+            raise _invalid(
+                f"a request of {self._name} has {len(data)} bytes; it may have {self._bytes_max}: split it, nothing of"
+                " it was done"
+            )
+        if len(data) >= COUNTED_BYTES_MIN and self._descriptor is not None:
+            count = ObjectCount(data, self._descriptor, most=self._objects_max)
+            if not count.go_on(FIELDS_ON_THE_LOOP):
+                await asyncio.to_thread(count.go_on, len(data))
+            if count.is_too_many:
+                raise _invalid(
+                    f"a request of {self._name} has more than {self._objects_max} items; split it, nothing of it was"
+                    " done"
+                )
+        try:
+            return self._parse(data)
+        except DecodeError:
+            raise _invalid(
+                f"what came is no request of {self._name}; is the client made from another proto file?"
+            ) from None
+
+    @property
+    def _name(self) -> str:
+        return self._method.rpartition("/")[2]
+
+
+def _invalid(message: str) -> RegnumError:
+    return RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, message)
