@@ -56,7 +56,8 @@ class FakeConfigs:
         cluster = admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
         for resource in request.resources or (cluster,):
             result = answer.results.add(resource=resource)
-            if resource.name and resource.name not in topics:
+            is_topic = resource.type == admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC
+            if is_topic and resource.name not in topics:
                 result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
                 result.error_message = f"there is no topic {resource.name}"
                 continue

@@ -7,6 +7,7 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResource, NewTopic
 from regnum_client.admin.topics import new_topic_to_wire
+from regnum_client.commands.invocation import Output
 from regnum_service.errors import RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
@@ -97,11 +98,14 @@ async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> 
         {
             "resource": "topic orders",
             "topic": "orders",
+            "broker": None,
             "name": MIN,
             "value": "1",
             "source": "topic",
             "valid_values": "",
             "documentation": "",
+            "read_only": False,
+            "sensitive": False,
         }
     ]
     await regnum("configs", "alter", "--topic", "orders", "--delete", MIN)
@@ -113,6 +117,22 @@ async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> 
     assert cluster.configs.values[""][MIN] == "3"
 
 
+@pytest.mark.parametrize("form", list(Output))
+async def test_every_form_shows_what_was_set_and_unset_of_a_broker(
+    regnum: CommandHere, cluster: FakeCluster, form: str
+) -> None:
+    done = await regnum("configs", "set", "--broker", "1", f"{MIN}=3", "-o", form)
+    assert (done.status, done.err) == (0, "")
+    assert MIN in done.out
+    assert cluster.configs.values["1"] == {MIN: "3"}
+    assert MIN in (await regnum("configs", "describe", "--broker", "1", "-o", form)).out
+    dry = await regnum("configs", "unset", "--broker", "1", MIN, "--dry-run", "-o", form)
+    assert dry.status == 0
+    assert cluster.configs.values["1"] == {MIN: "3"}
+    assert (await regnum("configs", "unset", "--broker", "1", MIN, "-o", form)).status == 0
+    assert cluster.configs.values["1"] == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "advice"),
     [
@@ -120,6 +140,11 @@ async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> 
         (["alter", "--cluster"], 2, "--set"),
         (["alter", "--cluster", "--set", MIN], 2, "NAME=VALUE"),
         (["alter", "--cluster", "--set", f"{MIN}=1", "--delete", MIN], 2, "both"),
+        (["set", f"{MIN}=1"], 2, "--broker ID"),
+        (["unset", "--cluster", MIN, MIN], 2, "stands twice"),
+        (["set", "--broker", "1", "--cluster", f"{MIN}=1"], 2, "one of them"),
+        (["set", "--broker", "many", f"{MIN}=1"], 2, "--broker"),
+        (["set", "--cluster", MIN], 2, "NAME=VALUE"),
         (["alter", "--cluster", "--topic", "t", "--set", f"{MIN}=1"], 2, "one of them"),
         (["alter", "--cluster", "--set", "other=1"], 2, "a setting is one of"),
         (["describe", "--topic", "nowhere"], 3, "nowhere"),

@@ -18,9 +18,18 @@ class ConfigResource:
     """
 
     topic: str | None = None
-    """Name of a topic. None: the cluster."""
+    """Name of a topic."""
+    broker: int | None = None
+    """Id of a broker. With neither it is the cluster."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for both."""
+        if self.topic is not None and self.broker is not None:
+            raise ValueError("settings belong to a topic or to a broker; name one of them")
 
     def __str__(self) -> str:
+        if self.broker is not None:
+            return f"broker {self.broker}"
         return "the cluster" if self.topic is None else f"topic {self.topic}"
 
 
@@ -53,6 +62,10 @@ class ConfigSource(Enum):
 
     TOPIC = "topic"
     """The topic's own."""
+    BROKER = "broker"
+    """The broker's own."""
+    FLAG = "flag"
+    """A flag, or a variable, that the broker was started with."""
     CLUSTER = "cluster"
     """The cluster's."""
     DEFAULT = "default"
@@ -80,10 +93,16 @@ class ConfigEntry:
     """What it does."""
     valid_values: str = ""
     """Which values it may have, in words."""
+    read_only: bool = False
+    """It changes with the next start of its broker only."""
+    sensitive: bool = False
+    """It is a secret: the value is left empty."""
 
 
 _SOURCES = {
     admin_pb2.CONFIG_SOURCE_TOPIC: ConfigSource.TOPIC,
+    admin_pb2.CONFIG_SOURCE_DYNAMIC_BROKER: ConfigSource.BROKER,
+    admin_pb2.CONFIG_SOURCE_STATIC_BROKER: ConfigSource.FLAG,
     admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.CLUSTER,
     admin_pb2.CONFIG_SOURCE_DEFAULT: ConfigSource.DEFAULT,
 }
@@ -92,7 +111,8 @@ _SOURCES = {
 def resource_to_wire(resource: ConfigResource) -> admin_pb2.ConfigResource:
     """The message."""
     if resource.topic is None:
-        return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
+        name = "" if resource.broker is None else str(resource.broker)
+        return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER, name=name)
     return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=resource.topic)
 
 
@@ -119,8 +139,7 @@ def described_from_wire(
     result: admin_pb2.DescribeConfigsResult,
 ) -> tuple[ConfigResource, tuple[ConfigEntry, ...] | RegnumError]:
     """The settings of one resource, or why they are not known."""
-    is_topic = result.resource.type == admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC
-    resource = ConfigResource(topic=result.resource.name if is_topic else None)
+    resource = _resource_from_wire(result.resource)
     if result.error_code != errors_pb2.ERROR_CODE_NONE:
         return resource, RegnumError(result.error_code, result.error_message, metadata={"resource": str(resource)})
     entries = (
@@ -130,7 +149,15 @@ def described_from_wire(
             source=_SOURCES.get(one.source, ConfigSource.UNKNOWN),
             documentation=one.documentation,
             valid_values=one.valid_values,
+            read_only=one.read_only,
+            sensitive=one.sensitive,
         )
         for one in result.configs
     )
     return resource, tuple(sorted(entries, key=lambda entry: entry.name))
+
+
+def _resource_from_wire(message: admin_pb2.ConfigResource) -> ConfigResource:
+    if message.type == admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC:
+        return ConfigResource(topic=message.name)
+    return ConfigResource(broker=int(message.name)) if message.name.isdigit() else ConfigResource()

@@ -1,4 +1,4 @@
-"""`regnum configs` (describe, alter) and `regnum topics config` (show, set, unset)."""
+"""`regnum configs` (describe, set, unset, alter) and `regnum topics config` (show, set, unset)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
     from regnum_client.admin.configs import ConfigEntry, ConfigResource
 
 COLUMNS: Final = ("resource", "name", "value", "source")
+BROKER_COLUMNS: Final = ("name", "value", "source", "read_only", "documentation")
 
 TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
+BrokerOption = Annotated[
+    int | None, typer.Option("--broker", metavar="ID", min=0, max=2**31 - 1, help="The settings of this broker.")
+]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The settings of the cluster.")]
 
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")]
 
-group = typer.Typer(cls=Group, help="Settings of the cluster and of topics.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Settings of the cluster, of brokers and of topics.", no_args_is_help=True)
 of_topic = typer.Typer(cls=Group, help="Settings of one topic: show, set, unset.", no_args_is_help=True)
 
 
@@ -50,30 +54,73 @@ def add_to_topics(topics: typer.Typer) -> None:
 def describe(
     *,
     topic: TopicOption = None,
+    broker: BrokerOption = None,
     cluster: ClusterOption = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show what is in force: of the cluster and of topics with settings of their own, or of the one that is named."""
-    named = _named(topic, cluster=cluster)
+    """Show what is in force: of the cluster and of topics with settings of their own, or of the one that is named.
+
+    Of a broker, everything that it runs with, as it says itself; secrets are left out.
+    """
+    named = _named(topic, broker, cluster=cluster)
 
     async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             if named:
-                return [(resource := _resource(topic), await admin.describe_config(resource))]
+                return [(resource := _resource(topic, broker), await admin.describe_config(resource))]
             return _or_raise(await admin.describe_configs())
 
-    emit_rows(_rows(run(work())), output, columns=COLUMNS)
+    emit_rows(_rows(run(work())), output, columns=BROKER_COLUMNS if broker is not None else COLUMNS)
+
+
+@group.command("set")
+def set_of_any(
+    *,
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Settings and their new values.")],
+    topic: TopicOption = None,
+    broker: BrokerOption = None,
+    cluster: ClusterOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Give settings of a topic, a broker or the cluster other values. In force at once, without a restart."""
+    resource = _one_resource(topic, broker, cluster=cluster)
+    wanted = config_values(values, option="")
+    _alter(resource, wanted, [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+
+
+@group.command("unset")
+def unset_of_any(
+    *,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Settings that go back to their default.")],
+    topic: TopicOption = None,
+    broker: BrokerOption = None,
+    cluster: ClusterOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Take settings back: of a topic or a broker to the cluster's, of the cluster to the product's."""
+    resource = _one_resource(topic, broker, cluster=cluster)
+    _check_once(names)
+    _alter(resource, {}, names, dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
 
 
 @group.command("alter")
 def alter(
     *,
     topic: TopicOption = None,
+    broker: BrokerOption = None,
     cluster: ClusterOption = False,
     set_values: Annotated[
         list[str] | None,
@@ -89,16 +136,15 @@ def alter(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Change settings; what is not named stays. In force at once: live leaders are told."""
-    if not _named(topic, cluster=cluster):
-        raise wrong_use("whose settings? Give --cluster, or --topic NAME")
+    """Change settings, some set and some taken back; what is not named stays. In force at once."""
+    resource = _one_resource(topic, broker, cluster=cluster)
     if not set_values and not delete:
         raise wrong_use("nothing to change; give --set NAME=VALUE, --delete NAME, or both")
     values = config_values(set_values or [], option="--set")
     if both := sorted(values.keys() & set(delete or [])):
         raise wrong_use(f"--set and --delete both name {', '.join(both)}; give one of them")
 
-    _alter(topic, values, delete or [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+    _alter(resource, values, delete or [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
 
 
 @of_topic.command("show")
@@ -134,7 +180,7 @@ def set_(
 ) -> None:
     """Give settings of a topic a value of its own. In force at once: live brokers are told."""
     wanted = config_values(values, option="")
-    _alter(topic, wanted, [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+    _alter(_resource(topic), wanted, [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
 
 
 @of_topic.command("unset")
@@ -149,13 +195,17 @@ def unset(
     _debug: DebugOption = False,
 ) -> None:
     """Take settings of a topic back: the cluster's count again, or the default."""
+    _check_once(names)
+    _alter(_resource(topic), {}, names, dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+
+
+def _check_once(names: Sequence[str]) -> None:
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise wrong_use(f"{', '.join(repeated)} stands twice; give each setting once")
-    _alter(topic, {}, names, dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
 
 
 def _alter(
-    topic: str | None,
+    resource: "ConfigResource",
     values: Mapping[str, str],
     delete: Sequence[str],
     *,
@@ -170,7 +220,6 @@ def _alter(
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
         from regnum_client.admin.configs import ConfigAlteration  # noqa: PLC0415
 
-        resource = _resource(topic)
         alteration = ConfigAlteration(resource=resource, set=values, delete=delete)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             await admin.alter_config(alteration, validate_only=dry_run)
@@ -179,17 +228,24 @@ def _alter(
     emit_rows(_rows(run(work())), output, columns=COLUMNS)
 
 
-def _named(topic: str | None, *, cluster: bool) -> bool:
+def _named(topic: str | None, broker: int | None, *, cluster: bool) -> bool:
     """Whether the options name a resource; raises on those that exclude one another."""
-    if topic is not None and cluster:
-        raise wrong_use("--topic names one topic, --cluster all of them; give one of them")
-    return topic is not None or cluster
+    named = (topic is not None) + (broker is not None) + cluster
+    if named > 1:
+        raise wrong_use("--topic names one topic, --broker one broker, --cluster all of them; give one of them")
+    return named == 1
 
 
-def _resource(topic: str | None) -> "ConfigResource":
+def _one_resource(topic: str | None, broker: int | None, *, cluster: bool) -> "ConfigResource":
+    if not _named(topic, broker, cluster=cluster):
+        raise wrong_use("whose settings? Give --cluster, --broker ID, or --topic NAME")
+    return _resource(topic, broker)
+
+
+def _resource(topic: str | None, broker: int | None = None) -> "ConfigResource":
     from regnum_client.admin.configs import ConfigResource  # noqa: PLC0415
 
-    return ConfigResource(topic=topic)
+    return ConfigResource(topic=topic, broker=broker)
 
 
 def _or_raise(
@@ -206,13 +262,16 @@ def _or_raise(
 def _rows(found: "Sequence[tuple[ConfigResource, tuple[ConfigEntry, ...]]]") -> list[dict[str, Any]]:
     return [
         {
-            "resource": "cluster" if resource.topic is None else f"topic {resource.topic}",
+            "resource": str(resource).removeprefix("the "),
             "topic": resource.topic,
+            "broker": resource.broker,
             "name": entry.name,
             "value": entry.value,
             "source": entry.source.value,
             "valid_values": entry.valid_values,
             "documentation": entry.documentation,
+            "read_only": entry.read_only,
+            "sensitive": entry.sensitive,
         }
         for resource, entries in found
         for entry in entries
