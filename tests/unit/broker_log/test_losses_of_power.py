@@ -147,3 +147,23 @@ def test_a_member_that_left_before_the_last_one_lost_power_leads_with_all_that_w
     assert partition.elected(state=shrunk, live=[1]) == NO_LEADER
     leader = partition.elected(state=shrunk)
     assert (leader, partition.has(leader)) == (2, partition.values)
+
+
+def test_a_clean_stop_brings_to_the_disk_what_a_killed_process_had_written(tmp_path: Path) -> None:
+    """The marker that it leaves proves the log complete, and a loss of power may come right after it."""
+    disk = ForgetfulDisk()
+    place = ReopenedDirectory(tmp_path, disk=disk)
+    place.open()
+    log = place.replica()
+    for number in range(ACKNOWLEDGED):
+        lead(log, b"%d" % number)
+    log_id = place.now.log_id
+    log = place.kill_and_open()
+    assert log.log_end_offset == ACKNOWLEDGED
+    place.now.close()
+    disk.lose_power(place.folder())
+    place.boot_id += "+"
+    directory = place.open()
+    assert directory.replicas[KEY].log_end_offset == ACKNOWLEDGED
+    assert directory.log_id == log_id
+    place.kill()

@@ -91,6 +91,34 @@ def test_after_a_kill_a_start_reads_little_of_large_batches(tmp_path: Path) -> N
     place.kill()
 
 
+@pytest.mark.parametrize("lost", ["by a kill", "by hand"])
+def test_a_start_after_a_clean_stop_reads_no_batch_also_where_the_start_before_had_to(
+    tmp_path: Path, lost: str
+) -> None:
+    """What that one found out was in memory only: each further start went through all of it, until an append."""
+    disk = FaultyDisk()
+    place = ReopenedDirectory(tmp_path, segment_bytes=1 << 30, disk=disk)
+    place.open()
+    log = place.replica()
+    for sequence in range(20):
+        batch = batch_of(os.urandom(500_000), producer_id=7, producer_epoch=0, base_sequence=sequence)
+        log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    if lost == "by a kill":
+        place.kill()
+    else:
+        place.now.close()
+        for file in place.folder().glob("*.index"):
+            file.unlink()
+    log = place.open().replicas[KEY]
+    before = shown(log)
+    place.now.close()
+    disk.read_bytes = 0
+    log = place.open().replicas[KEY]
+    assert disk.read_bytes < HEADER_BYTES
+    assert shown(log) == before
+    place.kill()
+
+
 def flipped(file: Path, position: int) -> None:
     data = bytearray(file.read_bytes())
     data[position] ^= 1

@@ -235,4 +235,5 @@ def nothing() -> Recovered:
         lost=None,
         named=False,
         cleaned=(),
+        gone_through=False,
     )

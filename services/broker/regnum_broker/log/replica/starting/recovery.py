@@ -119,6 +119,8 @@ class Recovered:
     """Whether the folder says whose it is."""
     cleaned: tuple[CleanedMark, ...]
     """How far it was compacted, and when."""
+    gone_through: bool
+    """Whether its last segment was: nothing else says what that holds, and perhaps not all of it is on the disk."""
 
 
 def recover(
@@ -157,6 +159,7 @@ class _Recovery:
         self._cleaned: tuple[CleanedMark, ...] = ()
         self._marks = ProducerMarks()
         self._first_offset = 0
+        self._gone_through = False
         self._before: list[str] = []
         self._set_aside: list[str] = []
         self._snapshots: list[int] = []
@@ -199,6 +202,7 @@ class _Recovery:
         segment = Segment.empty(self._folder, self._disk, start)
         segment.create()
         self._marks = ProducerMarks(start)
+        self._gone_through = True
         return self._recovered((segment,), self._journaled.epochs.truncate_from_end(start), ProducerStates())
 
     def _segment_files(self) -> list[_File]:
@@ -293,6 +297,7 @@ class _Recovery:
             )
             epochs = EpochCache(tuple(entry for entry in epochs.entries if entry[1] <= last.next_offset))
             return self._recovered(segments, epochs, self._producers(segments, last.next_offset, last.next_offset))
+        self._gone_through = True
         if end is not None:
             self._lost = f"its last segment has {size_bytes} bytes and had {end.size_bytes} after the last clean stop"
         epochs = self._epochs_from_headers(closed) if self._circumstances.journal_damaged else self._journaled.epochs
@@ -331,6 +336,7 @@ class _Recovery:
             log_end_offset,
         ):
             return Segment(self._folder, self._disk, summary, written_ms=written_ms)
+        self._gone_through = True
         end, segment = self._scanned(file, lambda *_: None)
         if end.fault is not None or end.cut_off or end.next_offset != log_end_offset:
             raise CorruptLogError(
@@ -413,4 +419,5 @@ class _Recovery:
             lost=self._lost,
             named=self._named,
             cleaned=self._cleaned,
+            gone_through=self._gone_through,
         )
