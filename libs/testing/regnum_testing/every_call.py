@@ -153,10 +153,15 @@ async def opened(address: Address) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def send_all(
-    channel: grpc.aio.Channel, call: Call, requests: Sequence[Message], *, half_close: bool, timeout_s: float
+    channel: grpc.aio.Channel,
+    call: Call,
+    requests: Sequence[Message | bytes],
+    *,
+    half_close: bool,
+    timeout_s: float,
 ) -> list[Answer]:
     """A call for each request, at the same time; where it takes a stream, also one with all and one with none."""
-    data = [request.SerializeToString() for request in requests]
+    data = [request if isinstance(request, bytes) else request.SerializeToString() for request in requests]
     each = [[one] for one in data]
     if call.method.client_streaming:
         each += [[], data]

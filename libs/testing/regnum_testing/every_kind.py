@@ -46,7 +46,8 @@ class EveryKind:
     """A cluster of one broker, one election, one metadata and one quota process. Close it with ``close``."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
+        """Where the broker keeps its logs."""
         self._store = f"memory://{root.name}"
         self.server: MemoryServer = server_named(root.name)
         self.processes: dict[str, RunningProcess] = {}
@@ -62,7 +63,7 @@ class EveryKind:
             for name in names:
                 flags[name.replace("_", "-")] = f"127.0.0.1:{unused_port()}"
             if kind == "broker":
-                flags["data-dir"] = str(self._root / "broker")
+                flags["data-dir"] = str(self.root / "broker")
             told = load(settings_class, [part for flag, value in flags.items() for part in (f"--{flag}", value)])
             supervisor = Supervisor(kind)
             match told:
