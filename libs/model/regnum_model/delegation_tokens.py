@@ -49,7 +49,7 @@ TOKENS_MAX: Final = 100_000
 """Tokens of a cluster: every process holds all of them."""
 
 OF_ONE_MAX: Final = 1_000
-"""Live tokens of one owner, and live tokens that one principal asked for."""
+"""Tokens that one principal owns or asked for; those that have expired count until they are swept up."""
 
 SECRET_BYTES_MIN: Final = 32
 """A shorter secret can be guessed."""
@@ -257,15 +257,15 @@ def described(
     ]
 
 
-def no_room(tokens: Iterable[DelegationToken], *, owner: Principal, who: Principal, now_ms: int) -> Rejection | None:
-    """Why there can be no further token; None: there can. ``tokens``: all of the cluster."""
-    total = of_one = 0
-    for token in tokens:
-        total += 1
-        mine = same(token.owner, owner) or same(token.requester, who)
-        of_one += mine and not token.is_dead(now_ms)
+def no_room(*, total: int, of_one: int) -> Rejection | None:
+    """Why there can be no further token; None: there can.
+
+    Args:
+        total: tokens of the cluster.
+        of_one: those that its owner owns or asked for, or that its requester does, whichever is more.
+    """
     if of_one >= OF_ONE_MAX:
-        return _full(f"{OF_ONE_MAX} live tokens of this owner, or of those that you asked for; expire some")
+        return _full(f"{OF_ONE_MAX} tokens of this owner, or of those that you asked for; expire some")
     if total >= TOKENS_MAX:
         return _full(f"{TOKENS_MAX} tokens in this cluster; wait until some have expired, or expire some")
     return None

@@ -4,6 +4,7 @@ from typing import Final
 
 from regnum_model.configs import BROKERS as BROKER_CONFIGS
 from regnum_model.configs import TOPICS as TOPIC_CONFIGS
+from regnum_model.delegation_tokens import FOLDER as DELEGATION_TOKENS
 from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
 from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
 
@@ -39,6 +40,7 @@ PERSISTENT_FOLDERS: Final = (
     DRAINING,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    DELEGATION_TOKENS,
     *QUOTA_FOLDERS,
 )
 """Folders that an election process creates before it campaigns."""

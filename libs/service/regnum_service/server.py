@@ -15,6 +15,7 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.listener import OPEN, ListenerAccess
+from regnum_service.access.tokens.streams import TokenStreamInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.clock import SystemClock
@@ -127,6 +128,7 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
+        streams = self._access.token_streams
         server = grpc.aio.server(
             # The first is the outermost: it and the spans see the statuses that the last ones give.
             interceptors=(
@@ -138,6 +140,8 @@ class GrpcServer:
                     self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
                 ),
                 *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
+                # Behind the gates, where a call with one request is none with a stream of them.
+                *(() if streams is None else (TokenStreamInterceptor(streams),)),
             ),
             options=(
                 *SERVER_OPTIONS,

@@ -11,6 +11,7 @@ from regnum_coordination.recipes.believed_epochs import BelievedEpochs
 from regnum_model.ids import BrokerId, encode_id
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
+from regnum_service.access.tokens.settings import tokens_of
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.poller import quiet_poller
@@ -182,6 +183,7 @@ class Broker:
         supervisor.start("session", sessions.run())
         supervisor.start("access rules", parts.access.run(sessions.wait_store))
         follow_store(parts)
+        parts.tokens.start(supervisor, sessions.wait_store)
         self._limits.start(supervisor, client.address.port)
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
@@ -229,6 +231,7 @@ class Broker:
             tls=tls,
             access=AccessControl.of(self._settings, clock=self._clock, metrics=self._metrics, audit=self._audit),
             configs=DynamicConfigs(self._settings),
+            tokens=tokens_of(self._settings, self._clock),
             throttle=ReplicationThrottle(self._clock),
             fresh=FreshAppends(),
         )

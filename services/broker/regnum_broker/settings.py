@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
+from regnum_service.access.tokens.settings import TokenSettings
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import ListenerSettings
 
@@ -13,7 +14,7 @@ MESSAGE_BESIDE_BYTES = 64 * 1024
 """What a message with one batch has beside it, at most."""
 
 
-class BrokerSettings(ListenerSettings):
+class BrokerSettings(ListenerSettings, TokenSettings):
     """Settings of a broker; flags, REGNUM_* variables, defaults."""
 
     broker_id: int = Field(ge=0, le=2**31 - 1, description="Id of this broker, unique in the cluster.")

@@ -23,6 +23,7 @@ from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.guards.guard import Guard
+from regnum_service.access.tokens.settings import tokens_of
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
@@ -68,6 +69,8 @@ from regnum_election.settings import ElectionSettings
 from regnum_election.standby.channel import follow_events, follow_state
 from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
+from regnum_election.tokens.calls import TokenCalls
+from regnum_election.tokens.sweeping import TokenSweeper
 
 ADMIN_SERVICE: Final = "regnum.admin.v1.AdminService"
 """Served to clients, and to brokers that pass on what clients ask of them."""
@@ -121,11 +124,19 @@ class ElectionService:
         self._failpoints = None if failpoint is None else FailpointTrigger(failpoint, end_or_stop)
         self._muting = Muting(clock)
         self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
-        servicer = AdminServicer(self._role, muting=self._muting, authorizer=access.authorizer)
+        authorizer = access.authorizer
+        self._tokens = tokens_of(settings, clock)
+        servicer = AdminServicer(
+            self._role,
+            muting=self._muting,
+            authorizer=authorizer,
+            tokens=TokenCalls(
+                self._tokens, lives=settings.token_lives, authorizer=authorizer, clock=clock, chance=chance
+            ),
+        )
         show_muting(self._metrics, self._muting, lambda: servicer.held)
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
-        authorizer = access.authorizer
         guarded = Guard(authorizer).before(ADMIN_SERVICE, admin)
         self._servers = (
             GrpcServer(
@@ -153,7 +164,7 @@ class ElectionService:
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
-                access=access.at(tls.client),
+                access=self._tokens.taken_at(access.at(tls.client)),
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),
@@ -210,6 +221,8 @@ class ElectionService:
         gone = forget_departed((self._muting,), partial(incarnations, client.address.port), self._clock)
         self._supervisor.start("muted-connections", gone)
         self._supervisor.start("loop-lag", self._lag.run())
+        self._tokens.start(self._supervisor)
+        self._supervisor.start("token-sweep", TokenSweeper(self._role, self._tokens.table, self._clock).run())
         self._supervisor.start("follow-controller", self._follower.run())
         self._supervisor.start("follow-events", self._event_follower.run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
@@ -274,11 +287,13 @@ class ElectionService:
             prepare=partial(self._reach.prepare, store),
         )
         await self._serve(serving=True)
+        following = self._supervisor.start("follow-tokens", self._tokens.follow(partial(_ready, store)))
         registration = self._supervisor.start("registration", self._stay_registered(membership, joined))
         try:
             await candidacy.run()
         finally:
             registration.cancel()
+            following.cancel()
 
     def _heard_of(self, known: KnownController | None) -> None:
         self._role.heard_of(known)
@@ -398,6 +413,11 @@ class ElectionService:
         for server in self._servers:
             await server.set_serving(serving=serving)
         await self._lifelines.set_serving(serving=serving)
+
+
+async def _ready(store: Store) -> Store:
+    """The session that there is."""
+    return store
 
 
 def _incarnation_in(data: bytes) -> str | None:

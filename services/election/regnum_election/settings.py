@@ -14,6 +14,8 @@ from regnum_model.configs import (
     PER_BROKER_EPOCHS,
     VALUE_MAX,
 )
+from regnum_model.delegation_tokens import Lives
+from regnum_service.access.tokens.settings import TokenSettings
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import ListenerSettings
 
@@ -21,7 +23,7 @@ from regnum_election.history.segments import Limits
 from regnum_election.reassignment.agent import MOVING_MAX
 
 
-class ElectionSettings(ListenerSettings):
+class ElectionSettings(ListenerSettings, TokenSettings):
     """What an election process is told."""
 
     election_id: int = Field(ge=0, lt=2**31, description="Id of this election process; a space of its own.")
@@ -97,8 +99,27 @@ class ElectionSettings(ListenerSettings):
         description="Bytes of the event log that are kept in the run directory; the oldest events go first.",
     )
     event_log_events: int = Field(default=500_000, ge=1_000, description="Events that are kept there at most.")
+    delegation_token_max_life_s: float = Field(
+        default=7 * 86_400.0,
+        ge=1.0,
+        le=10 * 366 * 86_400.0,
+        description="Seconds for which a delegation token lives in any case (Kafka: delegation.token.max.lifetime.ms).",
+    )
+    delegation_token_expiry_s: float = Field(
+        default=86_400.0,
+        ge=1.0,
+        le=10 * 366 * 86_400.0,
+        description="Seconds for which it lives without being renewed (Kafka: delegation.token.expiry.time.ms).",
+    )
     failpoint_file: Path | None = Field(default=None, description=CLI_SUPPRESS)
     """For tests: where a failpoint may stand (see ``failpoints``). Nobody comes across it in ``--help``."""
+
+    @property
+    def token_lives(self) -> Lives:
+        """For how long delegation tokens live."""
+        return Lives(
+            max_ms=round(1000 * self.delegation_token_max_life_s), renew_ms=round(1000 * self.delegation_token_expiry_s)
+        )
 
     @property
     def event_limits(self) -> Limits:

@@ -6,6 +6,7 @@ from typing import Final
 from regnum_service.access.authentication import Authentication, TokenCheck
 from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.access.identity import CLIENT
+from regnum_service.access.tokens.streams import TokenStreams
 from regnum_service.tls.server import ServerTls
 
 
@@ -45,6 +46,8 @@ class ListenerAccess:
     """None: it speaks plaintext."""
     tokens: TokenCheck | None = None
     """Who knows delegation tokens; None: calls come without."""
+    token_streams: TokenStreams | None = None
+    """Has streams end with the tokens that opened them; None: there are none."""
     limits: ListenerLimits = field(default_factory=ListenerLimits)
     """How much they may take."""
     authorizer: Authorizer = EVERYBODY

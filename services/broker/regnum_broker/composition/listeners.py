@@ -205,7 +205,7 @@ def client_server(
         gates=limits.gates,
         meter=limits.throttling,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
-        access=parts.access.at(parts.tls.client),
+        access=parts.tokens.taken_at(parts.access.at(parts.tls.client)),
     )
 
 

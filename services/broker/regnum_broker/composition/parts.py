@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from regnum_model.ids import BrokerId
 from regnum_service.access.acls.opening import AccessControl
+from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -47,6 +48,8 @@ class BrokerParts:
     """What callers may do."""
     configs: DynamicConfigs
     """Settings that change while it runs."""
+    tokens: ProcessTokens
+    """Delegation tokens that clients may show."""
     throttle: ReplicationThrottle
     """What replicas that move may take."""
     fresh: FreshAppends

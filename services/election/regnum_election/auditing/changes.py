@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.access.audit import DONE, Mutated
-from regnum_service.access.auditing.lines import joined
+from regnum_service.access.auditing.lines import joined, kept
 from regnum_service.errors import reason_of
 
 Request = Any
@@ -179,6 +179,32 @@ def _reign(request: Request) -> Iterator[Mutated]:
     yield Mutated(resource="cluster", detail=f"controller epoch {request.controller_epoch}")
 
 
+def _new_token(request: Request) -> Iterator[Mutated]:
+    owner = kept(request.owner) or "the caller"
+    yield Mutated(resource="delegation_token:", detail=f"owner {owner}, renewers {joined(request.renewers)}")
+
+
+def _made_token(request: Request, response: Response) -> Iterator[Mutated]:
+    token = response.token
+    detail = f"owner {token.owner}, renewers {joined(request.renewers)}, until {token.max_time.ToJsonString()}"
+    yield Mutated(resource=f"delegation_token:{token.token_id}", detail=detail)
+
+
+def _token(what: str) -> Callable[[Request], Iterator[Mutated]]:
+    def named(request: Request) -> Iterator[Mutated]:
+        yield Mutated(resource=f"delegation_token:{request.token_id}", detail=what)
+
+    return named
+
+
+def _token_until(what: str) -> Callable[[Request, Response], Iterator[Mutated]]:
+    def answered(request: Request, response: Response) -> Iterator[Mutated]:
+        until = response.expiry_time.ToJsonString()
+        yield Mutated(resource=f"delegation_token:{request.token_id}", detail=f"{what}: {until}")
+
+    return answered
+
+
 def _each(named: Callable[[Request], Iterable[Mutated]]) -> AuditedCall:
     return AuditedCall(named=named, answered=_in_order(named))
 
@@ -202,6 +228,9 @@ CHANGES: Final[Mapping[str, AuditedCall]] = MappingProxyType(
         "ForgetBroker": AuditedCall(named=_broker(lambda _: "forgotten")),
         "DrainBroker": AuditedCall(named=_broker(lambda request: "no longer drained" if request.undo else "drained")),
         "ResignController": AuditedCall(named=_reign),
+        "CreateDelegationToken": AuditedCall(named=_new_token, answered=_made_token),
+        "RenewDelegationToken": AuditedCall(named=_token("renewed"), answered=_token_until("renewed")),
+        "ExpireDelegationToken": AuditedCall(named=_token("expires"), answered=_token_until("expires")),
     }
 )
 """Calls that change something."""
@@ -214,6 +243,7 @@ SHOWS: Final = frozenset(
         "DescribeHealth",
         "DescribePropagation",
         "DescribeBrokers",
+        "DescribeDelegationToken",
         "ListPartitionReassignments",
         "ListOfflinePartitions",
     }

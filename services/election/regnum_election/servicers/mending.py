@@ -4,10 +4,11 @@ from regnum.admin.v1 import admin_pb2
 
 from regnum_election.partitions.damage_messages import give_up_response
 from regnum_election.servicers.callers import wait_s, who_asks
-from regnum_election.servicers.leaders import Context, LeaderServicer
+from regnum_election.servicers.leaders import Context
+from regnum_election.servicers.tokens import TokenServicer
 
 
-class MendingServicer(LeaderServicer):
+class MendingServicer(TokenServicer):
     """Partitions that are given up."""
 
     async def GiveUpPartitions(  # noqa: N802 - the name in the proto

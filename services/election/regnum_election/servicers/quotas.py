@@ -27,6 +27,7 @@ from regnum_election.servicers.callers import ITEMS_PER_TURN, check_count, wait_
 from regnum_election.servicers.leaders import Context
 from regnum_election.servicers.mending import MendingServicer
 from regnum_election.servicers.turns import ConnectionTurns
+from regnum_election.tokens.calls import TokenCalls
 
 USAGES_DEFAULT: Final = 100
 """Buckets that are shown unless somebody wants more."""
@@ -38,9 +39,9 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 class QuotaAdminServicer(MendingServicer):
     """Quotas."""
 
-    def __init__(self, role: ControllerRole, *, muting: Muting | None = None) -> None:
+    def __init__(self, role: ControllerRole, *, muting: Muting | None = None, tokens: TokenCalls | None = None) -> None:
         """Only assigns. ``muting``: holds up connections that have to wait; None: none is held up."""
-        super().__init__(role)
+        super().__init__(role, tokens=tokens)
         self._muting: Final = muting
         self._turns: Final = None if muting is None else ConnectionTurns(muting)
 

@@ -48,6 +48,8 @@ _READ_GROUP: Final = Right(Operation.READ, ResourceType.GROUP)
 _DESCRIBE_GROUP: Final = Right(Operation.DESCRIBE, ResourceType.GROUP)
 _DELETE_GROUP: Final = Right(Operation.DELETE, ResourceType.GROUP)
 _DESCRIBE_TRANSACTIONAL_ID: Final = Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+_CREATE_TOKENS: Final = Right(Operation.CREATE_TOKENS, ResourceType.USER)
+_DESCRIBE_TOKEN: Final = Right(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN)
 
 
 def _of_config(on_topic: Right, on_cluster: Right) -> Any:
@@ -166,6 +168,10 @@ _ADMIN: Final[Mapping[str, Rule]] = {
     "GiveUpPartitions": OnCluster(_ALTER_CLUSTER),
     "DrainBroker": OnCluster(_ALTER_CLUSTER),
     "ResignController": OnCluster(_ALTER_CLUSTER),
+    "CreateDelegationToken": InHandler(_CREATE_TOKENS, "regnum_election.tokens.calls: everybody for themselves"),
+    "RenewDelegationToken": InHandler(_DESCRIBE_TOKEN, "regnum_election.tokens.calls: owners and renewers"),
+    "ExpireDelegationToken": InHandler(_DESCRIBE_TOKEN, "regnum_election.tokens.calls: owners and renewers"),
+    "DescribeDelegationToken": InHandler(_DESCRIBE_TOKEN, "regnum_election.tokens.calls: or DESCRIBE_TOKENS"),
 }
 
 _LOG: Final[Mapping[str, Rule]] = {

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from regnum.admin.v1 import admin_pb2 as regnum_dot_admin_dot_v1_dot_admin__pb2
+from regnum.admin.v1 import tokens_pb2 as regnum_dot_admin_dot_v1_dot_tokens__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -149,6 +150,26 @@ class AdminServiceStub:
                 '/regnum.admin.v1.AdminService/ResignController',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerResponse.FromString,
+                _registered_method=True)
+        self.CreateDelegationToken = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/CreateDelegationToken',
+                request_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.CreateDelegationTokenRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.CreateDelegationTokenResponse.FromString,
+                _registered_method=True)
+        self.RenewDelegationToken = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/RenewDelegationToken',
+                request_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.RenewDelegationTokenRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.RenewDelegationTokenResponse.FromString,
+                _registered_method=True)
+        self.ExpireDelegationToken = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/ExpireDelegationToken',
+                request_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.ExpireDelegationTokenRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.ExpireDelegationTokenResponse.FromString,
+                _registered_method=True)
+        self.DescribeDelegationToken = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeDelegationToken',
+                request_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.DescribeDelegationTokenRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.DescribeDelegationTokenResponse.FromString,
                 _registered_method=True)
 
 
@@ -329,6 +350,37 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateDelegationToken(self, request, context):
+        """Makes a delegation token (KIP-48), which stands for its owner until it expires. Refused with
+        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without TLS, without a name, and to whoever shows a token, as are the three below;
+        with DELEGATION_TOKEN_AUTH_DISABLED where the cluster has no secret. May be repeated with the same mutation id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewDelegationToken(self, request, context):
+        """Has a token live longer. May be repeated with the same mutation id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExpireDelegationToken(self, request, context):
+        """Ends a token, at once or at another time: calls that show it are refused, and streams that it opened end within a
+        second. May be repeated with the same mutation id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeDelegationToken(self, request, context):
+        """Shows tokens, and never what proves them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -441,6 +493,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ResignController,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerResponse.SerializeToString,
+            ),
+            'CreateDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateDelegationToken,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.CreateDelegationTokenRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.CreateDelegationTokenResponse.SerializeToString,
+            ),
+            'RenewDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewDelegationToken,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.RenewDelegationTokenRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.RenewDelegationTokenResponse.SerializeToString,
+            ),
+            'ExpireDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExpireDelegationToken,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.ExpireDelegationTokenRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.ExpireDelegationTokenResponse.SerializeToString,
+            ),
+            'DescribeDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeDelegationToken,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.DescribeDelegationTokenRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_tokens__pb2.DescribeDelegationTokenResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1043,6 +1115,114 @@ class AdminService:
             '/regnum.admin.v1.AdminService/ResignController',
             regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/CreateDelegationToken',
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.CreateDelegationTokenRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.CreateDelegationTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/RenewDelegationToken',
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.RenewDelegationTokenRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.RenewDelegationTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExpireDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/ExpireDelegationToken',
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.ExpireDelegationTokenRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.ExpireDelegationTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeDelegationToken',
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.DescribeDelegationTokenRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_tokens__pb2.DescribeDelegationTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

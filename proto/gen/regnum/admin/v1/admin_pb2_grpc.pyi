@@ -6,6 +6,7 @@ Changes to the cluster."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from regnum.admin.v1 import admin_pb2 as _admin_pb2
+from regnum.admin.v1 import tokens_pb2 as _tokens_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -108,6 +109,19 @@ class AdminServiceStub:
     """
     ResignController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
+    CreateDelegationToken: _grpc.UnaryUnaryMultiCallable[_tokens_pb2.CreateDelegationTokenRequest, _tokens_pb2.CreateDelegationTokenResponse]
+    """Makes a delegation token (KIP-48), which stands for its owner until it expires. Refused with
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without TLS, without a name, and to whoever shows a token, as are the three below;
+    with DELEGATION_TOKEN_AUTH_DISABLED where the cluster has no secret. May be repeated with the same mutation id.
+    """
+    RenewDelegationToken: _grpc.UnaryUnaryMultiCallable[_tokens_pb2.RenewDelegationTokenRequest, _tokens_pb2.RenewDelegationTokenResponse]
+    """Has a token live longer. May be repeated with the same mutation id."""
+    ExpireDelegationToken: _grpc.UnaryUnaryMultiCallable[_tokens_pb2.ExpireDelegationTokenRequest, _tokens_pb2.ExpireDelegationTokenResponse]
+    """Ends a token, at once or at another time: calls that show it are refused, and streams that it opened end within a
+    second. May be repeated with the same mutation id.
+    """
+    DescribeDelegationToken: _grpc.UnaryUnaryMultiCallable[_tokens_pb2.DescribeDelegationTokenRequest, _tokens_pb2.DescribeDelegationTokenResponse]
+    """Shows tokens, and never what proves them."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -189,6 +203,19 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     ResignController: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]  # type: ignore[assignment]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
+    CreateDelegationToken: _aio.UnaryUnaryMultiCallable[_tokens_pb2.CreateDelegationTokenRequest, _tokens_pb2.CreateDelegationTokenResponse]  # type: ignore[assignment]
+    """Makes a delegation token (KIP-48), which stands for its owner until it expires. Refused with
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without TLS, without a name, and to whoever shows a token, as are the three below;
+    with DELEGATION_TOKEN_AUTH_DISABLED where the cluster has no secret. May be repeated with the same mutation id.
+    """
+    RenewDelegationToken: _aio.UnaryUnaryMultiCallable[_tokens_pb2.RenewDelegationTokenRequest, _tokens_pb2.RenewDelegationTokenResponse]  # type: ignore[assignment]
+    """Has a token live longer. May be repeated with the same mutation id."""
+    ExpireDelegationToken: _aio.UnaryUnaryMultiCallable[_tokens_pb2.ExpireDelegationTokenRequest, _tokens_pb2.ExpireDelegationTokenResponse]  # type: ignore[assignment]
+    """Ends a token, at once or at another time: calls that show it are refused, and streams that it opened end within a
+    second. May be repeated with the same mutation id.
+    """
+    DescribeDelegationToken: _aio.UnaryUnaryMultiCallable[_tokens_pb2.DescribeDelegationTokenRequest, _tokens_pb2.DescribeDelegationTokenResponse]  # type: ignore[assignment]
+    """Shows tokens, and never what proves them."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Changes to topics, partitions, settings and quotas. Served by the active controller; any other election process, and every
@@ -399,5 +426,42 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ResignControllerResponse, _abc.Awaitable[_admin_pb2.ResignControllerResponse]]:
         """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
+
+    @_abc_1.abstractmethod
+    def CreateDelegationToken(
+        self,
+        request: _tokens_pb2.CreateDelegationTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tokens_pb2.CreateDelegationTokenResponse, _abc.Awaitable[_tokens_pb2.CreateDelegationTokenResponse]]:
+        """Makes a delegation token (KIP-48), which stands for its owner until it expires. Refused with
+        DELEGATION_TOKEN_REQUEST_NOT_ALLOWED without TLS, without a name, and to whoever shows a token, as are the three below;
+        with DELEGATION_TOKEN_AUTH_DISABLED where the cluster has no secret. May be repeated with the same mutation id.
+        """
+
+    @_abc_1.abstractmethod
+    def RenewDelegationToken(
+        self,
+        request: _tokens_pb2.RenewDelegationTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tokens_pb2.RenewDelegationTokenResponse, _abc.Awaitable[_tokens_pb2.RenewDelegationTokenResponse]]:
+        """Has a token live longer. May be repeated with the same mutation id."""
+
+    @_abc_1.abstractmethod
+    def ExpireDelegationToken(
+        self,
+        request: _tokens_pb2.ExpireDelegationTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tokens_pb2.ExpireDelegationTokenResponse, _abc.Awaitable[_tokens_pb2.ExpireDelegationTokenResponse]]:
+        """Ends a token, at once or at another time: calls that show it are refused, and streams that it opened end within a
+        second. May be repeated with the same mutation id.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeDelegationToken(
+        self,
+        request: _tokens_pb2.DescribeDelegationTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tokens_pb2.DescribeDelegationTokenResponse, _abc.Awaitable[_tokens_pb2.DescribeDelegationTokenResponse]]:
+        """Shows tokens, and never what proves them."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,1 @@
+"""Delegation tokens at the controller: made, renewed, ended, shown, and swept up."""
