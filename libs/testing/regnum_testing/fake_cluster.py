@@ -28,6 +28,7 @@ from regnum_testing.fake_partition import FakePartition
 from regnum_testing.fake_quotas import FakeQuotas
 from regnum_testing.fake_reassignments import FakeReassignments
 from regnum_testing.fake_recoveries import FakeRecoveries
+from regnum_testing.fake_tokens import TokenAnswers
 
 ProduceHook = Callable[[FakeBroker, log_pb2.ProduceRequest], Awaitable[None]]
 WatchHook = Callable[[int, AsyncIterator[metadata_pb2.WatchMetadataRequest]], AsyncGenerator[bytes, None]]
@@ -74,6 +75,7 @@ class FakeCluster:
         """What produce calls asked for, in their order."""
         self.quotas = FakeQuotas(SystemClock())
         self.recoveries = FakeRecoveries()
+        self.tokens = TokenAnswers()
         self.reassignments = FakeReassignments()
         self.configs = FakeConfigs()
         self.groups = FakeGroups(self)

@@ -11,6 +11,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_testing.fake_leaders import FakeLeaders
 from regnum_testing.fake_listener import FakeMember
+from regnum_testing.fake_tokens import FakeTokens
 
 if TYPE_CHECKING:
     from regnum_testing.fake_cluster import FakeCluster
@@ -19,7 +20,7 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-class FakeElection(FakeMember, FakeLeaders, admin_pb2_grpc.AdminServiceServicer):
+class FakeElection(FakeMember, FakeLeaders, FakeTokens, admin_pb2_grpc.AdminServiceServicer):
     """An election process as clients see it."""
 
     def __init__(self, cluster: "FakeCluster", number: int) -> None:

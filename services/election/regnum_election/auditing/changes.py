@@ -137,6 +137,13 @@ def _configs(request: Request) -> Iterator[Mutated]:
         yield Mutated(resource=_config_resource(alteration.resource), detail=joined(wanted))
 
 
+def _replaced_configs(request: Request) -> Iterator[Mutated]:
+    for replacement in request.replacements:
+        wanted = [_setting(one.name, one.value) for one in replacement.configs[:20]]
+        resource = _config_resource(replacement.resource)
+        yield Mutated(resource=resource, detail=f"replaced by {joined(wanted) or 'nothing'}")
+
+
 def _of_partitions(topic: str, partitions: Iterable[int], code: int) -> Mutated:
     numbers = list(partitions)
     return Mutated(resource=f"topic:{topic}", result=_result(code), detail=f"partitions {joined(numbers)}")
@@ -216,6 +223,7 @@ CHANGES: Final[Mapping[str, AuditedCall]] = MappingProxyType(
         "CreatePartitions": _each(_more_partitions),
         "DeletePartitions": _each(_fewer_partitions),
         "AlterClientQuotas": _each(_quotas),
+        "AlterConfigs": _each(_replaced_configs),
         "IncrementalAlterConfigs": _each(_configs),
         "AlterPartitionReassignments": AuditedCall(named=_moved, answered=_by_topic),
         "ElectLeaders": AuditedCall(named=_elected, answered=_by_topic),
