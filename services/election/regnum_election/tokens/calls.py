@@ -189,7 +189,8 @@ class TokenCalls:
             if isinstance(after, Rejection):
                 return after
             answered[:] = [after.expiry_ms]
-            return Change(data=after.encode(), empty=after.revoked, result=str(after.expiry_ms))
+            # One that is ended at once stays, revoked, for its log of mutations: the sweep takes it.
+            return Change(data=after.encode(), result=str(after.expiry_ms))
 
         digest = digest_of(f"{kind} delegation token", (str(caller().principal), id, period))
         await self._carried(store, id, mutation, digest, decide, answered)

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 from regnum_coordination.errors import NodeFailure
 from regnum_coordination.port import Create, Delete
-from regnum_coordination.recipes.mutating import announcement
+from regnum_coordination.recipes.mutating import MutableStore, announcement
 from regnum_coordination.recipes.stored_quotas import newest_change
 from regnum_model.delegation_tokens import DelegationToken, path_of
 from regnum_model.mutations import log_of
@@ -21,7 +21,6 @@ from regnum_service.clock import Clock
 
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.reign.reign import DeposedError
-from regnum_election.reign.writing import FencedStore
 
 SWEEP_S: Final = 60.0
 """Time between two sweeps."""
@@ -52,7 +51,7 @@ class TokenSweeper:
                     # The next controller sweeps.
                     continue
 
-    async def sweep(self, store: FencedStore) -> int:
+    async def sweep(self, store: MutableStore) -> int:
         """Delete nodes of tokens that have ended; answers how many. Raises DeposedError."""
         now_ms = self._clock.wall_ms()
         # A node may only be too young by its log, which is not in the table: what was looked at is looked at again.
@@ -69,7 +68,7 @@ class TokenSweeper:
             self._log.info("delegation tokens that had expired are swept up", tokens=swept)
         return swept
 
-    async def _delete(self, store: FencedStore, ids: Sequence[str], versions: dict[str, int]) -> int:
+    async def _delete(self, store: MutableStore, ids: Sequence[str], versions: dict[str, int]) -> int:
         """One after another: each is announced by itself, so that others read that one and not all."""
         swept = 0
         newest = newest_change(await store.names(CHANGES)) if ids else 0
