@@ -8,6 +8,7 @@ nothing known means any number.
 import random
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import cached_property
 from typing import Self
 
 from regnum.admin.v1 import admin_pb2
@@ -75,7 +76,6 @@ class FakeCluster:
         """What produce calls asked for, in their order."""
         self.quotas = FakeQuotas(SystemClock())
         self.recoveries = FakeRecoveries()
-        self.tokens = TokenAnswers()
         self.reassignments = FakeReassignments()
         self.configs = FakeConfigs()
         self.groups = FakeGroups(self)
@@ -94,6 +94,11 @@ class FakeCluster:
         self.after_page: Callable[[], None] | None = None
         """Called when a page of topics was answered."""
         self.failures: list[tuple[str, BaseException]] = []
+
+    @cached_property
+    def tokens(self) -> TokenAnswers:
+        """Delegation tokens, and what was asked about them."""
+        return TokenAnswers()
 
     async def __aenter__(self) -> Self:
         self.events.open(None)

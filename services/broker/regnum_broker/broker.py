@@ -26,6 +26,7 @@ from regnum_broker.cluster.lifeline import Lifeline
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
+from regnum_broker.composition.access import start_access
 from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching
 from regnum_broker.composition.forwarding import make_forwarder
@@ -181,9 +182,8 @@ class Broker:
             supervisor.defer("server", server.stop)
         supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
-        supervisor.start("access rules", parts.access.run(sessions.wait_store))
+        start_access(parts)
         follow_store(parts)
-        parts.tokens.start(supervisor, sessions.wait_store)
         self._limits.start(supervisor, client.address.port)
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())

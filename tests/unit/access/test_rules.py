@@ -62,7 +62,11 @@ def test_nothing_internal_is_open_and_no_rule_but_the_cluster_action_is_enough()
 def test_what_anybody_may_call_is_written_out() -> None:
     assert [name for name, rule in RULES.items() if isinstance(rule, Open)] == []
     assert sorted(name.rpartition(".")[2] for name, rule in RULES.items() if isinstance(rule, InHandler)) == [
+        "AdminService/CreateDelegationToken",
         "AdminService/DeleteTopics",
+        "AdminService/DescribeDelegationToken",
+        "AdminService/ExpireDelegationToken",
+        "AdminService/RenewDelegationToken",
         "LogService/Produce",
         "LogService/ProduceStream",
         "MetadataService/DescribeTopics",

@@ -32,6 +32,7 @@ from regnum_election.recovery.messages import recovery_request, recovery_respons
 from regnum_election.servicers.callers import ITEMS_PER_TURN, account_of, check_count, wait_s, who_asks
 from regnum_election.servicers.quotas import QuotaAdminServicer
 from regnum_election.servicers.topic_results import creation_results, deletion_results, partitions_results
+from regnum_election.tokens.calls import TokenCalls
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
 
 CREATE_STRICT_SINCE: Final = 6
@@ -56,10 +57,15 @@ class AdminServicer(QuotaAdminServicer):
     """Changes to topics, partitions and settings, and what the modules next door serve."""
 
     def __init__(
-        self, role: ControllerRole, *, muting: Muting | None = None, authorizer: Authorizer = EVERYBODY
+        self,
+        role: ControllerRole,
+        *,
+        muting: Muting | None = None,
+        authorizer: Authorizer = EVERYBODY,
+        tokens: TokenCalls | None = None,
     ) -> None:
         """Only assigns. ``authorizer``: what no guard before this can ask, for it does not know names by ids."""
-        super().__init__(role, muting=muting)
+        super().__init__(role, muting=muting, tokens=tokens)
         self._authorizer: Final = authorizer
 
     async def _not_deletable(

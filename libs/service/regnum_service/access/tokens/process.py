@@ -57,7 +57,7 @@ class ProcessTokens:
         return replace(listener, tokens=self._check, token_streams=self._streams)
 
     def start(self, supervisor: Supervisor, wait_store: Callable[[], Awaitable[Store]] | None = None) -> None:
-        """End streams by the clock, and follow the store; ``wait_store`` None: ``follow`` is called for each session."""
+        """End streams by the clock, and follow the store; without ``wait_store`` somebody calls ``follow``."""
         if self.secrets is None:
             return
         supervisor.start("token-expiry", self._streams.run())
