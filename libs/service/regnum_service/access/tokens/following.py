@@ -12,7 +12,7 @@ import structlog
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.announced import Announced
-from regnum_coordination.recipes.stored_quotas import StoreReader
+from regnum_coordination.recipes.stored_quotas import Reader, StoreReader
 from regnum_coordination.timing import Backoff
 from regnum_model.delegation_tokens import FOLDER, DelegationToken, is_token_id, path_of
 from regnum_model.nodes import MalformedNodeError
@@ -72,7 +72,7 @@ class TokenFollower:
             attempts += 1
             await self._clock.sleep(backoff.pause_s(attempts))
 
-    async def _read_all(self, reader: StoreReader) -> None:
+    async def _read_all(self, reader: Reader) -> None:
         names = await reader.names(FOLDER)
         there = frozenset(names)
         gone = [id for id in self._table.ids() if id not in there]
@@ -83,7 +83,7 @@ class TokenFollower:
             await self._read([name for name in some if is_token_id(name)], reader)
         self._is_known = True
 
-    async def _read(self, ids: Sequence[str], reader: StoreReader) -> None:
+    async def _read(self, ids: Sequence[str], reader: Reader) -> None:
         if not ids:
             return
         nodes = await reader.read_many([path_of(id) for id in ids])
