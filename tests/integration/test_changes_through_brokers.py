@@ -18,7 +18,6 @@ from regnum_service.channel import open_channel
 from regnum_service.status import from_rpc_error
 from regnum_testing.old_calls import (
     DONE,
-    MUTATIONS,
     SAMPLES,
     newest_old,
     of_version,
@@ -53,7 +52,7 @@ async def test_every_mutation_is_made_at_any_broker_in_its_old_version(cluster: 
         tag = broker.rpartition(":")[2]
         made = await ask(broker, "CreateTopics", old("CreateTopics", prepared(tag)))
         assert set(outcomes("CreateTopics", made)) == {0}
-        for name in MUTATIONS:
+        for name in sorted(SAMPLES):
             answer = await ask(broker, name, old(name, SAMPLES[name](tag)))
             assert outcomes(name, answer) == DONE, name
     async with Admin(cluster.bootstrap) as admin:

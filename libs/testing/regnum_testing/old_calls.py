@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from google.protobuf import message_factory
+from google.protobuf import json_format, message_factory
 from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
@@ -81,7 +81,32 @@ SAMPLES: Final[Mapping[str, Callable[[str], Message]]] = {
     "IncrementalAlterConfigs": _alter,
     "AlterClientQuotas": _quota,
 }
-"""A request of each, about things that have the tag in their names."""
+"""A request of each, about things that have the tag in their names; one process of each kind carries it out."""
+
+SECURED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "CreateAcls": {
+        "creations": [
+            {
+                "resource_type": "ACL_RESOURCE_TYPE_TOPIC",
+                "resource_name": "orders",
+                "pattern_type": "ACL_PATTERN_TYPE_LITERAL",
+                "principal": "User:alice",
+                "operation": "ACL_OPERATION_READ",
+                "permission": "ACL_PERMISSION_ALLOW",
+            }
+        ]
+    },
+    "DeleteAcls": {"filters": [{"resource_name": "orders", "pattern_type": "ACL_PATTERN_TYPE_LITERAL"}]},
+    "CreateDelegationToken": {"owner": "User:alice"},
+    "RenewDelegationToken": {"token_id": "none"},
+    "ExpireDelegationToken": {"token_id": "none"},
+}
+"""The same of rights and tokens, in proto's JSON: a cluster without access control and TLS refuses some of them."""
+
+
+def secured(name: str) -> Message:
+    """A request of one of these."""
+    return json_format.ParseDict(dict(SECURED[name]), message_factory.GetMessageClass(METHODS[name].input_type)())
 
 
 def prepared(tag: str) -> admin_pb2.CreateTopicsRequest:
@@ -112,8 +137,6 @@ def newest_old(name: str) -> int:
 def outcomes(name: str, answer: bytes) -> list[int]:
     """Error codes of the items of an answer."""
     read: Any = message_factory.GetMessageClass(METHODS[name].output_type).FromString(answer)
-    if "results" not in read.DESCRIPTOR.fields_by_name:
-        return [read.error_code]
     return [result.error_code for result in read.results]
 
 

@@ -20,11 +20,13 @@ from regnum_testing.old_calls import (
     DONE,
     MUTATIONS,
     SAMPLES,
+    SECURED,
     newest_old,
     of_version,
     outcomes,
     path_of,
     prepared,
+    secured,
     set_to,
 )
 from regnum_testing.waiting import eventually
@@ -85,10 +87,11 @@ def one_replica() -> Message:
 
 
 def test_there_is_a_sample_of_every_mutation_that_brokers_pass_on() -> None:
-    assert sorted(SAMPLES) == MUTATIONS
+    assert set(MUTATIONS) <= SAMPLES.keys() | SECURED.keys()
+    assert SAMPLES.keys() <= set(MUTATIONS)
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_an_old_version_does_at_a_broker_what_the_new_one_does_at_the_controller(world: World, name: str) -> None:
     for kind, tag, version in (("broker", f"old-{name}", newest_old(name)), ("election", f"new-{name}", None)):
         world.prepare(tag)
@@ -100,7 +103,29 @@ def test_an_old_version_does_at_a_broker_what_the_new_one_does_at_the_controller
         assert any(tag in path for path in changed | gone), "it was done"
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", sorted(SECURED.keys() & set(MUTATIONS)))
+def test_of_rights_and_tokens_an_old_version_ends_at_a_broker_as_the_new_one_does_at_the_controller(
+    world: World, name: str
+) -> None:
+    request = secured(name)
+    ends = [
+        how_it_ends(world, "election", name, request),
+        how_it_ends(world, "broker", name, of_version(name, request, newest_old(name))),
+    ]
+    assert ends[0] == ends[1]
+    assert ends[0] not in {errors_pb2.ERROR_CODE_NOT_CONTROLLER, errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR}
+
+
+def how_it_ends(world: World, kind: str, name: str, request: Message) -> int:
+    """The error of the whole call, 0 for none."""
+    try:
+        world.call(kind, name, request)
+    except grpc.RpcError as error:
+        return from_rpc_error(error).code
+    return 0
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_a_new_version_at_a_broker_is_shown_the_way_to_the_controller_and_does_nothing(world: World, name: str) -> None:
     tag = f"lost-{name}"
     world.prepare(tag)

@@ -30,7 +30,6 @@ from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.old_calls import (
     DONE,
     METHODS,
-    MUTATIONS,
     SAMPLES,
     newest_old,
     of_version,
@@ -103,7 +102,7 @@ async def world() -> AsyncIterator[World]:
     await made.close()
 
 
-REPEATED = sorted(name for name in MUTATIONS if AdminCall.of(METHODS[name]).repeatable)
+REPEATED = sorted(name for name in SAMPLES if AdminCall.of(METHODS[name]).repeatable)
 """A deletion is not: nobody knows of it once the topic is gone."""
 
 
@@ -171,7 +170,7 @@ async def nodes_about(world: World, tag: str) -> dict[str, tuple[bytes, int]]:
 async def test_a_deletion_whose_answer_was_lost_is_not_sent_again_and_deletes_no_later_topic_of_the_name(
     world: World,
 ) -> None:
-    assert set(MUTATIONS) - set(REPEATED) == {"DeleteTopics"}
+    assert SAMPLES.keys() - set(REPEATED) == {"DeleteTopics"}
     first = await world.reign(1)
     await world.admin.CreateTopics(prepared("x"), Caller(20.0))  # type: ignore[arg-type]
     carry_out, done, never = first.answer, asyncio.Event(), asyncio.Event()
