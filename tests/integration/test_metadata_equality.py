@@ -1,13 +1,15 @@
 """After anything that happens, all processes hold what the controller published, and prove it by one digest."""
 
+import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 from regnum_client import Admin, ConfigAlteration, ConfigResource
 from regnum_local.cluster import LocalCluster
-from regnum_service.errors import RegnumError
+from regnum_service.errors import RegnumError, reason_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.under_load import until
 
@@ -15,6 +17,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 EQUAL_WITHIN_S = 5.0
 """After the last heal."""
+MISTAKES = {"INVALID_REQUEST", "INVALID_CONFIG", "INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_VERSION"}
+"""What no death of a process explains."""
 VICTIMS = ("broker-1", "broker-2", "broker-3", "metadata-1", "metadata-2", "election-1", "election-2", "election-3")
 
 
@@ -26,7 +30,10 @@ class Mutations:
         self._chance = chance
         self._names: list[str] = []
         self._made = 0
-        self.refused = 0
+        self.done = 0
+        """Changes that were answered as made."""
+        self.refusals: Counter[str] = Counter()
+        """The others, by what they were answered; of some nobody knows whether they were made."""
 
     async def one(self) -> None:
         chance = self._chance
@@ -35,8 +42,10 @@ class Mutations:
             kinds += [self._delete, self._grow, self._alter, self._alter]
         try:
             await chance.choice(kinds)()
-        except RegnumError:
-            self.refused += 1
+        except RegnumError as error:
+            self.refusals[reason_of(error.code)] += 1
+        else:
+            self.done += 1
 
     async def _create(self) -> None:
         self._made += 1
@@ -98,9 +107,19 @@ async def equal_in_time(cluster: LocalCluster, *, expected: int) -> None:
             assert deep.processes[0].digest == counted.processes[0].digest, "what was counted is what there is"
 
 
+def enough_was_done(mutations: Mutations, *, of: int) -> None:
+    """Equal are also processes that heard of nothing.
+
+    How many changes get through beside kills is the machine's matter; below a sixth of them the comparison afterwards
+    would say little. A mistake of this test's own is refused however healthy everybody is.
+    """
+    assert mutations.done >= of // 6, mutations.refusals
+    assert not mutations.refusals.keys() & MISTAKES, mutations.refusals
+
+
 async def test_all_hold_the_same_after_changes_and_kills(cluster: LocalCluster) -> None:
     mutations = await disturbed(cluster, operations=60, kills=4, seed=1)
-    assert mutations.refused < 50
+    enough_was_done(mutations, of=60)
     await equal_in_time(cluster, expected=6)
 
 
@@ -108,8 +127,39 @@ async def test_all_hold_the_same_after_changes_and_kills(cluster: LocalCluster) 
 @pytest.mark.timeout(900)
 async def test_all_hold_the_same_after_a_thousand_changes_and_many_kills(cluster: LocalCluster) -> None:
     mutations = await disturbed(cluster, operations=1_000, kills=30, seed=2)
-    assert mutations.refused < 800
+    enough_was_done(mutations, of=1_000)
     await equal_in_time(cluster, expected=6)
+
+
+async def test_a_check_while_the_cluster_changes_without_end_finds_nobody_unequal(cluster: LocalCluster) -> None:
+    """Compared is what both sides hold at one version; who is further than the controller said is asked again."""
+    checks = 12
+    async with Admin(cluster.bootstrap) as admin, Admin(cluster.bootstrap) as changing:
+        mutations = Mutations(changing, random.Random(5))
+        ended = asyncio.Event()
+
+        async def change() -> None:
+            while not ended.is_set():
+                await mutations.one()
+
+        changes = [asyncio.create_task(change()) for _ in range(4)]
+        try:
+            await until(some_were_made(mutations))
+            found = [await admin.compare_metadata() for _ in range(checks)]
+        finally:
+            ended.set()
+            await asyncio.gather(*changes)
+    assert found[-1].version > found[0].version, "else nothing changed meanwhile"
+    problems = [one.problem for check in found for one in check.processes if not one.equal]
+    assert "it holds something else" not in problems
+    assert sum(check.equal for check in found) >= checks - 2, problems
+
+
+def some_were_made(mutations: Mutations) -> Callable[[], Awaitable[bool]]:
+    async def made() -> bool:
+        return mutations.done > 2
+
+    return made
 
 
 async def test_lags_of_all_brokers_are_known(cluster: LocalCluster) -> None:

@@ -17,6 +17,7 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.local import DataDirOption, process_rows
+from regnum_client.commands.status.services import BUCKETS_ASKED, Services
 from regnum_client.commands.status.shown import show
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from regnum_local.cluster import ProcessRow
     from regnum_service.errors import RegnumError
 
+    from regnum_client.admin.admin import Admin
     from regnum_client.admin.health.figures import Figures
     from regnum_client.admin.health.views import HealthView
 
@@ -51,6 +53,8 @@ class Found:
     """Why nobody did; empty when somebody did."""
     figures: "Figures"
     """What each broker that could be asked says of itself."""
+    services: Services
+    """What the controller knows of metadata processes and quotas."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -79,7 +83,7 @@ def status(
         *([f"not running: {', '.join(resting)}"] if resting else []),
         *([f"no controller answers: {found.reason}"] if found.health is None else found.health.problems),
     ]
-    show(rows, found.health, found.figures, problems, output)
+    show(rows, found.health, found.figures, found.services, problems, output)
     if resting:
         back = "`regnum up` with the same folder brings the cluster back"
         if len(resting) < len(rows):
@@ -104,20 +108,23 @@ async def _find(data_dir: "Path | None", bootstrap: str | None, *, timeout_s: fl
 
         processes = read_status(data_dir)
     figures: Figures = {}
+    services = Services()
     health, reason = None, ""
     if processes:
-        figures, said = await asyncio.gather(
+        figures, said, services = await asyncio.gather(
             _figures_here(processes, timeout_s),
             _or_error(_ask_here(processes, timeout_s, partitions_max)),
+            _services_here(processes, timeout_s),
         )
     else:
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         try:
             async with Admin(bootstrap, timeout_s=timeout_s, client_id=CLIENT_ID) as admin:
-                told, said = await asyncio.gather(
+                told, said, services = await asyncio.gather(
                     _or_error(admin.describe_figures()),
                     _or_error(admin.describe_health(partitions_max=partitions_max)),
+                    _services(admin),
                 )
                 figures = {} if isinstance(told, RegnumError) else told
         except RegnumError as error:
@@ -126,7 +133,7 @@ async def _find(data_dir: "Path | None", bootstrap: str | None, *, timeout_s: fl
         reason = said.message
     else:
         health = said
-    return Found(processes=processes, health=health, reason=reason, figures=figures)
+    return Found(processes=processes, health=health, reason=reason, figures=figures, services=services)
 
 
 async def _or_error(call: Awaitable[T]) -> "T | RegnumError":
@@ -137,6 +144,40 @@ async def _or_error(call: Awaitable[T]) -> "T | RegnumError":
         return await call
     except RegnumError as error:
         return error
+
+
+async def _services(admin: "Admin") -> Services:
+    from regnum_service.errors import RegnumError  # noqa: PLC0415
+
+    propagation, quotas = await asyncio.gather(
+        _or_error(admin.describe_propagation()), _or_error(admin.describe_quota_usage(BUCKETS_ASKED))
+    )
+    return Services(
+        propagation=None if isinstance(propagation, RegnumError) else propagation,
+        quotas=None if isinstance(quotas, RegnumError) else quotas,
+    )
+
+
+async def _services_here(processes: "Sequence[ProcessRow]", timeout_s: float) -> Services:
+    """By the brokers that run: nothing, and no trouble, where they do not lead to a controller in time."""
+    from regnum_local.cluster import ProcessState  # noqa: PLC0415
+    from regnum_local.plan import Role  # noqa: PLC0415
+    from regnum_service.errors import RegnumError  # noqa: PLC0415
+
+    from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+    brokers = [
+        str(process.addresses["client"])
+        for process in processes
+        if process.role is Role.BROKER and process.state is ProcessState.RUNNING
+    ]
+    if not brokers:
+        return Services()
+    try:
+        async with Admin(",".join(brokers), timeout_s=min(timeout_s, FIGURES_S_MAX), client_id=CLIENT_ID) as admin:
+            return await _services(admin)
+    except RegnumError:
+        return Services()
 
 
 async def _figures_here(processes: "Sequence[ProcessRow]", timeout_s: float) -> "Figures":

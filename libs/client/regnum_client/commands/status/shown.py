@@ -6,6 +6,15 @@ from typing import TYPE_CHECKING, Any
 from regnum_client.commands.invocation import Output, note
 from regnum_client.commands.rendering import emit_one, emit_rows
 from regnum_client.commands.status.figures import LINE_COLUMNS, figure_rows, line
+from regnum_client.commands.status.services import (
+    METADATA_COLUMNS,
+    QUOTA_COLUMNS,
+    Services,
+    metadata_line,
+    metadata_rows,
+    quota_line,
+    quota_row,
+)
 
 if TYPE_CHECKING:
     from regnum_client.admin.health.figures import Figures
@@ -42,6 +51,7 @@ def show(
     processes: Sequence[Mapping[str, Any]],
     health: "HealthView | None",
     figures: "Figures",
+    services: Services,
     problems: Sequence[str],
     output: Output,
 ) -> None:
@@ -51,11 +61,12 @@ def show(
         processes: rows of the processes of this machine's cluster.
         health: what the controller says; None: nobody answered as controller.
         figures: what brokers say of themselves.
+        services: what is known of metadata processes and of quotas.
         problems: what is wrong, in words.
         output: in which form.
     """
     if output is not Output.TABLE:
-        emit_one(document(processes, health, figures, problems), output)
+        emit_one(document(processes, health, figures, services, problems), output)
         return
     if processes:
         emit_rows(processes, output, columns=PROCESS_COLUMNS)
@@ -63,6 +74,9 @@ def show(
     if health is not None:
         emit_one(_summary(health), output)
     _table([line(one) for one in figure_rows(figures, health)], LINE_COLUMNS)
+    _table([metadata_line(one) for one in metadata_rows(services.propagation)], METADATA_COLUMNS)
+    quotas = quota_row(services.quotas)
+    _table([] if quotas is None else [quota_line(quotas)], QUOTA_COLUMNS)
     if health is None:
         return
     _table([row for row in _brokers(health) if _is_worth_a_line(row)], BROKER_COLUMNS)
@@ -77,6 +91,7 @@ def document(
     processes: Sequence[Mapping[str, Any]],
     health: "HealthView | None",
     figures: "Figures",
+    services: Services,
     problems: Sequence[str],
 ) -> dict[str, Any]:
     """Everything, for programs; what nobody could say is null."""
@@ -86,6 +101,8 @@ def document(
         "problems": list(problems),
         "processes": [dict(row) for row in processes],
         "broker_figures": figure_rows(figures, health),
+        "metadata_figures": metadata_rows(services.propagation),
+        "quota_figures": quota_row(services.quotas),
         **known,
     }
 
