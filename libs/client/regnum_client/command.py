@@ -40,6 +40,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("cluster", "controller"),
     "quotas.command": ("quotas", "quota"),
     "configs": ("configs", "config"),
+    "acls": ("acls", "acl"),
     "groups.command": ("groups", "group"),
     "looking.events": ("events", "explain"),
     "metadata.command": ("metadata",),

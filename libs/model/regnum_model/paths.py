@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from regnum_model.acls.nodes import FOLDERS as ACL_FOLDERS
 from regnum_model.configs import BROKERS as BROKER_CONFIGS
 from regnum_model.configs import TOPICS as TOPIC_CONFIGS
 from regnum_model.delegation_tokens import FOLDER as DELEGATION_TOKENS
@@ -42,6 +43,7 @@ PERSISTENT_FOLDERS: Final = (
     BROKER_CONFIGS,
     DELEGATION_TOKENS,
     *QUOTA_FOLDERS,
+    *ACL_FOLDERS,
 )
 """Folders that an election process creates before it campaigns."""
 

@@ -6,9 +6,11 @@ import grpc
 from regnum.admin.v1 import admin_pb2, admin_pb2_grpc, events_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_election.servicers.events import EventServicer
+from regnum_model.acls.bindings import AclBinding
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 
+from regnum_testing.fake_acls import FakeAcls
 from regnum_testing.fake_leaders import FakeLeaders
 from regnum_testing.fake_listener import FakeMember
 from regnum_testing.fake_tokens import FakeTokens
@@ -20,11 +22,13 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-class FakeElection(FakeMember, FakeLeaders, FakeTokens, admin_pb2_grpc.AdminServiceServicer):
+class FakeElection(FakeMember, FakeLeaders, FakeAcls, FakeTokens, admin_pb2_grpc.AdminServiceServicer):
     """An election process as clients see it."""
 
     def __init__(self, cluster: "FakeCluster", number: int) -> None:
         super().__init__(cluster, number)
+        self.acls: dict[AclBinding, None] = {}
+        """Access rules."""
         self.mutations: dict[str, str] = {}
         """Mutation id and the topic it concerned."""
         self.forgotten: set[int] = set()

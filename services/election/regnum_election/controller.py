@@ -25,6 +25,7 @@ from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
 
+from regnum_election.acls.calls import AclCalls
 from regnum_election.admission.quota_calls import QuotaCalls
 from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.quotas import Quotas
@@ -218,6 +219,7 @@ class Controller:
         self.brokers: Final = BrokerCalls(self._context, self._requests)
         """What brokers ask for."""
         self.quota_calls: Final = QuotaCalls(self._quotas.book)
+        self.acls: Final = AclCalls(self._context.store, clock.wall_ms)
         """Quotas, changed and described."""
         self._ready = asyncio.Event()
 

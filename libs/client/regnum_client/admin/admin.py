@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from regnum_client.admin.acls.acl_admin import AclAdmin
 from regnum_client.admin.config_admin import ConfigAdmin
 from regnum_client.admin.describing.event_admin import EventAdmin
 from regnum_client.admin.describing.offset_admin import OffsetAdmin
@@ -28,6 +29,7 @@ class Admin(
     PartitionAdmin,
     QuotaAdmin,
     ConfigAdmin,
+    AclAdmin,
     RecoveryAdmin,
     ReassignmentAdmin,
     HealthAdmin,

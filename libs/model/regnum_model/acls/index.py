@@ -127,6 +127,10 @@ class AclIndex:
         """Patterns whose rules nobody can read: they deny."""
         return frozenset(self._unreadable)
 
+    def empty(self) -> "AclIndex":
+        """One without rules, with the same super users and the same default."""
+        return AclIndex(super_users=self._super_users, everyone_if_no_acl=self._everyone_if_no_acl)
+
     def is_super(self, principal: str) -> bool:
         """Whether they may do everything."""
         return principal in self._super_users

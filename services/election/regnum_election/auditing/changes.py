@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf.message import Message
-from regnum.admin.v1 import admin_pb2
+from regnum.admin.v1 import acls_pb2, admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.access.audit import DONE, Mutated
 from regnum_service.access.auditing.lines import joined, kept
@@ -212,6 +212,34 @@ def _token_until(what: str) -> Callable[[Request, Response], Iterator[Mutated]]:
     return answered
 
 
+def _rule(rule: Any) -> Mutated:
+    type = _word(acls_pb2.AclResourceType, "ACL_RESOURCE_TYPE_", rule.resource_type).lower()
+    pattern = _word(acls_pb2.AclPatternType, "ACL_PATTERN_TYPE_", rule.pattern_type)
+    operation = _word(acls_pb2.AclOperation, "ACL_OPERATION_", rule.operation)
+    permission = _word(acls_pb2.AclPermission, "ACL_PERMISSION_", rule.permission)
+    said = f"{permission} {operation} to {rule.principal} from {rule.host or '*'}, {pattern}"
+    return Mutated(resource=f"acl:{type}:{rule.resource_name}", detail=said)
+
+
+def _word(kind: Any, prefix: str, number: int) -> str:
+    return str(kind.Name(number)).removeprefix(prefix) if number in kind.values() else str(number)
+
+
+def _new_rules(request: Request) -> Iterator[Mutated]:
+    yield from map(_rule, request.creations)
+
+
+def _old_rules(request: Request) -> Iterator[Mutated]:
+    yield from map(_rule, request.filters)
+
+
+def _removed_rules(request: Request, response: Response) -> Iterator[Mutated]:
+    for wanted, result in zip(request.filters, response.results, strict=False):
+        yield from map(_rule, result.deleted)
+        if result.error_code or not result.deleted:
+            yield replace(_rule(wanted), result=_result(result.error_code))
+
+
 def _each(named: Callable[[Request], Iterable[Mutated]]) -> AuditedCall:
     return AuditedCall(named=named, answered=_in_order(named))
 
@@ -225,6 +253,8 @@ CHANGES: Final[Mapping[str, AuditedCall]] = MappingProxyType(
         "AlterClientQuotas": _each(_quotas),
         "AlterConfigs": _each(_replaced_configs),
         "IncrementalAlterConfigs": _each(_configs),
+        "CreateAcls": _each(_new_rules),
+        "DeleteAcls": AuditedCall(named=_old_rules, answered=_removed_rules),
         "AlterPartitionReassignments": AuditedCall(named=_moved, answered=_by_topic),
         "ElectLeaders": AuditedCall(named=_elected, answered=_by_topic),
         "RecoverPartitions": AuditedCall(
@@ -248,6 +278,8 @@ SHOWS: Final = frozenset(
         "DescribeClientQuotas",
         "DescribeQuotaUsage",
         "DescribeConfigs",
+        "DescribeAcls",
+        "CheckAcls",
         "DescribeHealth",
         "DescribePropagation",
         "DescribeBrokers",

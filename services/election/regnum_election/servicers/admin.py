@@ -7,12 +7,10 @@ import grpc
 from regnum.admin.v1 import admin_pb2
 from regnum_model.access import Operation, ResourceType
 from regnum_model.ids import BrokerId, TopicId
-from regnum_service.access.authorization import EVERYBODY, Authorizer, Right
+from regnum_service.access.authorization import Right
 from regnum_service.item_errors import item_status
-from regnum_service.muting import Muting
 from regnum_service.slices import Turns
 
-from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import (
     alter_results,
@@ -32,7 +30,6 @@ from regnum_election.recovery.messages import recovery_request, recovery_respons
 from regnum_election.servicers.callers import ITEMS_PER_TURN, account_of, check_count, wait_s, who_asks
 from regnum_election.servicers.quotas import QuotaAdminServicer
 from regnum_election.servicers.topic_results import creation_results, deletion_results, partitions_results
-from regnum_election.tokens.calls import TokenCalls
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
 
 CREATE_STRICT_SINCE: Final = 6
@@ -55,18 +52,6 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 class AdminServicer(QuotaAdminServicer):
     """Changes to topics, partitions and settings, and what the modules next door serve."""
-
-    def __init__(
-        self,
-        role: ControllerRole,
-        *,
-        muting: Muting | None = None,
-        authorizer: Authorizer = EVERYBODY,
-        tokens: TokenCalls | None = None,
-    ) -> None:
-        """Only assigns. ``authorizer``: what no guard before this can ask, for it does not know names by ids."""
-        super().__init__(role, muting=muting, tokens=tokens)
-        self._authorizer: Final = authorizer
 
     async def _not_deletable(
         self, topics: Sequence[admin_pb2.DeletableTopic], controller: Controller

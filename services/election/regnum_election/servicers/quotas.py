@@ -6,6 +6,7 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.quota_changes import EntityChange
+from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.errors import RegnumError
 from regnum_service.item_errors import item_status
 from regnum_service.muting import Muting
@@ -23,9 +24,9 @@ from regnum_election.admission.stand_in import Account
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.servicers.acls import AclServicer
 from regnum_election.servicers.callers import ITEMS_PER_TURN, check_count, wait_s
 from regnum_election.servicers.leaders import Context
-from regnum_election.servicers.mending import MendingServicer
 from regnum_election.servicers.turns import ConnectionTurns
 from regnum_election.tokens.calls import TokenCalls
 
@@ -36,12 +37,26 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 """Longest throttle time that an answer can carry: 24 days."""
 
 
-class QuotaAdminServicer(MendingServicer):
+class QuotaAdminServicer(AclServicer):
     """Quotas."""
 
-    def __init__(self, role: ControllerRole, *, muting: Muting | None = None, tokens: TokenCalls | None = None) -> None:
-        """Only assigns. ``muting``: holds up connections that have to wait; None: none is held up."""
-        super().__init__(role, tokens=tokens)
+    def __init__(
+        self,
+        role: ControllerRole,
+        *,
+        muting: Muting | None = None,
+        authorizer: Authorizer = EVERYBODY,
+        tokens: TokenCalls | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            role: who reigns.
+            muting: holds up connections that have to wait; None: none is held up.
+            authorizer: what this process enforces.
+            tokens: calls about delegation tokens.
+        """
+        super().__init__(role, authorizer=authorizer, tokens=tokens)
         self._muting: Final = muting
         self._turns: Final = None if muting is None else ConnectionTurns(muting)
 

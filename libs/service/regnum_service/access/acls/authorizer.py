@@ -79,6 +79,10 @@ class AclAuthorizer:
         """The rules as they are; for questions, not for changes."""
         return self._index
 
+    def empty_index(self) -> AclIndex:
+        """One without rules, with the same super users and the same default."""
+        return self._index.empty()
+
     def put(self, pattern: ResourcePattern, entries: Iterable[Entry] | None) -> None:
         """The rules of a pattern are these now; None: they cannot be read, and deny. Call ``changed`` afterwards."""
         self._index.put(pattern, entries)

@@ -172,6 +172,10 @@ _ADMIN: Final[Mapping[str, Rule]] = {
     "RenewDelegationToken": InHandler(_DESCRIBE_TOKEN, "regnum_election.tokens.calls: owners and renewers"),
     "ExpireDelegationToken": InHandler(_DESCRIBE_TOKEN, "regnum_election.tokens.calls: owners and renewers"),
     "DescribeDelegationToken": InHandler(_DESCRIBE_TOKEN, "regnum_election.tokens.calls: or DESCRIBE_TOKENS"),
+    "CreateAcls": OnCluster(_ALTER_CLUSTER),
+    "DeleteAcls": OnCluster(_ALTER_CLUSTER),
+    "DescribeAcls": OnCluster(_DESCRIBE_CLUSTER),
+    "CheckAcls": OnCluster(_DESCRIBE_CLUSTER),
 }
 
 _LOG: Final[Mapping[str, Rule]] = {

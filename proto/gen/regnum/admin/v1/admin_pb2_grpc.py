@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from regnum.admin.v1 import acls_pb2 as regnum_dot_admin_dot_v1_dot_acls__pb2
 from regnum.admin.v1 import admin_pb2 as regnum_dot_admin_dot_v1_dot_admin__pb2
 from regnum.admin.v1 import tokens_pb2 as regnum_dot_admin_dot_v1_dot_tokens__pb2
 
@@ -145,6 +146,26 @@ class AdminServiceStub:
                 '/regnum.admin.v1.AdminService/DrainBroker',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
+                _registered_method=True)
+        self.CreateAcls = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/CreateAcls',
+                request_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CreateAclsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CreateAclsResponse.FromString,
+                _registered_method=True)
+        self.DeleteAcls = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DeleteAcls',
+                request_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DeleteAclsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DeleteAclsResponse.FromString,
+                _registered_method=True)
+        self.DescribeAcls = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeAcls',
+                request_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DescribeAclsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DescribeAclsResponse.FromString,
+                _registered_method=True)
+        self.CheckAcls = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/CheckAcls',
+                request_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CheckAclsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CheckAclsResponse.FromString,
                 _registered_method=True)
         self.ResignController = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/ResignController',
@@ -343,6 +364,34 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateAcls(self, request, context):
+        """Adds access rules, each on its own. In force at every process within a fraction of a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAcls(self, request, context):
+        """Removes the access rules that filters choose.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeAcls(self, request, context):
+        """Shows access rules.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckAcls(self, request, context):
+        """Says whether somebody may do something, and which rule decides.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResignController(self, request, context):
         """Ends this reign, so that another candidate becomes controller. Answered when it has ended.
         """
@@ -488,6 +537,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DrainBroker,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerResponse.SerializeToString,
+            ),
+            'CreateAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAcls,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CreateAclsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CreateAclsResponse.SerializeToString,
+            ),
+            'DeleteAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAcls,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DeleteAclsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DeleteAclsResponse.SerializeToString,
+            ),
+            'DescribeAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeAcls,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DescribeAclsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.DescribeAclsResponse.SerializeToString,
+            ),
+            'CheckAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckAcls,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CheckAclsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_acls__pb2.CheckAclsResponse.SerializeToString,
             ),
             'ResignController': grpc.unary_unary_rpc_method_handler(
                     servicer.ResignController,
@@ -1088,6 +1157,114 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DrainBroker',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/CreateAcls',
+            regnum_dot_admin_dot_v1_dot_acls__pb2.CreateAclsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_acls__pb2.CreateAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DeleteAcls',
+            regnum_dot_admin_dot_v1_dot_acls__pb2.DeleteAclsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_acls__pb2.DeleteAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeAcls',
+            regnum_dot_admin_dot_v1_dot_acls__pb2.DescribeAclsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_acls__pb2.DescribeAclsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/CheckAcls',
+            regnum_dot_admin_dot_v1_dot_acls__pb2.CheckAclsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_acls__pb2.CheckAclsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ Changes to the cluster."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from regnum.admin.v1 import acls_pb2 as _acls_pb2
 from regnum.admin.v1 import admin_pb2 as _admin_pb2
 from regnum.admin.v1 import tokens_pb2 as _tokens_pb2
 import abc as _abc_1
@@ -107,6 +108,14 @@ class AdminServiceStub:
     """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
     AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
     """
+    CreateAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.CreateAclsRequest, _acls_pb2.CreateAclsResponse]
+    """Adds access rules, each on its own. In force at every process within a fraction of a second."""
+    DeleteAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.DeleteAclsRequest, _acls_pb2.DeleteAclsResponse]
+    """Removes the access rules that filters choose."""
+    DescribeAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.DescribeAclsRequest, _acls_pb2.DescribeAclsResponse]
+    """Shows access rules."""
+    CheckAcls: _grpc.UnaryUnaryMultiCallable[_acls_pb2.CheckAclsRequest, _acls_pb2.CheckAclsResponse]
+    """Says whether somebody may do something, and which rule decides."""
     ResignController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
     CreateDelegationToken: _grpc.UnaryUnaryMultiCallable[_tokens_pb2.CreateDelegationTokenRequest, _tokens_pb2.CreateDelegationTokenResponse]
@@ -201,6 +210,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
     AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
     """
+    CreateAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.CreateAclsRequest, _acls_pb2.CreateAclsResponse]  # type: ignore[assignment]
+    """Adds access rules, each on its own. In force at every process within a fraction of a second."""
+    DeleteAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.DeleteAclsRequest, _acls_pb2.DeleteAclsResponse]  # type: ignore[assignment]
+    """Removes the access rules that filters choose."""
+    DescribeAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.DescribeAclsRequest, _acls_pb2.DescribeAclsResponse]  # type: ignore[assignment]
+    """Shows access rules."""
+    CheckAcls: _aio.UnaryUnaryMultiCallable[_acls_pb2.CheckAclsRequest, _acls_pb2.CheckAclsResponse]  # type: ignore[assignment]
+    """Says whether somebody may do something, and which rule decides."""
     ResignController: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]  # type: ignore[assignment]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
     CreateDelegationToken: _aio.UnaryUnaryMultiCallable[_tokens_pb2.CreateDelegationTokenRequest, _tokens_pb2.CreateDelegationTokenResponse]  # type: ignore[assignment]
@@ -418,6 +435,38 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
         AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
         """
+
+    @_abc_1.abstractmethod
+    def CreateAcls(
+        self,
+        request: _acls_pb2.CreateAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.CreateAclsResponse, _abc.Awaitable[_acls_pb2.CreateAclsResponse]]:
+        """Adds access rules, each on its own. In force at every process within a fraction of a second."""
+
+    @_abc_1.abstractmethod
+    def DeleteAcls(
+        self,
+        request: _acls_pb2.DeleteAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.DeleteAclsResponse, _abc.Awaitable[_acls_pb2.DeleteAclsResponse]]:
+        """Removes the access rules that filters choose."""
+
+    @_abc_1.abstractmethod
+    def DescribeAcls(
+        self,
+        request: _acls_pb2.DescribeAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.DescribeAclsResponse, _abc.Awaitable[_acls_pb2.DescribeAclsResponse]]:
+        """Shows access rules."""
+
+    @_abc_1.abstractmethod
+    def CheckAcls(
+        self,
+        request: _acls_pb2.CheckAclsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_acls_pb2.CheckAclsResponse, _abc.Awaitable[_acls_pb2.CheckAclsResponse]]:
+        """Says whether somebody may do something, and which rule decides."""
 
     @_abc_1.abstractmethod
     def ResignController(

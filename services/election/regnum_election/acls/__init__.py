@@ -1,0 +1,1 @@
+"""Access rules on behalf of callers: added, removed, listed, and asked what they say."""
