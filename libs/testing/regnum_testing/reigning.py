@@ -18,6 +18,7 @@ from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.history.events import Entry
+from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.publication.subscriber import DeathDetector
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.standby.picture import Followed
@@ -285,6 +286,7 @@ class FakeCluster:
         quota_stand_in: Limit | None = None,
         followed: Followed | None = None,
         metrics: Metrics | None = None,
+        logged_leaders: AskLog = nothing_logged,
     ) -> Controller:
         """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
@@ -316,6 +318,7 @@ class FakeCluster:
             corrections_interval_s=corrections_interval_s,
             followed=followed,
             record=self.recorded.append,
+            logged_leaders=logged_leaders,
             metrics=metrics,
         )
         self.controller = controller

@@ -42,6 +42,7 @@ from regnum_election.dispatch.dispatch import Dispatch
 from regnum_election.dispatch.ports import ControlChannel
 from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.history.events import Entry
+from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.leaders.balance import FIRST_LOOK_S
 from regnum_election.leaders.calls import LeaderCalls
@@ -118,6 +119,7 @@ class Controller:
         limits: Limits | None = None,
         metrics: Metrics | None = None,
         record: Callable[[Entry], None] = nowhere,
+        logged_leaders: AskLog = nothing_logged,
     ) -> None:
         counted = metrics or Metrics()
         self._event_times: Final = EventTimes(clock, counted)
@@ -162,7 +164,7 @@ class Controller:
             defer=self._put_internal,
             unverified=unverified,
             tally=Tally(counted),
-            events=ReignEvents(reign, record, clock),
+            events=ReignEvents(reign, record, clock, logged_leaders),
         )
         self.health: Final = HealthWatch(self._context, limits or Limits())
         """What is wrong, and what has been for too long."""
@@ -266,10 +268,10 @@ class Controller:
         self._quotas.start(self._store)
         try:
             await self._begin()
+            watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
             # Not before: its first answer lists every topic, which on some stores costs what lies below them.
-            watches.append(self._spawn("watch-topics", self._watch_topics()))
+            watches += [self._spawn("watch-topics", self._watch_topics()), self._spawn("health", self.health.run())]
             watches += [self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS]
-            watches.append(self._spawn("health", self.health.run()))
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()

@@ -373,6 +373,7 @@ class ElectionService:
             limits=Limits(order_s=self._settings.order_overdue_s, trouble_s=self._settings.trouble_overdue_s),
             metrics=self._metrics,
             record=self._events.append,
+            logged_leaders=self._events.leaders_before,
         )
         self._role.hold(controller)
         self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))

@@ -19,6 +19,7 @@ from regnum_election.history.events import (
     PartitionsEntry,
     Position,
     Reason,
+    not_written_down,
 )
 from regnum_model.ids import (
     BrokerEpoch,
@@ -139,6 +140,19 @@ async def test_what_the_log_does_not_have_is_said(regnum: CommandHere, cluster: 
     assert "does not have how this leader epoch began" in said["why"][1]
     assert [one["number"] for one in said["events"]] == [4, 3, 1]
     assert said["events"][1]["trace_id"] == TRACE
+
+
+async def test_what_a_killed_controller_did_not_write_down_is_said_and_nobody_is_said_to_have_decided_it(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    await write(cluster, moved(3, None, state(2, 4, [1, 2]), not_written_down(ControllerEpoch(2))))
+    for _ in range(4):
+        cluster.elect("orders", 0, 2)
+    text = (await regnum("explain", "orders/0")).out
+    assert "How it came to that is not in the event log" in text
+    assert "(written by controller epoch 2; details lost)" in text
+    assert "by election process 1, in controller epoch 3 (event 3.3)" in text
+    assert "decided it" not in text
 
 
 async def test_a_partition_that_does_not_exist_is_not_explained(regnum: CommandHere) -> None:

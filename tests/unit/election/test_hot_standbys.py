@@ -14,11 +14,11 @@ from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import PartitionsEntry
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.standby.picture import FollowedPicture
-from regnum_election.standby.verification import UNPUBLISHED
+from regnum_election.standby.verification import unpublished
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey
 from regnum_model.nodes import DeletionNode, TopicIdNode
 from regnum_testing.gated_store import gated
 from regnum_testing.reigning import ANYBODY
@@ -153,7 +153,7 @@ async def test_leadership_that_moved_between_live_brokers_unheard_is_found_and_t
     # The successor's event log says what nobody had heard of, and how it came to know.
     entries = [one for one in stage.cluster.recorded if isinstance(one, PartitionsEntry) and one.position.epoch == 2]
     (told,) = [(one.reason, row) for one in entries for row in one.rows if row.key == PartitionKey(id, 0)]
-    assert told[0] == UNPUBLISHED
+    assert told[0] == unpublished(ControllerEpoch(1))
     assert told[1].before is not None
     assert (told[1].before.leader, told[1].after.leader) == (1, 2)
 

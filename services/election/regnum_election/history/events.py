@@ -79,6 +79,11 @@ CONFIG: Final = Reason(events_pb2.EVENT_CAUSE_CONFIG)
 """Settings changed."""
 
 
+def not_written_down(epoch: ControllerEpoch) -> Reason:
+    """A reign that is over wrote a state, and was ended before it wrote down why."""
+    return Reason(events_pb2.EVENT_CAUSE_NOT_WRITTEN_DOWN, f"written by controller epoch {epoch}; details lost")
+
+
 class PartitionRow(NamedTuple):
     """A partition whose state changed."""
 

@@ -24,12 +24,14 @@ import structlog
 from google.protobuf.message import DecodeError
 from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
+from regnum_model.ids import ControllerEpoch
 from regnum_service.clock import Clock
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.history.encoding import EventFilter, decode, encode, first_of, last_of, size_of
 from regnum_election.history.events import BEGINNING, Entry, OtherEntry, Position, Reason, weight_of
+from regnum_election.history.missing import LoggedLeaders, logged_leaders
 from regnum_election.history.search import Found, backwards, forwards
 from regnum_election.history.segments import Limits, Record, Segments
 
@@ -202,6 +204,25 @@ class EventLog:
     ) -> Found:
         """Events that a caller asks for. Raises OSError."""
         return await asyncio.to_thread(self._search, EventFilter(said.filter), limit, after, before)
+
+    async def leaders_before(self, reign: ControllerEpoch) -> LoggedLeaders | None:
+        """What the newest part of the log says of leaders, without that reign's own events; None: it says nothing.
+
+        Waits until that reign's first event is written, and with it whatever was taken before. Raises OSError.
+        """
+        first, news = Position(reign, 1), asyncio.Event()
+        unheard = self.wake_on_news(news)
+        try:
+            while self.last < first:
+                await news.wait()
+                news.clear()
+        finally:
+            unheard()
+        return await asyncio.to_thread(self._leaders, first)
+
+    def _leaders(self, before: Position) -> LoggedLeaders | None:
+        """Blocks."""
+        return logged_leaders(record.payload for record in _gently(self._backwards(before)))
 
     def _entries_after(self, position: Position) -> Sequence[Record]:
         """Blocks."""

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import structlog
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_telemetry import tracing
 
+from regnum_election.decisions.cluster import Cluster
 from regnum_election.history.events import (
     AssignmentRow,
     AssignmentsEntry,
@@ -19,7 +21,9 @@ from regnum_election.history.events import (
     PartitionsEntry,
     Position,
     Reason,
+    not_written_down,
 )
+from regnum_election.history.missing import AskLog, Unlogged, nothing_logged, unlogged
 from regnum_election.reign.reign import Reign
 
 
@@ -30,11 +34,15 @@ def nowhere(_entry: Entry) -> None:
 class ReignEvents:
     """Of one reign. Used by the controller's loop only; nothing here waits or fails."""
 
-    def __init__(self, reign: Reign, write: Callable[[Entry], None], clock: Clock) -> None:
-        """Only assigns."""
+    def __init__(
+        self, reign: Reign, write: Callable[[Entry], None], clock: Clock, ask_log: AskLog = nothing_logged
+    ) -> None:
+        """Only assigns; ``ask_log``: what the log says of reigns before."""
         self._reign: Final = reign
         self._write: Final = write
         self._clock: Final = clock
+        self._ask_log: Final = ask_log
+        self._log: Final = structlog.get_logger("event-log")
         self._number = 1
 
     def partitions(self, rows: Sequence[PartitionRow], topics: Mapping[TopicId, Named], reason: Reason) -> None:
@@ -123,6 +131,34 @@ class ReignEvents:
         """
         reason = Reason(words.EVENT_CAUSE_UNSPECIFIED).within(traceparent)
         self._other(kind, reason, broker=broker, count=count, detail=detail)
+
+    async def tell_of_unlogged(self, found: Cluster) -> None:
+        """Write down what a predecessor wrote to the store and not into the log; ``found``: as the reign began.
+
+        Reads the log on a thread, and compares in steps: nobody waits for it.
+        """
+        try:
+            logged = await self._ask_log(self._reign.epoch)
+        except OSError as error:
+            self._log.warning("the log cannot be read, and what is missing in it is not looked for", reason=str(error))
+            return
+        if logged is not None:
+            self._unlogged(await unlogged(found.partitions, logged, reign=self._reign.epoch), found.topics)
+
+    def _unlogged(self, found: Unlogged, topics: Mapping[TopicId, Named]) -> None:
+        """States that reigns before this one wrote, and of which the log has no event.
+
+        Args:
+            found: those states.
+            topics: topics of the picture, with those of the states.
+        """
+        told = 0
+        for epoch, rows in sorted(found.rows.items()):
+            told += len(rows)
+            self.partitions(rows, topics, not_written_down(epoch))
+        if found.count > told:
+            reason = Reason(words.EVENT_CAUSE_NOT_WRITTEN_DOWN, "found in the store at the beginning of a reign")
+            self._other(words.EVENT_KIND_EVENTS_DROPPED, reason, count=found.count - told)
 
     def reign_began(self, traceparent: str) -> None:
         """The first event of a reign; ``traceparent``: the succession, if it is traced."""

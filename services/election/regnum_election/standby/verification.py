@@ -15,7 +15,7 @@ from typing import Final
 from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Node
 from regnum_model import paths
-from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode, TopicNode
 from regnum_telemetry import conventions, tracing
 
@@ -32,10 +32,11 @@ from regnum_election.topics.settling import settle_some
 PARTITIONS_PER_STEP: Final = 500
 """Partitions that are read anew in one step, unless one topic has more; a failover waits for one step at most."""
 
-UNPUBLISHED: Final = Reason(
-    events_pb2.EVENT_CAUSE_SUCCESSION, "found in the store: whoever wrote it did not publish it"
-)
-"""Why a state is not as the predecessor published it."""
+
+def unpublished(epoch: ControllerEpoch) -> Reason:
+    """Why a state is not as the predecessor published it; ``epoch``: the controller epoch in the state."""
+    evidence = f"found in the store, written under controller epoch {epoch}: whoever wrote it did not publish it"
+    return Reason(events_pb2.EVENT_CAUSE_SUCCESSION, evidence)
 
 
 async def verify(
@@ -117,12 +118,14 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
 
 def _write_down(context: ControllerContext, before: Cluster, keys: Iterable[PartitionKey]) -> None:
     """What the predecessor did and did not live to tell."""
-    rows: list[PartitionRow] = []
+    by_reign: dict[ControllerEpoch, list[PartitionRow]] = {}
     for key in keys:
         held, known = context.picture.partitions[key].held, before.partitions.get(key)
         if held is not None:
-            rows.append(found_row(key, None if known is None else known.held, held))
-    context.events.partitions(rows, context.picture.topics, UNPUBLISHED)
+            row = found_row(key, None if known is None else known.held, held)
+            by_reign.setdefault(held.state.controller_epoch, []).append(row)
+    for epoch, rows in by_reign.items():
+        context.events.partitions(rows, context.picture.topics, unpublished(epoch))
 
 
 async def _differing(context: ControllerContext, topics: Sequence[Topic]) -> list[str]:

@@ -76,6 +76,7 @@ class EventCause(enum.Enum):
     ELECTION_REQUESTED = "election-requested"
     SETTLING = "settling"
     CONTROLLER_GONE = "controller-gone"
+    NOT_WRITTEN_DOWN = "not-written-down"
 
 
 _KINDS: Final[Mapping[int, EventKind]] = {words.EventKind.Value(f"EVENT_KIND_{one.name}"): one for one in EventKind}

@@ -30,6 +30,7 @@ BECAUSE: Final[Mapping[str, str]] = {
     "election-requested": "somebody asked for an election",
     "settling": "partitions were fitted to the live brokers",
     "controller-gone": "the controller before was gone",
+    "not-written-down": "a controller was ended before it wrote down why",
     "unspecified": "no reason is recorded",
 }
 """Causes as the end of a sentence."""
@@ -134,6 +135,8 @@ def _begins(event: "ClusterEvent", leader_epoch: int) -> bool:
 
 def _decided(event: "ClusterEvent") -> list[str]:
     before, after = event.before, event.after
+    if event.cause.value == "not-written-down":
+        return [f"How it came to that is not in the event log: {_because(event)}. It was found so {_found_at(event)}."]
     became = "It has had no leader" if after is None or after.leader is None else f"Broker {after.leader} has led"
     said = [f"{became} since {time_of(event.time_unix_ms)}, because {_because(event)}."]
     if before is not None:
@@ -148,6 +151,13 @@ def _decided(event: "ClusterEvent") -> list[str]:
             f"Its trace is {event.trace_id}: `regnum failovers report` shows where its time went, under that trace id."
         )
     return said
+
+
+def _found_at(event: "ClusterEvent") -> str:
+    return (
+        f"at {time_of(event.time_unix_ms)} by election process {event.controller}, in controller epoch "
+        f"{event.position.epoch} (event {event.position.epoch}.{event.position.number})"
+    )
 
 
 def _moves(events: "Sequence[ClusterEvent]") -> list[str]:

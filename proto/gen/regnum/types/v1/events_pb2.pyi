@@ -182,6 +182,8 @@ class _EventCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventCause
     """Partitions were fitted to the live brokers, for no reason of its own."""
     EVENT_CAUSE_CONTROLLER_GONE: _EventCause.ValueType  # 19
     """A controller was replaced: it died, left, or resigned."""
+    EVENT_CAUSE_NOT_WRITTEN_DOWN: _EventCause.ValueType  # 20
+    """A controller wrote it and ended before its log had it: whoever reigned next found it in the store."""
 
 class EventCause(_EventCause, metaclass=_EventCauseEnumTypeWrapper):
     """Why something happened."""
@@ -226,4 +228,6 @@ EVENT_CAUSE_SETTLING: EventCause.ValueType  # 18
 """Partitions were fitted to the live brokers, for no reason of its own."""
 EVENT_CAUSE_CONTROLLER_GONE: EventCause.ValueType  # 19
 """A controller was replaced: it died, left, or resigned."""
+EVENT_CAUSE_NOT_WRITTEN_DOWN: EventCause.ValueType  # 20
+"""A controller wrote it and ended before its log had it: whoever reigned next found it in the store."""
 Global___EventCause: _TypeAlias = EventCause  # noqa: Y015
