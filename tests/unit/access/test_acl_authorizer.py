@@ -277,6 +277,7 @@ async def test_rules_that_were_removed_while_nobody_looked_are_gone_after_the_ne
         # Announced by hand: a node of any name.
         await world.store.create(f"{CHANGES}/by-hand", b"")
         await world.becomes(allowed=False)
+        assert await world.allowed(who=ROOT), "nobody else loses what they have"
 
 
 async def test_a_process_that_surrendered_without_the_store_grants_nothing_until_it_has_read_again() -> None:
