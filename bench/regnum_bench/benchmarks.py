@@ -173,7 +173,7 @@ ALL: Final = (
         what="records written with acks=all, on the wire and by the SDK, beside one raw gRPC hop of the same bytes",
         measure=produce,
         shape=Shape(topics=1, partitions=6, records=100_000),
-        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "in_flight"),
+        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "in_flight", "tls"),
         headline=("produce_mb_s", "produce_of_hop_ratio", "sdk_produce_mb_s"),
     ),
     Benchmark(

@@ -38,9 +38,10 @@ async def child(module: str, *arguments: str) -> AsyncIterator[int]:
                 await process.wait()
 
 
-async def serve_as_child(server: grpc.aio.Server) -> None:
+async def serve_as_child(server: grpc.aio.Server, tls: grpc.ServerCredentials | None = None) -> None:
     """In that process: listen, print the port, serve until it is ended."""
-    port = server.add_insecure_port("127.0.0.1:0")
+    at = "127.0.0.1:0"
+    port = server.add_insecure_port(at) if tls is None else server.add_secure_port(at, tls)
     await server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()

@@ -5,8 +5,11 @@ against: the same bytes, the same Python, no log behind it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -22,6 +25,18 @@ OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopTls:
+    """PEM files of a hop over TLS."""
+
+    ca: Path
+    """Authority of its certificate."""
+    certificate: Path
+    """What it shows."""
+    key: Path
+    """The key of that."""
 
 
 class Hop:
@@ -42,16 +57,20 @@ class Hop:
 
 
 @asynccontextmanager
-async def hop() -> AsyncIterator[Hop]:
-    """A hop in a process of its own."""
-    async with (
-        child("regnum_bench.hop") as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel,
-    ):
+async def hop(tls: HopTls | None = None) -> AsyncIterator[Hop]:
+    """A hop in a process of its own; ``tls``: over TLS, which the server alone shows a certificate for."""
+    shown = () if tls is None else (str(tls.certificate), str(tls.key))
+    async with child("regnum_bench.hop", *shown) as port, _channel(f"127.0.0.1:{port}", tls) as channel:
         yield Hop(channel)
 
 
-async def _serve() -> None:
+def _channel(target: str, tls: HopTls | None) -> grpc.aio.Channel:
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=OPTIONS)
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(tls.ca.read_bytes()), options=OPTIONS)
+
+
+async def _serve(credentials: grpc.ServerCredentials | None) -> None:
     async def take(_data: bytes, _context: Any) -> bytes:
         return b""
 
@@ -66,8 +85,16 @@ async def _serve() -> None:
         for name, behaviour in ((TAKE, take), (GIVE, give))
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("regnum.bench.Hop", handlers),))
-    await serve_as_child(server)
+    await serve_as_child(server, credentials)
+
+
+def _credentials(shown: Sequence[str]) -> grpc.ServerCredentials | None:
+    """From the paths of a certificate and its key, if they were given."""
+    if not shown:
+        return None
+    certificate, key = (Path(path).read_bytes() for path in shown)
+    return grpc.ssl_server_credentials([(key, certificate)])
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve(_credentials(sys.argv[1:])))

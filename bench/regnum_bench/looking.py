@@ -51,10 +51,10 @@ class Known:
 class Look:
     """Asks brokers. Belongs to one event loop; ``close`` it."""
 
-    def __init__(self, addresses: Mapping[int, Address], clock: Clock) -> None:
+    def __init__(self, addresses: Mapping[int, Address], clock: Clock, channels: Channels | None = None) -> None:
         self._addresses = dict(addresses)
         self._clock = clock
-        self._channels = Channels()
+        self._channels = channels or Channels()
 
     async def close(self) -> None:
         """Hang up."""

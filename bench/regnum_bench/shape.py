@@ -66,6 +66,8 @@ class Shape:
     """``produce``, ``consume``: records of a repetition. ``admit``: admissions. ``write_batch``: conditional writes."""
     size: int = 1_000
     """Bytes of a record's value."""
+    tls: int = 0
+    """``produce``: 1: each repetition is measured on a second cluster over TLS too, and the hop over TLS."""
     batch_bytes: int = 512 * 1024
     """``produce``, ``traffic``, ``start``: bytes of a batch."""
     batch_grows_to: int = 0
@@ -131,6 +133,7 @@ class Shape:
 
 _MAY_BE_NONE: Final = frozenset(
     {
+        "tls",
         "told",
         "shared",
         "silent",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from regnum.types.v1 import types_pb2
 from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, NewTopic
+from regnum_client.cluster.security.channels import channels_to
 from regnum_local.cluster import LocalCluster, ProcessState
 from regnum_local.plan import TRACES, Role
 from regnum_model.configs import LEADER_IMBALANCE_PER_BROKER_PERCENTAGE
@@ -208,13 +209,16 @@ class Stand:
 
 
 @asynccontextmanager
-async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S, quotas: int = 0) -> AsyncIterator[Stand]:
+async def stand(
+    run: Run, *, balance_s: float = BALANCE_INTERVAL_S, quotas: int = 0, tls: bool = False
+) -> AsyncIterator[Stand]:
     """Start a cluster of the shape; ends it without care, since nothing of it is kept.
 
     Args:
         run: what to measure, and where.
         balance_s: how often leaders go back to preferred replicas.
         quotas: quota processes.
+        tls: whether all of its connections use TLS.
     """
     shape = run.shape
     run.progress.step(f"starting {shape.brokers} brokers on {shape.coordination}")
@@ -235,11 +239,15 @@ async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S, quotas: int 
         coordination=shape.coordination,
         report=run.progress.detail,
         extra=extra,
+        tls=tls,
     )
     await launch(cluster, run.progress)
-    look = Look({member.id: member.address("client") for member in cluster.plan.of(Role.BROKER)}, run.clock)
+    addresses = {member.id: member.address("client") for member in cluster.plan.of(Role.BROKER)}
+    look = Look(addresses, run.clock, channels_to(cluster.bootstrap, cluster.tls))
     try:
-        async with Admin(cluster.bootstrap, timeout_s=shape.deadline_s, client_id="regnum-bench") as admin:
+        async with Admin(
+            cluster.bootstrap, timeout_s=shape.deadline_s, client_id="regnum-bench", tls=cluster.tls
+        ) as admin:
             # All of them go back: a tenth that stays with others would be another failover the next time.
             await admin.alter_config(
                 ConfigAlteration(resource=CLUSTER_CONFIG, set={LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: "0"})

@@ -8,24 +8,24 @@ values, a megabyte is 10**6 bytes.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import EARLIEST, Consumer, Producer, ProducerSettings
 from regnum_client.cluster.connections import Connections
+from regnum_client.cluster.security.channels import channels_to
 from regnum_client.producer.streams import ProduceStreams
 from regnum_model.nodes import Address
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
-from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
 
 from regnum_bench.figures import Round, quantile
-from regnum_bench.hop import Hop, hop
+from regnum_bench.hop import Hop, HopTls, hop
 from regnum_bench.shape import Shape, ShapeError
 from regnum_bench.stand import Measured, Run, Stand, stand
 from regnum_bench.waiting import MeasureError
@@ -64,14 +64,19 @@ class Work:
     """Bytes of values in all of them."""
 
 
+Ready: TypeAlias = tuple[Stand, list[Place], Hop]
+"""A cluster, its partitions with their leaders, and a hop beside it."""
+
+
 async def produce(run: Run) -> Measured:
     """Figures of each repetition."""
     rounds: list[Round] = []
-    async with _ready(run) as (cluster, places, raw):
+    async with _ready(run) as (cluster, places, raw), _over_tls(run) as secured:
         work = _work(run.shape)
         for number in range(run.shape.warm_up + run.shape.repetitions):
             hop_s, _ = await _timed(run.shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
-            wire_s, calls_s = await _timed(run.shape, _sends(places, work))
+            async with cluster.watched("produce") as spent:
+                wire_s, calls_s = await _timed(run.shape, _sends(places, work))
             stream_s, _ = await _timed(run.shape, _sends(places, work, streamed=True))
             sdk_s = await _send_by_sdk(cluster, work)
             megabytes = work.payload_bytes / 1e6
@@ -83,7 +88,10 @@ async def produce(run: Run) -> Measured:
                 "call_p50_ms": quantile(calls_s, 0.5) * 1000,
                 "call_p99_ms": quantile(calls_s, 0.99) * 1000,
                 "sdk_produce_mb_s": megabytes / sdk_s,
+                "broker_cpu_per_batch_ms": 1000 * spent["produce_cpu_broker_s"] / work.batches,
             }
+            if secured is not None:
+                figures |= await _secured(run.shape, secured, work, figures)
             run.progress.detail(f"{figures['produce_mb_s']:.1f} MB/s, hop {figures['hop_mb_s']:.1f} MB/s")
             if number >= run.shape.warm_up:
                 rounds.append(figures)
@@ -116,16 +124,52 @@ async def consume(run: Run) -> Measured:
     return Measured(rounds=tuple(rounds), details={"batch_bytes": len(work.batch), "answers": answers})
 
 
+async def _secured(shape: Shape, secured: Ready, work: Work, plain: Round) -> Round:
+    """The same over TLS, and what is kept of what it was without.
+
+    ``produce_keeps_ratio`` is the share of its throughput that produce keeps, divided by the share that the hop keeps:
+    below 1 TLS costs a broker more than it costs gRPC alone.
+    """
+    cluster, places, raw = secured
+    hop_s, _ = await _timed(shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
+    async with cluster.watched("produce") as spent:
+        wire_s, calls_s = await _timed(shape, _sends(places, work))
+    megabytes = work.payload_bytes / 1e6
+    hop_ratio = megabytes / hop_s / plain["hop_mb_s"]
+    produce_ratio = megabytes / wire_s / plain["produce_mb_s"]
+    return {
+        "tls_produce_mb_s": megabytes / wire_s,
+        "tls_hop_mb_s": megabytes / hop_s,
+        "tls_call_p99_ms": quantile(calls_s, 0.99) * 1000,
+        "tls_broker_cpu_per_batch_ms": 1000 * spent["produce_cpu_broker_s"] / work.batches,
+        "tls_hop_of_plain_ratio": hop_ratio,
+        "tls_produce_of_plain_ratio": produce_ratio,
+        "produce_keeps_ratio": produce_ratio / hop_ratio,
+    }
+
+
 @asynccontextmanager
-async def _ready(run: Run) -> AsyncIterator[tuple[Stand, list[Place], Hop]]:
+async def _over_tls(run: Run) -> AsyncIterator[Ready | None]:
+    """A second cluster, all over TLS, where the shape wants it."""
+    if not run.shape.tls:
+        yield None
+        return
+    async with _ready(replace(run, directory=run.directory / "tls"), tls=True) as ready:
+        yield ready
+
+
+@asynccontextmanager
+async def _ready(run: Run, *, tls: bool = False) -> AsyncIterator[Ready]:
     """A cluster with its topics, its partitions with their leaders, and the hop."""
-    async with stand(run) as cluster, hop() as raw:
+    async with AsyncExitStack() as ends:
+        cluster = await ends.enter_async_context(stand(run, tls=tls))
+        raw = await ends.enter_async_context(hop(_hop_tls(cluster)))
         await cluster.fill()
         leaders = await cluster.look.leaders(cluster.brokers[0])
         head = await cluster.look.head(cluster.brokers[0])
         if head is None:
             raise MeasureError("no broker answers")
-        channels = Channels()
+        channels = channels_to(cluster.cluster.bootstrap, cluster.cluster.tls)
         streams = ProduceStreams(Connections(channels), clock=SystemClock())
         members = {member.name: member.address("client") for member in cluster.cluster.plan.members if member.ports}
         try:
@@ -146,6 +190,14 @@ async def _ready(run: Run) -> AsyncIterator[tuple[Stand, list[Place], Hop]]:
         finally:
             await streams.close()
             await channels.close()
+
+
+def _hop_tls(cluster: Stand) -> HopTls | None:
+    files = cluster.cluster.tls
+    if files is None or files.ca is None:
+        return None
+    folder = files.ca.parent
+    return HopTls(ca=files.ca, certificate=folder / "broker-1.pem", key=folder / "broker-1.key")
 
 
 def _work(shape: Shape) -> Work:

@@ -17,6 +17,8 @@ from regnum_service.errors import RegnumError
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
 
+from regnum_client.cluster.bootstrap import VARIABLE
+
 __all__ = ["CA", "CERTIFICATE", "KEY", "TlsFiles", "channels_to", "tls_files"]
 
 CA: Final = "REGNUM_TLS_CA"
@@ -56,16 +58,20 @@ def tls_files(
     except ProfileError:
         # Who needs it for its addresses hears of it there.
         return None
-    if profile is None or profile.tls is None or not profile.is_current() or not _is_of(profile, bootstrap):
+    if (
+        profile is None
+        or profile.tls is None
+        or not profile.is_current()
+        or not _is_of(profile, bootstrap or environment.get(VARIABLE))
+    ):
         return None
     return TlsFiles(ca=profile.tls.ca, certificate=profile.tls.certificate, key=profile.tls.key)
 
 
 def _is_of(profile: Profile, bootstrap: str | Sequence[str] | None) -> bool:
-    named = os.environ.get("REGNUM_BOOTSTRAP") if bootstrap is None else bootstrap
-    if not named:
+    if not bootstrap:
         return True
-    addresses = named.split(",") if isinstance(named, str) else named
+    addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
     return {address.strip() for address in addresses} <= {*profile.bootstrap, *profile.elections}
 
 
