@@ -119,6 +119,28 @@ async def test_a_consumer_is_slowed_down_and_skips_nothing(cluster: LocalCluster
     assert took_s >= shortest_s(RECORDS * len(VALUE), 4_000_000)
 
 
+async def test_a_new_connection_for_each_fetch_reads_no_more(cluster: LocalCluster) -> None:
+    """The records of the test before are there; nobody waits as he is told, and nobody comes twice by one line."""
+    broker = next(row for row in cluster.status() if row.name == "broker-1")
+    request = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic="u", partition=0)], max_bytes=2_000_000)
+    request.header.client_id = "reader"
+    read, told, calls, seconds = 0, 0, 0, 10.0
+    began_s = CLOCK.monotonic()
+    while CLOCK.monotonic() < began_s + seconds:
+        channel = grpc.aio.insecure_channel(
+            str(broker.addresses["client"]), options=(*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        )
+        answer = await log_pb2_grpc.LogServiceStub(channel).Fetch(request, timeout=30)
+        await channel.close()
+        calls += 1
+        told += answer.throttle_time_ms > 0
+        read += len(answer.results[0].record_batches)
+    took_s = CLOCK.monotonic() - began_s
+    assert told > 0
+    assert read <= RATE * (took_s + SPAN_S) + 2_000_000
+    assert calls * 2_000_000 > 2 * read, "without a quota they would have read more than twice as much"
+
+
 async def test_who_takes_too_much_of_the_brokers_time_is_held_a_second_at_a_time(cluster: LocalCluster) -> None:
     async with Admin(cluster.bootstrap) as admin:
         await admin.alter_client_quota(QuotaEntity(client_id="asker"), set={REQUEST_PERCENTAGE: 0.01})
