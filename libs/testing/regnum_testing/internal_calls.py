@@ -8,6 +8,7 @@ from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.servicers.envelope import EnvelopeOpener
 from regnum_model.ids import BrokerId
+from regnum_service.access.audit import AuditLog
 from regnum_service.access.authorization import Authorizer, EverybodyMay
 from regnum_service.clock import SystemClock
 
@@ -23,6 +24,7 @@ def internal_servicer(
     reached_broker: Callable[[], Awaitable[BrokerId | None]] = nobody_reached,
     admin: AdminServicer | None = None,
     authorizer: Authorizer | None = None,
+    audit: AuditLog | None = None,
 ) -> ControllerServicer:
     """The servicer; what comes in envelopes goes to ``admin``, by default one of its own."""
     says = authorizer or EverybodyMay()
@@ -32,4 +34,5 @@ def internal_servicer(
         reached_broker=reached_broker,
         envelopes=EnvelopeOpener(role, admin or AdminServicer(role), says),
         authorizer=says,
+        audit=audit,
     )

@@ -177,6 +177,7 @@ class ElectionService:
                             reached_broker=self._reached_broker,
                             envelopes=EnvelopeOpener(self._role, guarded, authorizer),
                             authorizer=authorizer,
+                            audit=audit,
                         ),
                         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
                     )

@@ -17,6 +17,7 @@ from regnum_model.ids import BrokerId
 from regnum_model.principals import NOBODY, Principal
 from regnum_model.quotas import QuotaEntity
 from regnum_model.topics import TRANSACTIONS_TOPIC
+from regnum_service.access.audit import Mutated, NoAudit
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import INTERNAL, Caller, caller, calling
 from regnum_service.errors import RegnumError, code_of
@@ -26,6 +27,17 @@ from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.quota_world import QuotaWorld
 from regnum_testing.served import Caller as Call
 from regnum_testing.waiting import within
+
+
+class Lines(NoAudit):
+    """The lines of an audit log."""
+
+    def __init__(self) -> None:
+        self.mutations: list[tuple[Caller, str, Mutated]] = []
+
+    def mutated(self, who: Caller, call: str, items: tuple[Mutated, ...], *, client_id: str = "") -> None:
+        self.mutations += [(who, call, item) for item in items]
+
 
 BROKER = Caller(principal=Principal("broker-1"), host="10.0.0.1", listener=INTERNAL)
 ALICE = controller_pb2.OriginalCaller(
@@ -331,7 +343,15 @@ async def test_an_internal_topic_is_made_for_who_may_look_for_its_coordinator_an
             "payments",
         )
         world.rights.may.add("alice")
+        lines = Lines()
+        world.servicer = internal_servicer(world.role, admin=world.admin, authorizer=world.rights, audit=lines)
         created = await within(world.servicer.CreateOffsetsTopic(request, context))
+        assert [(who.principal.name, item.resource) for who, _, item in lines.mutations] == [
+            ("alice", f"topic:{TRANSACTIONS_TOPIC}")
+        ]
+        again = await within(world.servicer.CreateOffsetsTopic(request, context))
+        assert again.error_code == errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+        assert len(lines.mutations) == 1, "who finds it there has changed nothing"
         assert created.error_code == errors_pb2.ERROR_CODE_NONE, "its three partitions are more than alice's quota"
         assert world.world.controller.picture.topic_named(TRANSACTIONS_TOPIC) is not None
         request.topic = "orders"

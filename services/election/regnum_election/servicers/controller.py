@@ -9,6 +9,7 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc, history_pb2,
 from regnum.types.v1 import errors_pb2
 from regnum_model.access import Operation
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from regnum_service.access.audit import AuditLog, Mutated, NoAudit
 from regnum_service.access.authorization import FAILED, Authorizer
 from regnum_service.access.identity import caller, calling
 from regnum_service.errors import RegnumError
@@ -21,6 +22,7 @@ from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
 from regnum_election.servicers.callers import client_of, wait_s
 from regnum_election.servicers.envelope import EnvelopeOpener
+from regnum_election.topics.creation import Created
 from regnum_election.topics.internal import internal_topic
 from regnum_election.topics.requests import TopicRequest
 
@@ -47,6 +49,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         reached_broker: Callable[[], Awaitable[BrokerId | None]],
         envelopes: EnvelopeOpener,
         authorizer: Authorizer,
+        audit: AuditLog | None = None,
     ) -> None:
         """Only assigns.
 
@@ -56,7 +59,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             reached_broker: a registered broker that this process reaches; None: none, or it could not reign.
             envelopes: opens what brokers pass on.
             authorizer: says what those may do that brokers act for.
+            audit: where it is written down for whom topics are made; None: nowhere.
         """
+        self._audit: Final = audit or NoAudit()
         self._envelopes = envelopes
         self._authorizer = authorizer
         self._role = role
@@ -136,6 +141,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                 [wanted], validate_only=False, wait_s=wait_s(0, context), account=CLUSTER_ACCOUNT
             )
         (outcome,) = answered.outcomes
+        if isinstance(outcome, Created):
+            # Who comes later finds it there, and has changed nothing.
+            self._audit.mutated(
+                who,
+                "ControllerService/CreateOffsetsTopic",
+                (Mutated(resource=f"topic:{topic.name}", detail=f"partitions {request.partitions}"),),
+            )
         if isinstance(outcome, Rejection):
             return controller_pb2.CreateOffsetsTopicResponse(error_code=outcome.code, error_message=outcome.message)
         return controller_pb2.CreateOffsetsTopicResponse()
