@@ -31,6 +31,13 @@ RECORDS: Final = frozenset(
 """Methods whose requests carry records: as large as the listener takes."""
 
 
+class TooMuchError(RegnumError):
+    """A request is larger, or of more items, than its method takes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errors_pb2.ERROR_CODE_INVALID_REQUEST, message)
+
+
 class Parsing:
     """Makes messages of one method's bytes, within the bounds."""
 
@@ -52,9 +59,9 @@ class Parsing:
         self._descriptor: Final = descriptor if isinstance(descriptor, Descriptor) else None
 
     async def message(self, data: bytes) -> Any:
-        """The message. Raises RegnumError: it is too large, has too many items, or is none."""
+        """The message. Raises RegnumError: TooMuchError where it is too large or has too many items, or it is none."""
         if self._bytes_max is not None and len(data) > self._bytes_max:
-            raise _invalid(
+            raise TooMuchError(
                 f"a request of {self._name} has {len(data)} bytes; it may have {self._bytes_max}: split it, nothing of"
                 " it was done"
             )
@@ -63,7 +70,7 @@ class Parsing:
             if not count.go_on(FIELDS_ON_THE_LOOP):
                 await asyncio.to_thread(count.go_on, len(data))
             if count.is_too_many:
-                raise _invalid(
+                raise TooMuchError(
                     f"a request of {self._name} has more than {self._objects_max} items; split it, nothing of it was"
                     " done"
                 )

@@ -22,6 +22,7 @@ from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import INTERNAL, Caller, caller, calling
 from regnum_service.errors import RegnumError, code_of
 from regnum_service.muting import Muting
+from regnum_service.request_sizes import OBJECTS_MAX
 from regnum_service.status import from_status
 from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.quota_world import QuotaWorld
@@ -50,6 +51,7 @@ ALICE = controller_pb2.OriginalCaller(
 )
 OLD = types_pb2.RequestHeader(api_version=5, client_id="app")
 CREATE = f"{ADMIN_SERVICE}CreateTopics"
+OLD_HEADER = admin_pb2.CreateTopicsRequest(header=OLD).SerializeToString()
 
 
 class Rights:
@@ -253,6 +255,19 @@ async def test_a_request_that_does_not_parse_is_of_no_version_that_is_known_here
 ) -> None:
     envelope = controller_pb2.EnvelopeRequest(method=CREATE, request=request_bytes, caller=ALICE)
     assert await world.refused(envelope) == errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION
+
+
+async def test_a_request_of_millions_of_items_is_refused_before_it_becomes_that_many_and_its_client_hears_why(
+    world: World,
+) -> None:
+    """Two bytes each: an empty topic."""
+    request = OLD_HEADER + b"\x12\x00" * (OBJECTS_MAX + 1)
+    answer = await world.send(controller_pb2.EnvelopeRequest(method=CREATE, request=request, caller=ALICE))
+    error = from_status(answer.status)
+    assert error is not None
+    assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert "items" in error.message
+    assert world.admin.seen == []
 
 
 async def test_a_version_that_there_is_not_is_refused(world: World) -> None:

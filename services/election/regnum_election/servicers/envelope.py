@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf import message_factory
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2
 from regnum.election.v1 import controller_pb2
 from regnum.types.v1 import errors_pb2
@@ -23,6 +23,7 @@ from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of, version_of
 from regnum_service.access.authorization import Authorizer
 from regnum_service.access.identity import INTERNAL, caller, calling
 from regnum_service.errors import RegnumError
+from regnum_service.request_sizes import Parsing, TooMuchError
 from regnum_service.slices import Turns
 from regnum_service.status import from_rpc_error, to_status
 
@@ -87,11 +88,16 @@ class EnvelopeOpener:
         """Carry out what is in it. Raises RegnumError: the envelope itself is refused."""
         self._check_sender()
         await self._role.controller()
-        handler, request = self._inside(envelope)
+        response = controller_pb2.EnvelopeResponse(correlation_id=envelope.correlation_id)
+        try:
+            handler, request = await self._inside(envelope)
+        except TooMuchError as error:
+            # The client's own doing, and said to it as if it had called here.
+            response.status.CopyFrom(to_status(error))
+            return response
         original = client_of(envelope.caller)
         await mint_ids(request, _base_of(envelope))
         connection = f"{envelope.caller.connection[:ADDRESS_LENGTH_MAX]} through {caller().host or 'a broker'}"
-        response = controller_pb2.EnvelopeResponse(correlation_id=envelope.correlation_id)
         try:
             with calling(original):
                 answer = await handler(request, ForwardedCall(context, connection))
@@ -115,18 +121,22 @@ class EnvelopeOpener:
                 " cluster",
             )
 
-    def _inside(self, envelope: controller_pb2.EnvelopeRequest) -> tuple[Callable[[Any, Any], Awaitable[Any]], Message]:
+    async def _inside(
+        self, envelope: controller_pb2.EnvelopeRequest
+    ) -> tuple[Callable[[Any, Any], Awaitable[Any]], Message]:
         name = envelope.method.removeprefix(ADMIN_SERVICE)
         method = _SERVICE.methods_by_name.get(name)
         if forwarding_of(envelope.method) is None or method is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{envelope.method[:100]!r} is no call that is passed on"
             )
+        parsing = Parsing(envelope.method, message_factory.GetMessageClass(method.input_type).FromString)
         try:
-            request: Any = message_factory.GetMessageClass(method.input_type).FromString(envelope.request)
-            header = request.header
-            version_of(header.api_version, version_zero=header.version_zero)
-        except (DecodeError, ValueError) as error:
+            request = await parsing.message(envelope.request)
+            version_of(request.header.api_version, version_zero=request.header.version_zero)
+        except TooMuchError:
+            raise
+        except (RegnumError, ValueError) as error:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION,
                 f"the request within the envelope cannot be read as a {method.input_type.name}; check its version, and"
