@@ -104,6 +104,8 @@ async def test_a_client_that_ignores_throttle_times_gets_no_more_through(cluster
     await channel.close()
 
 
+# The rate of consumers is held by unit tests of the broker, too.
+@pytest.mark.full
 async def test_a_consumer_is_slowed_down_and_skips_nothing(cluster: LocalCluster) -> None:
     async with Producer(cluster.bootstrap, settings=SETTINGS) as producer:
         sent = [await producer.send("u", b"%04d" % number + VALUE, partition=0) for number in range(RECORDS)]

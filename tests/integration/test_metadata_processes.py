@@ -101,7 +101,7 @@ async def test_a_change_is_serialised_once_in_each_process_for_all_its_brokers(c
         assert 0 < lag.payload_serialisations - before[name].payload_serialisations <= changes
 
 
-@pytest.mark.parametrize("name", ["metadata-1", "metadata-2"])
+@pytest.mark.parametrize("name", ["metadata-1", pytest.param("metadata-2", marks=pytest.mark.full)])
 async def test_a_killed_metadata_process_is_not_missed(cluster: LocalCluster, name: str) -> None:
     topic = f"under-{name}"
     async with under_load(cluster, topic) as running:
@@ -127,6 +127,8 @@ async def test_a_killed_metadata_process_is_not_missed(cluster: LocalCluster, na
     assert verdict.clean, verdict
 
 
+# Each alone is killed in the quick tier, and both in any order in the unit tests of reigns.
+@pytest.mark.full
 async def test_metadata_process_and_leader_killed_together(cluster: LocalCluster) -> None:
     async with under_load(cluster, "both") as running:
         before = await running.stage.look()

@@ -52,6 +52,8 @@ def creation(names: Sequence[tuple[str, int]], *, client_id: str, version: int =
     )
 
 
+# Its arithmetic is held by the bucket's unit tests, too; here the seconds go by.
+@pytest.mark.full
 async def test_560_mutations_at_5_a_second_with_a_burst_of_500_make_wait_12_s(
     admin: Admin, connection: grpc.aio.Channel
 ) -> None:
@@ -91,7 +93,7 @@ async def full(admin: Admin) -> bool:
 async def test_a_client_that_ignores_throttle_times_creates_no_more_than_the_quota_allows(
     admin: Admin, connection: grpc.aio.Channel, version: int
 ) -> None:
-    rate, burst, seconds, client = 5.0, 10.0, 6.0, f"ignores-{version}"
+    rate, burst, seconds, client = 5.0, 10.0, 3.0, f"ignores-{version}"
     await admin.alter_client_quota(QuotaEntity(client_id=client), set={RATE_KEY: rate, BURST_KEY: burst})
     stub = admin_pb2_grpc.AdminServiceStub(connection)
     number = 0

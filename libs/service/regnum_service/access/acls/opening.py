@@ -6,6 +6,7 @@ from typing import Self
 
 from regnum_coordination.port import Store
 from regnum_model.acls.index import AclIndex
+from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_service.access.acls.authorizer import AclAuthorizer
@@ -31,6 +32,8 @@ class AccessControl:
     def of(cls, settings: ServiceSettings, *, clock: Clock, metrics: Metrics, audit: AuditLog | None = None) -> Self:
         """Empty: until rules are read only super users pass."""
         if settings.authorizer == "none":
+            # Shown as 0: whoever watches it need not know which processes have rules.
+            metrics.counter(instruments.ACL_DENIALS)
             return cls(authorizer=EVERYBODY, follower=None)
         index = AclIndex(
             super_users=settings.super_user_names, everyone_if_no_acl=settings.allow_everyone_if_no_acl_found
