@@ -34,8 +34,9 @@ regnum configs set --broker 3 log.cleaner.processor.percentage=10
 regnum configs set --cluster min.insync.replicas=1
 ```
 
-`unset` takes them back, `describe` shows what is in force and where it comes from, `--dry-run` only checks. A topic's or
-a broker's own value goes before the cluster's, the cluster's before the flag of the process, that before the default.
+`unset` takes them back, `describe` shows what is in force and where it comes from, `--dry-run` only checks.
+A topic's or a broker's own value goes before the cluster's, the cluster's before the flag of the process, that before
+the default.
 They stand in the store below `/config`, where a person may edit them
 ([operations](operations.md#settings-of-the-cluster-and-of-topics)).
 """
@@ -67,7 +68,8 @@ def page() -> str:
             "",
             "## What a broker is started with",
             "",
-            "Flags, `REGNUM_*` variables, or defaults. `regnum configs describe --broker ID` shows them as the broker runs,",
+            "Flags, `REGNUM_*` variables, or defaults. `regnum configs describe --broker ID` shows them as the broker",
+            "runs them,",
             "read-only; a secret, and a URL with a password in it, is left out.",
             "",
             "| name | flag | default | meaning |",
