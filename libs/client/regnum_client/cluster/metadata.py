@@ -61,6 +61,8 @@ class Metadata:
         self._enquiry: Final = Enquiry(bootstrap, connections, clock=clock, chance=chance, client_id=client_id)
         self._questions: Final = Questions()
         self._view = ClusterView()
+        self._forbidden: set[str] = set()
+        """Topics of which the last answer about them says that this client may not know."""
         self._behind_since_s: float | None = None
         self._wanted = asyncio.Event()
         self._news: asyncio.Future[None] | None = None
@@ -177,7 +179,8 @@ class Metadata:
     async def topic(self, name: str, *, timeout_s: float) -> TopicView:
         """A topic, waited for while brokers do not know it yet. Raises UNKNOWN_TOPIC_OR_PARTITION.
 
-        And INVALID_TOPIC_EXCEPTION for what can be no topic's name. From now on it is refreshed with all others.
+        And TOPIC_AUTHORIZATION_FAILED at once, and INVALID_TOPIC_EXCEPTION for what can be no topic's name. From now on
+        it is refreshed with all others.
         """
         check_topic(name)
         deadline_s = self._clock.monotonic() + timeout_s
@@ -185,6 +188,13 @@ class Metadata:
         while view is None:
             left_s = deadline_s - self._clock.monotonic()
             view = (await self.topics([name], timeout_s=max(left_s, ANSWER_S))).get(name)
+            if view is None and name in self._forbidden:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED,
+                    f"topic {name!r} may not be used by this client, whether it is there or not; have the right"
+                    " granted: `regnum acls check` says which rule decides",
+                    metadata={"topic": name},
+                )
             if view is None and self._clock.monotonic() >= deadline_s:
                 raise RegnumError(
                     errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
@@ -261,6 +271,7 @@ class Metadata:
             trouble_since_s = None
             before = self._view
             await self._take_in(question, answer, asked_s)
+            self._note_forbidden(answer)
             self._questions.answered(question, self._view.topics, asked_s=asked_s)
             _end(seekers, answered=True)
             await self._enquiry.incarnations_changed(before, self._view)
@@ -276,6 +287,13 @@ class Metadata:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._questions.due_s - now_s)):
                     await self._wanted.wait()
+
+    def _note_forbidden(self, answer: GetMetadataResponse) -> None:
+        for item in answer.topics:
+            if item.error_code == errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED:
+                self._forbidden.add(item.topic.name)
+            elif self._forbidden:
+                self._forbidden.discard(item.topic.name)
 
     async def _take_in(self, question: Question, answer: GetMetadataResponse, asked_s: float) -> None:
         async with self._merging:
