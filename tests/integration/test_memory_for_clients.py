@@ -6,6 +6,7 @@ and its memory from /proc.
 
 import asyncio
 import collections
+import contextlib
 import logging
 import os
 import time
@@ -61,14 +62,15 @@ Stub = log_pb2_grpc.LogServiceStub
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
-    session = ("--session-timeout-s", "60")
+    # The follower is paused for as long as a test takes, and stays in sync.
+    session = ("--session-timeout-s", "300")
     extra = {
         Role.BROKER: (
             *session,
             *("--queued-max-request-bytes", str(TOTAL_MAX)),
             *("--connection-queued-max-bytes", str(CONNECTION_MAX)),
             *("--message-bytes-max", str(2 * MIB)),
-            *("--replica-lag-s", "120"),
+            *("--replica-lag-s", "600"),
         ),
         Role.ELECTION: (*session, "--lifeline-detection", "false"),
     }
@@ -100,8 +102,18 @@ async def shown(cluster: LocalCluster) -> dict[str, float]:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return answer.read().decode()
 
+    text = ""
+
+    async def answered() -> bool:
+        nonlocal text
+        # A broker that is at a thousand connections at once may be too late for one that asks how it is.
+        with contextlib.suppress(OSError):
+            text = await asyncio.to_thread(read)
+        return bool(text)
+
+    await until(answered)
     found: dict[str, float] = collections.Counter()
-    for family in text_string_to_metric_families(await asyncio.to_thread(read)):
+    for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name.startswith("regnum_broker_client_"):
                 found[sample.name.removeprefix("regnum_broker_client_")] += sample.value
