@@ -117,8 +117,6 @@ class ConnectionLimit:
         self._clock: Final = clock
         self.uses: Final = Uses(clock.monotonic)
         """What the connections are used for; whoever begins a call says so."""
-        self.closed = 0
-        """Connections that were cut off so far."""
 
     async def run(self) -> None:
         """Look again and again; a task of the supervisor."""
@@ -140,9 +138,7 @@ class ConnectionLimit:
         if len(connected) <= self._max:
             return 0
         doomed = surplus(connected, self.uses.by_name(), self._max)
-        closed = await asyncio.to_thread(cut_off, port, doomed)
-        self.closed += closed
-        return closed
+        return await asyncio.to_thread(cut_off, port, doomed)
 
 
 def _plain_name(peer: str) -> str:

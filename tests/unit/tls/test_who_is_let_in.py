@@ -26,6 +26,7 @@ from regnum_service.tls.server import ServerTls, principals_by
 from regnum_testing.tls_cases import HOST, Certificates, Leaf
 
 TIMEOUT_S = 10.0
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
 REQUEST = controller_pb2.ControlledShutdownRequest()
 RULES = MappingRules.parse(r"RULE:^CN=([^,\\]+),.*$/$1/L")
 
@@ -69,6 +70,7 @@ class Served:
                 )
             ],
             supervisor=self.supervisor,
+            request_bytes_max=REQUEST_BYTES_MAX,
             access=ListenerAccess(tls=tls, limits=limits or ListenerLimits()),
         )
         await server.start()
@@ -208,3 +210,25 @@ async def test_who_connects_and_says_nothing_is_hung_up_on(served, certificates,
     writer.close()
     assert reader.at_eof()
     assert bool(said) is not secure
+
+
+async def test_metadata_beyond_the_limit_and_messages_that_unpack_to_more_are_refused_and_others_go_on(
+    served, certificates
+) -> None:
+    address = await served.start(certificates.files(certificates.right()), limits=ListenerLimits())
+    shown = WatchedFiles(certificates.files(certificates.right("client", common_name="client")))
+    async with opener(shown)(address) as channel:
+        stub = controller_pb2_grpc.ControllerServiceStub(channel)
+        for _ in range(5):
+            # Every time: between gRPC's two limits it would be a matter of chance.
+            with pytest.raises(grpc.aio.AioRpcError) as large:
+                await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S, metadata=(("x-large", "x" * 17_000),))
+            assert large.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S, metadata=(("x-small", "x" * 12_000),))
+        bomb = channel.unary_unary("/regnum.election.v1.ControllerService/ControlledShutdown")
+        with pytest.raises(grpc.aio.AioRpcError) as unpacked:
+            # 4 KiB on the wire.
+            await bomb(bytes(REQUEST_BYTES_MAX + 1), timeout=TIMEOUT_S, compression=grpc.Compression.Gzip)
+        assert unpacked.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S)
+    assert len(served.controller.callers) == 2
