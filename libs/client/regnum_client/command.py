@@ -47,6 +47,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "failovers": ("failovers",),
     "logs.command": ("logs", "log"),
     "certs": ("certs",),
+    "tokens": ("tokens", "token"),
 }
 """Module below ``commands`` -> first words of the commands that it has, in the order of the help."""
 

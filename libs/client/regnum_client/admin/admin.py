@@ -17,6 +17,7 @@ from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.reassignment.admin import ReassignmentAdmin
 from regnum_client.admin.records.deletion import RecordAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
+from regnum_client.admin.tokens.token_admin import TokenAdmin
 from regnum_client.admin.topic_admin import PartitionAdmin, TopicAdmin
 from regnum_client.cluster.view import ClusterView, TopicView
 
@@ -42,6 +43,7 @@ class Admin(
     RecordAdmin,
     GroupAdmin,
     MetadataAdmin,
+    TokenAdmin,
 ):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise.
 

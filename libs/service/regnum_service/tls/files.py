@@ -6,6 +6,7 @@ used only when certificate and key belong together: whoever replaces them replac
 was there before stays in use, and a line in the log says why.
 """
 
+import re
 import ssl
 import threading
 import time
@@ -24,6 +25,8 @@ BYTES_MAX: Final = 4 * 1024 * 1024
 
 _Look: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
+_CREDENTIAL: Final = re.compile(rb"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{86}")
+
 
 class TlsFilesError(Exception):
     """The files cannot be used. The message says which, why, and what to do."""
@@ -40,6 +43,8 @@ class TlsFiles:
     """Certificate of this side, and those between it and the authority; None: this side shows none."""
     key: Path | None = None
     """Private key of the certificate."""
+    token: Path | None = None
+    """Of a client: file with the credential of a delegation token, which every call shows; None: calls show none."""
 
     def check(self) -> None:
         """Raise TlsFilesError unless certificate and key are both there, or neither."""
@@ -49,7 +54,7 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[Path | None, Path | None, Path | None]:
-        """All three."""
+        """Those of TLS."""
         return self.ca, self.certificate, self.key
 
 
@@ -60,17 +65,22 @@ class Pem:
     ca: bytes | None
     certificate: bytes | None
     key: bytes | None
+    token: bytes | None = None
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For a client."""
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+        """For a client. gRPC shows a token over TLS only."""
+        tls = grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+        if self.token is None:
+            return tls
+        shown = grpc.access_token_call_credentials(self.token.decode("ascii").strip())
+        return grpc.composite_channel_credentials(tls, shown)
 
     def server_configuration(self) -> grpc.ServerCertificateConfiguration:
         """For a server."""
         return grpc.ssl_server_certificate_configuration([(self.key or b"", self.certificate or b"")], self.ca)
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """Without the key, and without the token."""
         return "Pem(...)"
 
 
@@ -141,13 +151,15 @@ class WatchedFiles:
 
 def read(files: TlsFiles) -> Pem:
     """The content of the files. Raises TlsFilesError for what is no use."""
-    pem = Pem(*(None if path is None else _read(path) for path in files.paths))
+    pem = Pem(*(None if path is None else _read(path) for path in (*files.paths, files.token)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.ca is not None and pem.ca is not None:
         try:
             context.load_verify_locations(cadata=pem.ca.decode("ascii", "replace"))
         except (ssl.SSLError, ValueError) as error:
             raise TlsFilesError(f"{files.ca} holds no certificates of authorities in PEM form ({error})") from error
+    if files.token is not None and pem.token is not None:
+        _check_token(files.token, pem.token)
     if files.certificate is not None and files.key is not None:
         _check_pair(context, files.certificate, files.key)
         if (_read(files.certificate), _read(files.key)) != (pem.certificate, pem.key):
@@ -167,6 +179,14 @@ def _check_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         ) from error
 
 
+def _check_token(path: Path, token: bytes) -> None:
+    """Says nothing of what is in the file: it may be another secret."""
+    if path.stat().st_mode & 0o077:
+        raise TlsFilesError(f"others than its owner may read or write {path}; chmod 600, and another token if they did")
+    if _CREDENTIAL.fullmatch(token.strip()) is None:
+        raise TlsFilesError(f"{path} holds no credential of a delegation token; regnum tokens create --file makes one")
+
+
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
@@ -180,7 +200,7 @@ def _read(path: Path) -> bytes:
 
 def _look(files: TlsFiles) -> _Look:
     looked: list[tuple[int, int, int] | None] = []
-    for path in files.paths:
+    for path in (*files.paths, files.token):
         try:
             stat = None if path is None else path.stat()
         except OSError:

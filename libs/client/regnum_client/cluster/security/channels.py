@@ -5,6 +5,7 @@ A profile counts only for its own cluster: for who names no bootstrap addresses,
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +20,14 @@ from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
 
 from regnum_client.cluster.bootstrap import VARIABLE
 
-__all__ = ["CA", "CERTIFICATE", "KEY", "TlsFiles", "channels_to", "tls_files"]
+__all__ = ["CA", "CERTIFICATE", "KEY", "TOKEN", "TlsFiles", "channels_to", "tls_files", "with_token"]
 
 CA: Final = "REGNUM_TLS_CA"
 CERTIFICATE: Final = "REGNUM_TLS_CERTIFICATE"
 KEY: Final = "REGNUM_TLS_KEY"
 """Environment variables with paths of PEM files; any of them switches TLS on."""
+TOKEN: Final = "REGNUM_TOKEN_FILE"  # noqa: S105 - the name of the variable
+"""Environment variable with the path of a delegation token's credential, which every call shows."""
 
 
 def channels_to(bootstrap: str | Sequence[str] | None, tls: TlsFiles | None = None) -> Channels:
@@ -37,10 +40,27 @@ def channels_to(bootstrap: str | Sequence[str] | None, tls: TlsFiles | None = No
     def open_one(address: Address) -> grpc.aio.Channel:
         nonlocal known
         if known is None:
-            known = _opener(tls_files(bootstrap, tls))
+            known = _opener(with_token(tls_files(bootstrap, tls)))
         return known(address)
 
     return Channels(open_one)
+
+
+def with_token(files: TlsFiles | None, environment: Mapping[str, str] | None = None) -> TlsFiles | None:
+    """The files, with the token that the environment names unless they have one.
+
+    Raises RegnumError INVALID_CONFIG: a token is shown over TLS only.
+    """
+    named = (os.environ if environment is None else environment).get(TOKEN)
+    if not named or (files is not None and files.token is not None):
+        return files
+    if files is None:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_CONFIG,
+            f"{TOKEN} names a delegation token, and the connection has no TLS: others would read it on its way; give"
+            f" {CA} and the address of a TLS listener, or unset {TOKEN}",
+        )
+    return replace(files, token=Path(named))
 
 
 def tls_files(
