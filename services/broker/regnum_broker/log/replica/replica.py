@@ -80,10 +80,7 @@ class ReplicaLog(Swapping):
             wall_ms=wall_ms,
         )
         if recovered.gone_through:
-            # Else each start after a clean stop goes through it again, and that stop proves what is not on the disk.
-            self._changed = self._unsynced = True
-            if recovered.named:
-                own_folder.changed()
+            self._was_gone_through(named=recovered.named)
         if recovered.cleaned:
             self._aside = Aside(marks=recovered.cleaned)
         self._high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)

@@ -106,6 +106,16 @@ class Tail:
     def _disk(self) -> GuardedDisk:
         return self._folder.disk
 
+    def _was_gone_through(self, *, named: bool) -> None:
+        """A start had to go through its last segment: the next clean stop flushes and saves it as if it had grown.
+
+        Else each start after a clean stop goes through it again, and that stop proves what is not on the disk.
+        ``named``: whether the folder says whose it is.
+        """
+        self._changed = self._unsynced = True
+        if named:
+            self._folder.changed()
+
     def _write(self, parts: list[Part]) -> None:
         """Write batches that continue the log, with one system call for each segment that they touch."""
         self._shown.refuse_if_unusable()
