@@ -8,13 +8,13 @@ confirmed (safety rule S8) and ends with DeposedError as soon as a write is fenc
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Final, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import structlog
 from regnum_coordination.errors import SessionExpired
-from regnum_coordination.port import Store
+from regnum_coordination.port import Children, Store
 from regnum_coordination.recipes.changed_children import changed_children
 from regnum_model import paths
 from regnum_model.bucket import Limit
@@ -89,6 +89,8 @@ from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.calls import TopicCalls
 from regnum_election.topics.deletion import TopicDeleter
 from regnum_election.upkeep import CORRECTIONS_INTERVAL_S, Upkeep
+
+T = TypeVar("T")
 
 
 class Controller:
@@ -390,30 +392,22 @@ class Controller:
     def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
         self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=nobody_waits))
 
-    async def _watch_brokers(self) -> None:
-        try:
-            async with aclosing(changed_children(self._store, paths.BROKER_IDS, self._context.clock)) as changes:
-                async for names in changes:
-                    self._queue.put(BrokersChanged(names))
-        except SessionExpired:
-            self._log.info("watch ended with the session", folder=paths.BROKER_IDS)
+    def _watch_brokers(self) -> Coroutine[Any, Any, None]:
+        changes = changed_children(self._store, paths.BROKER_IDS, self._context.clock)
+        return _watch(self._log, paths.BROKER_IDS, changes, lambda names: self._queue.put(BrokersChanged(names)))
 
-    async def _watch_topics(self) -> None:
-        try:
-            async with aclosing(self._store.watch_children(paths.TOPICS)) as changes:
-                async for children in changes:
-                    self._queue.put(TopicsChanged(names=frozenset(children.names)))
-        except SessionExpired:
-            self._log.info("watch ended with the session", folder=paths.TOPICS)
+    def _watch_topics(self) -> Coroutine[Any, Any, None]:
+        def changed(children: Children) -> None:
+            self._queue.put(TopicsChanged(names=frozenset(children.names)))
 
-    async def _watch_orders(self, folder: str) -> None:
-        try:
-            async with aclosing(self._store.watch_children(folder)) as changes:
-                async for children in changes:
-                    if children.names:
-                        self._put_internal("partitions by hand", self._orders_by_hand.look())
-        except SessionExpired:
-            self._log.info("watch ended with the session", folder=folder)
+        return _watch(self._log, paths.TOPICS, self._store.watch_children(paths.TOPICS), changed)
+
+    def _watch_orders(self, folder: str) -> Coroutine[Any, Any, None]:
+        def changed(children: Children) -> None:
+            if children.names:
+                self._put_internal("partitions by hand", self._orders_by_hand.look())
+
+        return _watch(self._log, folder, self._store.watch_children(folder), changed)
 
     # What clients and brokers ask for.
 
@@ -441,3 +435,14 @@ class Controller:
     def quotas(self) -> Quotas:
         """Quotas and who judges by them."""
         return self._quotas
+
+
+async def _watch(
+    log: structlog.stdlib.BoundLogger, folder: str, changes: AsyncGenerator[T, None], changed: Callable[[T], None]
+) -> None:
+    try:
+        async with aclosing(changes):
+            async for change in changes:
+                changed(change)
+    except SessionExpired:
+        log.info("watch ended with the session", folder=folder)

@@ -377,11 +377,6 @@ class ReplicaLog(Swapping):
             self._save_what_quickens()
         return CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self.log_end_offset)
 
-    @property
-    def has_files(self) -> bool:
-        """Whether anything was ever written. For LogDirectory.close only."""
-        return self._folder.has_files
-
     def mark_deleted(self) -> None:
         """Refuse reads from now on, and what they find meanwhile. For LogDirectory.retire_replicas only."""
         self._shown.delete()

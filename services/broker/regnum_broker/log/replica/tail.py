@@ -103,6 +103,11 @@ class Tail:
         """Whether what quickens a start is older than the log."""
 
     @property
+    def has_files(self) -> bool:
+        """Whether anything was ever written. For LogDirectory.close only."""
+        return self._folder.has_files
+
+    @property
     def _disk(self) -> GuardedDisk:
         return self._folder.disk
 
