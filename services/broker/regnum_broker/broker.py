@@ -230,6 +230,7 @@ class Broker:
             limits=self._limits,
             tls=tls,
             access=AccessControl.of(self._settings, clock=self._clock, metrics=self._metrics, audit=self._audit),
+            audit=self._audit,
             configs=DynamicConfigs(self._settings),
             tokens=tokens_of(self._settings, self._clock),
             throttle=ReplicationThrottle(self._clock),

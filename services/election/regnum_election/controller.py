@@ -274,6 +274,7 @@ class Controller:
             # Not before: its first answer lists every topic, which on some stores costs what lies below them.
             watches += [self._spawn("watch-topics", self._watch_topics()), self._spawn("health", self.health.run())]
             watches += [self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS]
+            watches.append(self._spawn("watch-settings", self._config_book.follow(self._store, self._put_internal)))
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()

@@ -8,12 +8,12 @@ from regnum_model import paths
 from regnum_model.config_changes import Alteration, ResourceType, changed_config, unreadable
 from regnum_model.configs import decode_config, encode_config
 from regnum_model.ids import BrokerId
-from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes import MalformedNodeError, TopicNode
 from regnum_model.quota_changes import EntityChange, changed_node
 from regnum_model.quotas import QuotaNode
 from regnum_model.rejection import Rejection
 
-from regnum_coordination.port import Create, Node, Operation
+from regnum_coordination.port import Check, Create, Node, Operation
 from regnum_coordination.recipes.mutating import Change, Mutation
 
 EXAMPLE: Final = '{"version":1,"config":{"min.insync.replicas":"2"}}'
@@ -28,6 +28,7 @@ def config_mutation(
     id: str | None,
     guards: tuple[Operation, ...] = (),
     quiet: Callable[[Configs, Configs], bool] = lambda _before, _after: False,
+    stored_topic: bool = False,
 ) -> Mutation:
     """A change of one resource's settings that ``check_alteration`` let pass.
 
@@ -35,12 +36,15 @@ def config_mutation(
         alteration: the change.
         id: mutation id.
         guards: checks that have to hold when it is written: that the topic is still the same.
+        stored_topic: whether the topic is to be found in the store: whoever is not the controller has no other way to
+            know that it is the same one. One that nobody has accepted yet is none.
         quiet: whether nobody has to be told of what differs, by the settings before and after.
     """
     resource = alteration.resource
     path = resource.path
     # A broker that was never there is a slip of the pen; one that is away may be told.
     known = (paths.broker_epoch(BrokerId(int(resource.name))),) if resource.type is ResourceType.BROKER else ()
+    topic = paths.topic(resource.name) if stored_topic and resource.type is ResourceType.TOPIC else None
 
     def decide(nodes: Mapping[str, Node]) -> Change | Rejection:
         if any(one not in nodes for one in known):
@@ -48,6 +52,9 @@ def config_mutation(
                 code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 message=f"there has never been a {resource}; list the brokers to see their ids",
             )
+        guard = _guard_of(nodes.get(topic), resource.name) if topic is not None else ()
+        if isinstance(guard, Rejection):
+            return guard
         node = nodes.get(path)
         try:
             before = _config_of(node)
@@ -58,9 +65,11 @@ def config_mutation(
             return after
         # As it is, however somebody wrote it, where nothing differs.
         data = node.data if node is not None and before == after else encode_config(after)
-        return Change(data=data, empty=not after, also=guards, quiet=quiet(before, after))
+        return Change(data=data, empty=not after, also=(*guards, *guard), quiet=quiet(before, after))
 
-    return Mutation(path=path, id=id, digest=alteration.digest, decide=decide, reads=known)
+    return Mutation(
+        path=path, id=id, digest=alteration.digest, decide=decide, reads=(*known, *(() if topic is None else (topic,)))
+    )
 
 
 def quota_mutation(change: EntityChange, *, id: str | None) -> Mutation:
@@ -82,6 +91,17 @@ def quota_mutation(change: EntityChange, *, id: str | None) -> Mutation:
         return Change(data=data, empty=not after.config, also=missing if node is None else ())
 
     return Mutation(path=entity.path, id=id, digest=change.digest, decide=decide, reads=entity.folders)
+
+
+def _guard_of(node: Node | None, name: str) -> tuple[Check, ...] | Rejection:
+    """What holds as long as a topic is the same one."""
+    id = None if node is None else TopicNode.decode(node.data).topic_id
+    if id is None:
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+            message=f"there is no topic {name[:249]}; list the topics to see the names",
+        )
+    return (Check(paths.topic_id(id)),)
 
 
 def _config_of(node: Node | None) -> Configs:

@@ -16,6 +16,7 @@ from regnum_broker.cluster.controller import ControllerCalls
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.forwarding.forwarder import Forwarder
+from regnum_broker.forwarding.old_path import OldPath
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.sessions.fetch_session import FetchSession
@@ -191,7 +192,16 @@ def client_server(
             add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
         ),
         ForwardingServicer(
-            forwarder=forwarder, controller=lambda: cache.controller, throttling=limits.throttling
+            forwarder=forwarder,
+            controller=lambda: cache.controller,
+            throttling=limits.throttling,
+            old_path=OldPath(
+                protocol=lambda: parts.configs.stored.protocol,
+                store=lambda: parts.sessions.store,
+                clock=parts.clock,
+                authorizer=parts.access.authorizer,
+                audit=parts.audit,
+            ),
         ).registration(),
         figures,
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from regnum_model.ids import BrokerId
 from regnum_service.access.acls.opening import AccessControl
+from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Supervisor
@@ -46,6 +47,8 @@ class BrokerParts:
     """How its listeners and its calls to others are protected."""
     access: AccessControl
     """What callers may do."""
+    audit: AuditLog | None
+    """Where changes and denials are taken down; None: nowhere."""
     configs: DynamicConfigs
     """Settings that change while it runs."""
     tokens: ProcessTokens

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from regnum.replication.v1 import control_pb2
-from regnum_model.configs import BROKER_KEYS, DEFINITIONS, decode_config, parse_value
+from regnum_model.configs import (
+    BROKER_KEYS,
+    DEFINITIONS,
+    INTER_BROKER_PROTOCOL,
+    MAX_BROKER_EPOCH,
+    decode_config,
+    parse_value,
+)
 from regnum_model.nodes import MalformedNodeError
 
 EXAMPLE: Final = '{"version":1,"config":{"group.max.size":"100"}}'
@@ -33,6 +40,8 @@ class Stored:
     """The broker's own values."""
     cluster: Mapping[str, int] = field(default_factory=dict)
     """Those of all brokers."""
+    protocol: int = MAX_BROKER_EPOCH
+    """``inter.broker.protocol.version`` of the cluster."""
 
     def value(self, key: str) -> tuple[int, Source] | None:
         """What somebody set; None: nobody did."""
@@ -72,6 +81,15 @@ def read_node(data: bytes | None, before: Mapping[str, int]) -> NodeReading:
             if key in before:
                 values[key] = before[key]
     return NodeReading(values=values, problem="; ".join(problems))
+
+
+def read_protocol(data: bytes | None, before: int) -> int:
+    """What the cluster's node says of the protocol; what nobody can read stays what it was."""
+    try:
+        text = decode_config(data or b"", example=EXAMPLE).get(INTER_BROKER_PROTOCOL)
+        return MAX_BROKER_EPOCH if text is None else parse_value(INTER_BROKER_PROTOCOL, text)
+    except MalformedNodeError:
+        return before
 
 
 def in_force(key: str, stored: Stored, flags: Mapping[str, int]) -> tuple[int, Source]:

@@ -18,7 +18,7 @@ from regnum_model.quotas import CHANGES
 from regnum_service.clock import Clock
 
 from regnum_broker.configs.dynamic import DynamicConfigs
-from regnum_broker.configs.values import NodeReading, Stored, read_node
+from regnum_broker.configs.values import NodeReading, Stored, read_node, read_protocol
 
 
 async def follow_configs(
@@ -61,4 +61,9 @@ async def _read(reader: StoreReader, own: str, before: Stored, log: structlog.st
             log.error("settings not readable", path=path, reason=reading.problem, advice="correct the node")
         return reading
 
-    return Stored(own=read(own, dict(before.own)).values, cluster=read(CLUSTER, dict(before.cluster)).values)
+    cluster = nodes.get(CLUSTER)
+    return Stored(
+        own=read(own, dict(before.own)).values,
+        cluster=read(CLUSTER, dict(before.cluster)).values,
+        protocol=read_protocol(None if cluster is None else cluster.data, before.protocol),
+    )

@@ -25,6 +25,7 @@ from regnum_service.server import CONTROL_BYTES_MAX, ServiceRegistration
 
 from regnum_broker.cluster.original_caller import original_caller
 from regnum_broker.forwarding.forwarder import Forwarder, PassedOn
+from regnum_broker.forwarding.old_path import OldPath
 from regnum_broker.limits.throttling import Throttling
 
 WAIT_S_MAX: Final = 60.0
@@ -82,7 +83,12 @@ class ForwardingServicer:
     """Passes calls on, or names the controller; decides nothing else."""
 
     def __init__(
-        self, *, forwarder: Forwarder, controller: Callable[[], types_pb2.Controller], throttling: Throttling
+        self,
+        *,
+        forwarder: Forwarder,
+        controller: Callable[[], types_pb2.Controller],
+        throttling: Throttling,
+        old_path: OldPath | None = None,
     ) -> None:
         """Only assigns.
 
@@ -90,10 +96,12 @@ class ForwardingServicer:
             forwarder: passes calls on.
             controller: the controller as metadata names it.
             throttling: holds connections that have to wait.
+            old_path: carries out what this broker writes itself below protocol 2; None: it passes everything on.
         """
         self._forwarder: Final = forwarder
         self._controller: Final = controller
         self._throttling: Final = throttling
+        self._old_path: Final = old_path
 
     def registration(self) -> ServiceRegistration:
         """Every call of AdminService, as a server takes them."""
@@ -113,11 +121,14 @@ class ForwardingServicer:
                 errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE,
                 f"a request of {len(request.data)} bytes is not passed on; {REQUEST_BYTES_MAX} are the most: split it",
             )
+        mutation_id = encode_id(uuid.uuid4())
+        if self._old_path is not None and self._old_path.takes(method):
+            return await self._old_path.carry_out(method, request.data, context, mutation_id=mutation_id)
         passed_on = PassedOn(
             method=method,
             request=request.data,
             caller=original_caller(caller(), connection=context.peer()),
-            mutation_id=encode_id(uuid.uuid4()),
+            mutation_id=mutation_id,
             repeatable=call.repeatable,
         )
         answer = await self._forwarder.forward(

@@ -7,44 +7,15 @@ from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.quota.v1 import quota_pb2
-from regnum.types.v1 import errors_pb2
-from regnum_model.quota_changes import EntityChange, LimitChange
-from regnum_model.quotas import DEFAULT, Default, QuotaEntity, Subject
+from regnum_model.quotas import Default, QuotaEntity
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
-
-from regnum_election.decisions.rejection import Rejection
 
 ENTITIES_MAX: Final = 5_000
 """Entities of one call that changes quotas, and of one page."""
 
 ENTITIES_PER_TURN: Final = 2_000
 """Entities looked at between two turns of the event loop (safety rule S22)."""
-
-
-def entity_change(alteration: admin_pb2.QuotaAlteration) -> EntityChange | Rejection:
-    """What a client wants for one entity, or why nobody can tell whom it means."""
-    if not alteration.HasField("entity"):
-        return _reject("no entity is given; name a user or a client id, or give an empty entity for the whole cluster")
-    entity = entity_of(alteration.entity)
-    if isinstance(entity, Rejection):
-        return entity
-    limits = tuple(
-        LimitChange(key=operation.key, value=None if operation.remove else operation.value)
-        for operation in alteration.operations
-    )
-    return EntityChange(entity=entity, limits=limits)
-
-
-def entity_of(message: admin_pb2.QuotaEntity) -> QuotaEntity | Rejection:
-    """Whom a message means."""
-    user = _subject(message.user) if message.HasField("user") else None
-    client_id = _subject(message.client_id) if message.HasField("client_id") else None
-    if isinstance(user, Rejection):
-        return _reject(f"user: {user.message}")
-    if isinstance(client_id, Rejection):
-        return _reject(f"client id: {client_id.message}")
-    return QuotaEntity(user=user, client_id=client_id)
 
 
 async def page_of_quotas(
@@ -92,21 +63,7 @@ def usage_message(bucket: quota_pb2.BucketDescription) -> admin_pb2.QuotaUsage:
     )
 
 
-def _subject(message: admin_pb2.QuotaSubject) -> Subject | Rejection:
-    if message.default_for_all:
-        if message.name:
-            return _reject(f"{message.name!r} is named together with default_for_all; give one of them")
-        return DEFAULT
-    if not message.name:
-        return _reject("neither a name nor default_for_all is given; give one, or leave it out")
-    return message.name
-
-
 def _subject_message(subject: str | Default) -> admin_pb2.QuotaSubject:
     if isinstance(subject, Default):
         return admin_pb2.QuotaSubject(default_for_all=True)
     return admin_pb2.QuotaSubject(name=subject)
-
-
-def _reject(message: str) -> Rejection:
-    return Rejection(code=errors_pb2.ERROR_CODE_INVALID_REQUEST, message=message)

@@ -10,12 +10,14 @@ in force stands in a node of the controller's own (``/feature``), written before
 """
 
 import enum
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from regnum_coordination.errors import BadVersion, NodeExists, NoNode
-from regnum_coordination.port import Create, Set
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
+from regnum_coordination.port import Create, Set, Store
+from regnum_coordination.recipes.announced import Announced
 from regnum_coordination.recipes.mutating import NodeMutations
 from regnum_model import features
 from regnum_model.configs import (
@@ -32,10 +34,12 @@ from regnum_model.features import Features
 from regnum_model.ids import PartitionKey
 from regnum_model.mutations import log_of, with_log
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.quotas import CHANGES
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.history.events import CONFIG
+from regnum_election.reign.reign import DeposedError
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied, change
@@ -73,6 +77,9 @@ class ConfigBook:
         self._looked_at = ""
         self._highest = 0
         """``inter.broker.protocol.version``, the highest that was ever in force; 0: not known."""
+        self._standing: set[str] = set()
+        """Topics whose nodes were there when they were read last."""
+        self._announced = Announced()
         self._silent: set[str] = set()
         """Topics whose nodes say nothing: they stand for the mutations that they know."""
         self._mutations = NodeMutations(context.store, wall_ms=context.clock.wall_ms)
@@ -80,6 +87,8 @@ class ConfigBook:
     async def begin(self) -> None:
         """Read everything, and write what is missing. Nothing is decided before that."""
         await self._read_features()
+        # What is announced from here on may have been missed by what is read below.
+        await self._announced.look(self._context.store, await self._context.store.names(CHANGES))
         reading = await self._read_cluster(self._seeds, reigns=False)
         settings = Settings(cluster=reading.values)
         await self._finalize(settings)
@@ -114,6 +123,42 @@ class ConfigBook:
         # A topic that is being deleted must not leave its settings to the next one of its name.
         settings = settings.with_topics(dict.fromkeys(context.clearing))
         return None if settings == known else self._take_up(settings, read_over=known)
+
+    async def follow(self, store: Store, put: Callable[[str, AsyncGenerator[None, None]], None]) -> None:
+        """Hear what brokers below protocol 2, and people, announce; a task that ends with the session (rule S19).
+
+        Args:
+            store: the session.
+            put: has steps carried out in the controller's task.
+        """
+        try:
+            async with aclosing(store.watch_children(CHANGES)) as changes:
+                async for children in changes:
+                    changed = await self._announced.look(self._context.store, children.names)
+                    if changed is None or any(_is_ours(path) for path in changed):
+                        put("announced settings", self.take_announced(changed))
+        except (SessionExpired, DeposedError):
+            self._context.log.info("watch ended with the session", folder=CHANGES)
+
+    async def take_announced(self, changed: frozenset[str] | None) -> AsyncGenerator[None, None]:
+        """Read again what somebody else has changed, and put it in force; the steps of that.
+
+        Runs in the controller's task, so it never replaces what was changed here by what was read before that.
+        ``changed``: the nodes; None: any.
+        """
+        context = self._context
+        known = context.picture.settings
+        if changed is None:
+            names = dict.fromkeys((*known.topics, *await context.store.names(TOPICS)))
+        else:
+            names = dict.fromkeys(path.rpartition("/")[2] for path in sorted(changed) if path.startswith(f"{TOPICS}/"))
+        reading = await self._read_cluster(known.cluster, reigns=True)
+        settings = replace(known, cluster=reading.values)
+        found = await self._read_topics(settings, names)
+        gone = names.keys() - self._standing
+        settings = found.with_topics(dict.fromkeys((*gone, *context.clearing)))
+        async for _ in self.apply(settings):
+            yield
 
     async def _take_up(self, settings: Settings, *, read_over: Settings) -> AsyncGenerator[None, None]:
         # What was changed meanwhile, or deleted, may be newer than what was read: the next look sees both.
@@ -269,6 +314,7 @@ class ConfigBook:
     async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:
         nodes = await self._context.store.read_many([topic_config(name) for name in names])
         read: dict[str, Mapping[str, int]] = {}
+        self._standing = {path.rpartition("/")[2] for path in nodes}
         turns = Turns(TOPICS_PER_TURN)
         for path, node in nodes.items():
             await turns.took()
@@ -288,6 +334,10 @@ class ConfigBook:
             self._context.log.error("settings not readable", path=path, reason=problem, advice="correct the node")
         else:
             del self._reported[path]
+
+
+def _is_ours(path: str) -> bool:
+    return path == CLUSTER or path.startswith(f"{TOPICS}/")
 
 
 def _in_words(values: Mapping[str, int]) -> str:

@@ -25,7 +25,7 @@ from regnum_model.config_changes import (
     repeated_resources,
     unreadable,
 )
-from regnum_model.configs import BROKER_KEYS, DEFINITIONS, QUOTA_KEYS, TOPIC_KEYS
+from regnum_model.configs import BROKER_KEYS, DEFINITIONS, INTER_BROKER_PROTOCOL, QUOTA_KEYS, TOPIC_KEYS
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
@@ -178,7 +178,9 @@ class ConfigCalls:
 
 def _is_quiet(resource: Resource) -> Callable[[Mapping[str, str], Mapping[str, str]], bool]:
     """Whether nobody follows what differs: brokers hear of settings of topics from the controller."""
-    keys = frozenset[str]() if resource.type is ResourceType.TOPIC else QUOTA_KEYS | BROKER_KEYS
+    keys = (
+        frozenset[str]() if resource.type is ResourceType.TOPIC else QUOTA_KEYS | BROKER_KEYS | {INTER_BROKER_PROTOCOL}
+    )
     return lambda before, after: all(before.get(key) == after.get(key) for key in keys)
 
 

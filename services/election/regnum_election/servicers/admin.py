@@ -9,16 +9,11 @@ from regnum_model.access import Operation, ResourceType
 from regnum_model.ids import BrokerId, TopicId
 from regnum_service.access.authorization import Right
 from regnum_service.item_errors import item_status
+from regnum_service.mutations.config_messages import alter_results, alteration_of, replacement_of, resource_of
 from regnum_service.slices import Turns
 
 from regnum_election.configs.calls import RESOURCES_MAX
-from regnum_election.configs.messages import (
-    alter_results,
-    alteration_of,
-    describe_response,
-    replacement_of,
-    resource_of,
-)
+from regnum_election.configs.messages import describe_response
 from regnum_election.controller import Controller
 from regnum_election.health.messages import describe_health, partitions_named
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest

@@ -8,15 +8,13 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.quota_changes import EntityChange
 from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.errors import RegnumError
-from regnum_service.item_errors import item_status
+from regnum_service.mutations.quota_messages import entity_change, entity_of, quota_results
 from regnum_service.muting import Muting
 from regnum_service.slices import Turns, slices
 
 from regnum_election.admission.quota_messages import (
     ENTITIES_MAX,
-    entity_change,
     entity_message,
-    entity_of,
     page_of_quotas,
     usage_message,
 )
@@ -118,13 +116,8 @@ class QuotaAdminServicer(AclServicer):
             mutation=request.mutation_id or None,
         )
         response = admin_pb2.AlterClientQuotasResponse()
-        for alteration, refused in zip(request.alterations, outcomes, strict=True):
-            response.results.add(
-                entity=alteration.entity,
-                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
-                error_message="" if refused is None else refused.message,
-                status=None if refused is None else item_status(refused.code, refused.message),
-            )
+        for result in quota_results(request.alterations, outcomes):
+            response.results.append(result)
             await turns.took()
         return response
 

@@ -59,6 +59,14 @@ class Guard:
         }
         return SimpleNamespace(**guarded)
 
+    def method(self, service: str, name: str, behaviour: Any) -> Any:
+        """One unary method, guarded, for whoever serves it by itself. Raises MissingRuleError."""
+        rule = self.rule(f"{service}/{name}")
+        if isinstance(self._authorizer, EverybodyMay):
+            return behaviour
+        guarded = _Method(f"{service.rpartition('.')[2]}/{name}", rule, self._authorizer, behaviour)
+        return guarded.shape(takes_many=False, answers_many=False)
+
     def rule(self, method: str) -> Rule:
         """The rule of a method. Raises MissingRuleError."""
         rule = self._rules.get(method)

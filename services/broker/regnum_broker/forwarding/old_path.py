@@ -1,0 +1,193 @@
+"""Below ``inter.broker.protocol.version`` 2 a broker writes changes of settings and quotas itself (safety rule S19).
+
+Each is one mutation of one node: read, the decision that the controller would make, a conditional write with the
+mutation id and the change's announcement. So it does not matter who else carries out the same call: a broker that
+believes in the old protocol when the others know the new one, the controller for an envelope, or this one once more.
+Topics, access rules and tokens always go to the controller.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import Store
+from regnum_coordination.recipes.config_mutations import config_mutation, quota_mutation
+from regnum_coordination.recipes.mutating import Mutation, NodeMutations
+from regnum_coordination.recipes.resolved_store import ResolvedStore
+from regnum_model.api_versions import ADMIN_SERVICE
+from regnum_model.config_changes import Alteration, check_alteration, repeated_resources
+from regnum_model.configs import INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH
+from regnum_model.quota_changes import EntityChange, check_change, repeated_entities
+from regnum_model.rejection import Rejection
+from regnum_service.access.audit import AuditLog, Mutated, NoAudit
+from regnum_service.access.authorization import Authorizer
+from regnum_service.access.guards.guard import Guard
+from regnum_service.access.identity import caller
+from regnum_service.clock import Clock
+from regnum_service.deadlines import waitable_s
+from regnum_service.errors import RegnumError
+from regnum_service.mutations.config_messages import alter_results, alteration_of, replacement_of
+from regnum_service.mutations.quota_messages import entity_change, quota_results
+
+RESOURCES_MAX: Final = 1_000
+"""Resources of one call, as at the controller."""
+
+ENTITIES_MAX: Final = 5_000
+"""Entities of one call, as at the controller."""
+
+WAIT_S_MAX: Final = 60.0
+"""How long the store is asked for a call that has no deadline, or a later one."""
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+Planned = tuple[Mutation, str] | Rejection
+"""A mutation and what it is about, for the audit log; or why there is none."""
+
+
+class OldPath:
+    """Of one broker. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        *,
+        protocol: Callable[[], int],
+        store: Callable[[], Store | None],
+        clock: Clock,
+        authorizer: Authorizer,
+        audit: AuditLog | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            protocol: ``inter.broker.protocol.version`` as this broker knows it.
+            store: the present session; None: there is none.
+            clock: source of time.
+            authorizer: what callers may do: nobody else asks for what is carried out here.
+            audit: where changes are taken down.
+        """
+        self._protocol: Final = protocol
+        self._store: Final = store
+        self._clock: Final = clock
+        self._audit: Final = audit or NoAudit()
+        guard = Guard(authorizer)
+        service = ADMIN_SERVICE.strip("/")
+        self._handlers: Final[Mapping[str, tuple[Any, Callable[[Any, Context], Awaitable[Any]]]]] = MappingProxyType(
+            {
+                f"{ADMIN_SERVICE}{name}": (message, guard.method(service, name, handler))
+                for name, message, handler in (
+                    ("IncrementalAlterConfigs", admin_pb2.IncrementalAlterConfigsRequest, self._alter_configs),
+                    ("AlterConfigs", admin_pb2.AlterConfigsRequest, self._replace_configs),
+                    ("AlterClientQuotas", admin_pb2.AlterClientQuotasRequest, self._alter_quotas),
+                )
+            }
+        )
+
+    def takes(self, method: str) -> bool:
+        """Whether this broker carries a call out itself now. ``method``: its path."""
+        return method in self._handlers and self._protocol() < MAX_BROKER_EPOCH and self._store() is not None
+
+    async def carry_out(self, method: str, data: bytes, context: Context, *, mutation_id: str) -> bytes:
+        """The encoded answer. Raises RegnumError.
+
+        Args:
+            method: path of the call.
+            data: the request as it came.
+            context: of the call.
+            mutation_id: for a request that has none, the same in every repeat.
+        """
+        message, handler = self._handlers[method]
+        try:
+            request = message.FromString(data)
+        except DecodeError as error:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the request cannot be read") from error
+        request.mutation_id = request.mutation_id or mutation_id
+        answer: bytes = (await handler(request, context)).SerializeToString()
+        return answer
+
+    async def _alter_configs(
+        self, request: admin_pb2.IncrementalAlterConfigsRequest, context: Context
+    ) -> admin_pb2.IncrementalAlterConfigsResponse:
+        _check_count(len(request.alterations), RESOURCES_MAX, "resources")
+        wanted = [alteration_of(one) for one in request.alterations]
+        outcomes = await self._each(self._plan_configs(wanted, request.mutation_id), request, context)
+        return admin_pb2.IncrementalAlterConfigsResponse(results=alter_results(request.alterations, outcomes))
+
+    async def _replace_configs(
+        self, request: admin_pb2.AlterConfigsRequest, context: Context
+    ) -> admin_pb2.AlterConfigsResponse:
+        _check_count(len(request.replacements), RESOURCES_MAX, "resources")
+        wanted = [replacement_of(one) for one in request.replacements]
+        outcomes = await self._each(self._plan_configs(wanted, request.mutation_id), request, context)
+        return admin_pb2.AlterConfigsResponse(results=alter_results(request.replacements, outcomes))
+
+    async def _alter_quotas(
+        self, request: admin_pb2.AlterClientQuotasRequest, context: Context
+    ) -> admin_pb2.AlterClientQuotasResponse:
+        _check_count(len(request.alterations), ENTITIES_MAX, "entities")
+        wanted = [entity_change(one) for one in request.alterations]
+        repeated = repeated_entities(wanted)
+
+        def plan(change: EntityChange | Rejection) -> Planned:
+            if isinstance(change, Rejection):
+                return change
+            refused = check_change(change, repeated=repeated)
+            return refused or (quota_mutation(change, id=request.mutation_id), f"quota:{change.entity}")
+
+        outcomes = await self._each([plan(change) for change in wanted], request, context)
+        return admin_pb2.AlterClientQuotasResponse(results=quota_results(request.alterations, outcomes))
+
+    def _plan_configs(self, wanted: Sequence[Alteration | Rejection], id: str) -> list[Planned]:
+        repeated = repeated_resources(wanted)
+        in_force = {INTER_BROKER_PROTOCOL: self._protocol()}
+
+        def plan(change: Alteration | Rejection) -> Planned:
+            if isinstance(change, Rejection):
+                return change
+            refused = check_alteration(change, repeated=repeated, in_force=in_force)
+            resource = f"{change.resource.type.value}:{change.resource.name}"
+            return refused or (config_mutation(change, id=id, stored_topic=True), resource)
+
+        return [plan(change) for change in wanted]
+
+    async def _each(self, planned: Sequence[Planned], request: Any, context: Context) -> list[Rejection | None]:
+        """Carry each out on its own."""
+        store = self._store()
+        if store is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_NOT_CONTROLLER, "this broker has lost the store; try again, or ask another one"
+            )
+        resolved = ResolvedStore(store, self._clock, deadline_s=min(waitable_s(context), WAIT_S_MAX))
+        mutations = NodeMutations(resolved, wall_ms=self._clock.wall_ms)
+        outcomes: list[Rejection | None] = []
+        noted: list[Mutated] = []
+        try:
+            for one in planned:
+                if isinstance(one, Rejection):
+                    outcomes.append(one)
+                    continue
+                mutation, resource = one
+                done = await mutations.carry_out(mutation, validate_only=request.validate_only)
+                refused = done if isinstance(done, Rejection) else None
+                outcomes.append(refused)
+                name = "NONE" if refused is None else errors_pb2.ErrorCode.Name(refused.code)
+                noted.append(Mutated(resource=resource, result=name.removeprefix("ERROR_CODE_")))
+        except (ConnectionLoss, SessionExpired) as error:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                f"the store did not answer in time ({error}); send it again with the same mutation id, or look first",
+            ) from error
+        finally:
+            if noted and not request.validate_only:
+                method = type(request).__name__.removesuffix("Request")
+                self._audit.mutated(caller(), f"AdminService/{method}", noted, client_id=request.header.client_id)
+        return outcomes
+
+
+def _check_count(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {most} {what}: split the request")
