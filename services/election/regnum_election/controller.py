@@ -182,9 +182,10 @@ class Controller:
             spawn=spawn,
             metrics=counted,
         )
-        self._topics = TopicCalls(
+        self.topics: Final = TopicCalls(
             self._context, deleter=self._deleter, requests=self._requests, admissions=self._quotas.admissions
         )
+        """Creation and deletion of topics."""
         self._remover = PartitionRemover(self._context)
         self.partitions: Final = PartitionCalls(
             self._context, remover=self._remover, requests=self._requests, admissions=self._quotas.admissions
@@ -411,11 +412,6 @@ class Controller:
         return _watch(self._log, folder, self._store.watch_children(folder), changed)
 
     # What clients and brokers ask for.
-
-    @property
-    def topics(self) -> TopicCalls:
-        """Creation and deletion of topics."""
-        return self._topics
 
     @property
     def reassignments(self) -> PartitionReassignments:
