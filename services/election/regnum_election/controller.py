@@ -185,7 +185,7 @@ class Controller:
         self.topics: Final = TopicCalls(
             self._context, deleter=self._deleter, requests=self._requests, admissions=self._quotas.admissions
         )
-        """Creation and deletion of topics."""
+        # Creation and deletion of topics.
         self._remover = PartitionRemover(self._context)
         self.partitions: Final = PartitionCalls(
             self._context, remover=self._remover, requests=self._requests, admissions=self._quotas.admissions
