@@ -51,9 +51,13 @@ class Lifeline:
 class Led:
     def __init__(self) -> None:
         self.surrendered = 0
+        self.others_told = 0
 
     def surrender(self) -> None:
         self.surrendered += 1
+
+    def told(self) -> None:
+        self.others_told += 1
 
 
 class ImpatientClock(SystemClock):
@@ -127,6 +131,7 @@ async def broker() -> AsyncIterator[Broker]:
         clock=clock,
         session_timeout_s=6.0,
         registered=lambda: None,
+        surrendered=made.led.told,
     )
     parts: tuple[Awaitable[None], ...] = (sessions.run(), orders.run(), registering.run())
     made.tasks += [asyncio.ensure_future(part) for part in parts]
@@ -187,6 +192,8 @@ async def test_a_broker_that_the_controller_calls_fenced_gives_leadership_up_and
     broker.lifeline.open.clear()
     broker.lifeline.fenced.set()
     await broker.surrenders()
+    # What else it knows from the store may be outdated: its access rules.
+    assert broker.led.others_told > 0
     broker.lifeline.open.set()
     assert await broker.registered_after(epoch) > epoch
 

@@ -37,7 +37,7 @@ from regnum_election.reign.writing import FencedStore
 NODES_PER_READ: Final = 200
 """Nodes read between two turns of the event loop (safety rule S22)."""
 
-NAMES_PER_TURN: Final = 5_000
+NAMES_PER_TURN: Final = 1_000
 """Names of patterns looked at between two turns."""
 
 _EXACT: Final = {PatternFilter.LITERAL: PatternType.LITERAL, PatternFilter.PREFIXED: PatternType.PREFIXED}
