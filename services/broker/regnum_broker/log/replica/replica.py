@@ -33,7 +33,6 @@ from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.shown import ShownLog
 from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.swapping import Swapping
-from regnum_broker.log.replica.tail import Aside
 
 
 class ReplicaLog(Swapping):
@@ -79,10 +78,7 @@ class ReplicaLog(Swapping):
             settings=settings,
             wall_ms=wall_ms,
         )
-        if recovered.gone_through:
-            self._was_gone_through(named=recovered.named)
-        if recovered.cleaned:
-            self._aside = Aside(marks=recovered.cleaned)
+        self._take_up(recovered)
         self._high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
 
     @property

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from regnum_model.ids import LeaderEpoch
 
@@ -27,6 +27,9 @@ from regnum_broker.log.replica.producers.memory import ProducerMemory
 from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.replica.segment import Segment
 from regnum_broker.log.replica.shown import ShownLog
+
+if TYPE_CHECKING:
+    from regnum_broker.log.replica.starting.recovery import Recovered
 
 WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
 """A segment that grew by so much is brought to the disk in the background: what the writer waits for when it closes a
@@ -111,15 +114,18 @@ class Tail:
     def _disk(self) -> GuardedDisk:
         return self._folder.disk
 
-    def _was_gone_through(self, *, named: bool) -> None:
-        """A start had to go through its last segment: the next clean stop flushes and saves it as if it had grown.
+    def _take_up(self, recovered: "Recovered") -> None:
+        """What a start has found out, besides what the parts of the log were made with.
 
-        Else each start after a clean stop goes through it again, and that stop proves what is not on the disk.
-        ``named``: whether the folder says whose it is.
+        Where it had to go through the last segment, the next clean stop flushes and saves that as if it had grown. Else
+        each start after a clean stop goes through it again, and that stop proves what is not on the disk.
         """
-        self._changed = self._unsynced = True
-        if named:
-            self._folder.changed()
+        if recovered.gone_through:
+            self._changed = self._unsynced = True
+            if recovered.named:
+                self._folder.changed()
+        if recovered.cleaned:
+            self._aside = Aside(marks=recovered.cleaned)
 
     def _write(self, parts: list[Part]) -> None:
         """Write batches that continue the log, with one system call for each segment that they touch."""
