@@ -121,7 +121,7 @@ def test_probes_ask_a_listener_about_a_service_it_has(name):
         path.read_text(encoding="utf-8")
         for path in Path(importlib.import_module(f"regnum_{name}").__path__[0]).rglob("*.py")
     )
-    assert f'name="{probes["readinessProbe"]["service"]}"' in served
+    assert f'"{probes["readinessProbe"]["service"]}"' in served
 
 
 def test_etcd_is_probed_where_it_answers():
