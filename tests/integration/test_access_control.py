@@ -147,3 +147,4 @@ async def test_a_stream_of_records_ends_when_its_right_is_revoked(cluster: Local
                     return False
 
                 await eventually(refused, what="the stream ends")
+        assert not (await admin.check_acl("User:app", Operation.READ, ResourceType.TOPIC, "stream")).allowed
