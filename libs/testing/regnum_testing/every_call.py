@@ -42,8 +42,9 @@ _INTEGERS: Final[Mapping[int, tuple[int, int]]] = {
 _UNEXPECTED: Final = frozenset(
     {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
 )
-_STILL_LOADING: Final = "still reads what is known of"
-"""A coordinator of groups says so for a moment after it began: an answer, with the code of who does not answer."""
+_FOR_A_MOMENT: Final = ("still reads what is known of", "does not exist yet, or this broker has not heard of it")
+"""A coordinator of groups says so for a moment after it began, or before there is any: an answer, with the code of who
+does not answer."""
 
 _OF_OUR_OWN_SIDE: Final = "Internal error from Core"
 """How gRPC's client ends a stream that it was told to write to after the server had closed it."""
@@ -133,7 +134,7 @@ class Answer:
     @property
     def unexpected(self) -> bool:
         """Whether the server did not know what to answer."""
-        if self.details == _OF_OUR_OWN_SIDE or _STILL_LOADING in self.details:
+        if self.details == _OF_OUR_OWN_SIDE or any(words in self.details for words in _FOR_A_MOMENT):
             return False
         return self.code in _UNEXPECTED or any(
             code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR
