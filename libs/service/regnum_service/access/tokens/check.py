@@ -3,7 +3,7 @@
     authorization: Bearer <token id>.<HMAC, base64url without padding>
 
 Goals: whoever tries learns nothing but that it was wrong; nothing of what they sent is repeated in an answer, a log or
-a trace; a call costs an HMAC for each secret (2 microseconds).
+a trace; a call costs an HMAC for each secret, with two of them 7 microseconds in all on a busy machine.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """All delegation tokens of the cluster, as a process knows them. Pure; belongs to one event loop.
 
-About 1 KB each: 100,000 tokens, which are the most that the controller makes, take some 90 MB.
+About 1 KB each: 100,000 tokens, which are the most that the controller makes, take some 100 MB.
 """
 
 from collections import Counter
