@@ -9,15 +9,17 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Delete, Set
 from regnum_coordination.recipes.mutating import CHANGES_KEPT
 from regnum_election.admission.quota_book import QuotaBook
-from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
+from regnum_election.admission.quota_messages import entity_message
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.reign import DeposedError
 from regnum_election.reign.writing import FencedStore
 from regnum_model.bucket import Limit
 from regnum_model.configs import DEFAULTS
+from regnum_model.mutations import REPEATED_MS
 from regnum_model.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
 from regnum_model.quotas import BURST_KEY, CHANGES, DEFAULT, RATE_KEY, QuotaEntity, QuotaNode, change_path
 from regnum_service.errors import RegnumError
+from regnum_service.mutations.quota_messages import entity_change, entity_of
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import QuotaWorld, made
 from regnum_testing.waiting import DEADLINE_S, until
@@ -376,3 +378,24 @@ async def test_what_is_announced_under_a_lower_number_is_read_too(world: QuotaWo
     await until(lambda: not book.has_seen("change_0000000001"), what="the removal is seen")
     await outside.create(change_path(1), b"")
     await until(lambda: book.table.limits[ANN].rate == 10.0, what="the second hand edit is read")
+
+
+async def test_the_node_of_a_removed_quota_stays_while_its_removal_may_be_repeated_and_then_goes(
+    world: QuotaWorld,
+) -> None:
+    for limit, id in ((5.0, "a"), (None, "b")):
+        outcomes = await world.controller.quota_calls.alter(
+            [change(ANN, rate=limit)], validate_only=False, wait_s=DEADLINE_S, mutation=id
+        )
+        assert outcomes == (None,)
+    assert await described(world) == {}
+    assert await world.cluster.outside.exists(ANN.path) is not None
+    await world.controller.quota_calls.alter(
+        [change(ANN, rate=5.0)], validate_only=False, wait_s=DEADLINE_S, mutation="a"
+    )
+    assert await described(world) == {}
+    assert await alter(world, change(QuotaEntity(client_id="x"), rate=1.0)) == [0]
+    assert await world.cluster.outside.exists(ANN.path) is not None
+    world.clock.skip(REPEATED_MS / 1000 + 1)
+    assert await alter(world, change(QuotaEntity(client_id="x"), rate=2.0)) == [0]
+    assert await world.cluster.outside.exists(ANN.path) is None

@@ -68,6 +68,8 @@ class StoredQuotas:
     """Limits by entity, and the newest change announced before."""
     nodes: Mapping[QuotaEntity, QuotaNode] = field(default_factory=dict)
     """What is set for each entity; those for whom nothing of ours is set are left out."""
+    silent: tuple[str, ...] = ()
+    """Nodes that say nothing, and stand for the mutations that they know."""
     announced: frozenset[str] = frozenset()
     """Names of the nodes that announced changes before."""
 
@@ -103,6 +105,7 @@ async def read_quotas(reader: Reader, complaints: Complaints | None = None) -> S
     nodes: dict[QuotaEntity, QuotaNode] = {}
     limits: dict[QuotaEntity, Limit] = {}
     client_rates: dict[str, dict[QuotaEntity, float]] = {}
+    silent: list[str] = []
     windows = await _windows(reader, complaints)
     entities = await _entities(reader, complaints)
     async for path, found in _nodes(reader, tuple(entities)):
@@ -115,6 +118,8 @@ async def read_quotas(reader: Reader, complaints: Complaints | None = None) -> S
             complaints.add(f"one limit of quota {path} ignored: {reason}")
         if node.values:
             nodes[entities[path]] = node
+        if not node.config and not wrong and found.data:
+            silent.append(path)
         limit = node.limit(windows)
         if limit is not None:
             limits[entities[path]] = limit
@@ -123,7 +128,7 @@ async def read_quotas(reader: Reader, complaints: Complaints | None = None) -> S
                 client_rates.setdefault(key, {})[entities[path]] = rate
     complaints.end()
     table = QuotaTable(limits=limits, client_rates=client_rates, windows=windows, change=newest_change(announced))
-    return StoredQuotas(table=table, nodes=nodes, announced=frozenset(announced))
+    return StoredQuotas(table=table, nodes=nodes, silent=tuple(silent), announced=frozenset(announced))
 
 
 def newest_change(names: Iterable[str]) -> int:

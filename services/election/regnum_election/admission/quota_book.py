@@ -29,6 +29,9 @@ from regnum_election.reign.writing import FencedStore
 Limits: TypeAlias = Mapping[QuotaEntity, Limit]
 """Rate and burst by entity."""
 
+SWEPT_AT_ONCE: Final = 50
+"""Nodes of removed quotas that a call looks at, and deletes when nobody repeats their removal any more."""
+
 ENTITIES_PER_TURN: Final = 500
 """Entities that are checked between two turns of the event loop (safety rule S22)."""
 
@@ -144,6 +147,7 @@ class QuotaBook:
             if self._change != before:
                 # Who asks for mutations next is judged by what was answered, not by what the watch has shown yet.
                 await self._read_again()
+                await self._mutations.sweep(self._stored.silent[:SWEPT_AT_ONCE])
         return tuple(outcomes)
 
     async def _alter(self, change: EntityChange, *, mutation: str | None, validate_only: bool) -> Rejection | None:
