@@ -38,7 +38,6 @@ class Admin(Face[AsyncAdmin]):
     alter_client_quotas = Blocking(AsyncAdmin.alter_client_quotas)
     alter_config = Blocking(AsyncAdmin.alter_config)
     alter_configs = Blocking(AsyncAdmin.alter_configs)
-    replace_configs = Blocking(AsyncAdmin.replace_configs)
     alter_group_offsets = Blocking(AsyncAdmin.alter_group_offsets)
     alter_partition_reassignments = Blocking(AsyncAdmin.alter_partition_reassignments)
     check_acl = Blocking(AsyncAdmin.check_acl)
