@@ -38,7 +38,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
     def flags(role: Role) -> list[str]:
         return ["--delegation-token-secret-file", str(secret), "--audit-log", str(audit_of(folder / "data", role))]
 
-    roles = (Role.ELECTION, Role.BROKER)
+    roles = (Role.ELECTION, Role.BROKER, Role.METADATA)
     started = LocalCluster(
         folder / "data",
         brokers=1,
@@ -140,7 +140,9 @@ async def test_a_token_is_its_owner_until_it_is_ended_and_leaves_its_secret_nowh
     assert looked > 20, "logs, events, audit logs, the store and the log directory"
 
 
-async def test_wrong_tokens_are_refused_by_brokers_and_controllers_alike(cluster: LocalCluster, tmp_path: Path) -> None:
+async def test_wrong_tokens_are_refused_by_brokers_controllers_and_metadata_processes_alike(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     tls = cluster.tls
     assert isinstance(tls, TlsFiles)
     wrong = replace(tls, token=kept(tmp_path, f"{'i' * 22}.{'h' * 86}"))
@@ -150,3 +152,8 @@ async def test_wrong_tokens_are_refused_by_brokers_and_controllers_alike(cluster
             async with Admin(str(address), tls=wrong, timeout_s=2.0):
                 pass
         assert "h" * 86 not in str(refused.value)
+    metadata = cluster.plan.of(Role.METADATA)[0].address("client")
+    async with opener(WatchedFiles(wrong))(metadata) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await within(metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(metadata_pb2.GetMetadataRequest()))
+    assert from_rpc_error(unknown.value).code == errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED

@@ -21,6 +21,7 @@ from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
+from regnum_service.access.tokens.settings import tokens_of
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
@@ -71,6 +72,7 @@ class MetadataService:
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
         epochs = BelievedEpochs(lambda: self._store, clock)
         tls = ProcessTls.of(settings)
+        self._tokens: Final = tokens_of(settings, clock)
         self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._propagation = Propagation(
             id=self._id,
@@ -106,7 +108,7 @@ class MetadataService:
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
-            access=access.at(tls.client),
+            access=self._tokens.taken_at(access.at(tls.client)),
         )
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
@@ -137,6 +139,7 @@ class MetadataService:
         }
         self._supervisor.start("loop-lag", LoopLag(self._clock, metrics=self._metrics).run())
         self._supervisor.start("metadata-feed", self._propagation.feed.run())
+        self._tokens.start(self._supervisor)
         self._supervisor.start("health", self._tell_health())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._session, self._clock))
 
@@ -165,6 +168,7 @@ class MetadataService:
         )
         peers = self._supervisor.start("peers", self._watch_peers(store))
         following = self._access.start_following(store, self._supervisor.start)
+        tokens = self._supervisor.start("follow-tokens", self._tokens.follow(partial(_ready, store)))
         try:
             while True:
                 try:
@@ -177,6 +181,7 @@ class MetadataService:
                 await self._clock.sleep(REOPEN_INTERVAL_S)
         finally:
             peers.cancel()
+            tokens.cancel()
             following()
             # No part of the cluster any more: what it would go on showing by rules of its time, others show by theirs.
             self._access.surrendered()
@@ -191,6 +196,11 @@ class MetadataService:
         except SessionExpired:
             # The list stays as it was until the next session: a broker served twice is better than one not served.
             return
+
+
+async def _ready(store: Store) -> Store:
+    """The session that there is."""
+    return store
 
 
 def _incarnation_in(data: bytes) -> str | None:

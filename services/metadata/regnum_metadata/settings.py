@@ -2,11 +2,12 @@
 
 from pydantic import Field
 from pydantic_settings import CLI_SUPPRESS
+from regnum_service.access.tokens.settings import TokenSettings
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import ListenerSettings
 
 
-class MetadataSettings(ListenerSettings):
+class MetadataSettings(ListenerSettings, TokenSettings):
     """What a metadata process is told."""
 
     metadata_id: int = Field(ge=0, lt=2**31, description="Id of this metadata process; a space of its own.")
