@@ -34,7 +34,16 @@ class TlsFilesError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where one side of a connection has what it shows, and what it checks the other side with."""
+    """Where one side of a connection has what it shows, and what it checks the other side with.
+
+    Files are read again when they change.
+
+    >>> tls = TlsFiles(ca=Path("ca.pem"), certificate=Path("service.pem"), key=Path("service.key"))
+    >>> tls.check()  # then, for instance: Producer(["broker-1:9092"], tls=tls)
+    >>> TlsFiles(certificate=Path("service.pem")).check()
+    Traceback (most recent call last):
+    regnum_service.tls.files.TlsFilesError: there is a TLS certificate and no TLS key; give both, or neither
+    """
 
     ca: Path | None = None
     """Authorities that the other side's certificate is checked with; None: it is not checked by a server, and by a
