@@ -38,6 +38,7 @@ class TlsFiles:
 
     Files are read again when they change.
 
+    >>> from pathlib import Path
     >>> tls = TlsFiles(ca=Path("ca.pem"), certificate=Path("service.pem"), key=Path("service.key"))
     >>> tls.check()  # then, for instance: Producer(["broker-1:9092"], tls=tls)
     >>> TlsFiles(certificate=Path("service.pem")).check()
