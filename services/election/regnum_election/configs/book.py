@@ -57,6 +57,9 @@ TOPICS_PER_TURN: Final = 500
 NO_NODE: Final = -1
 """In place of the version of a node that is not there."""
 
+TOPICS_PER_STEP: Final = 500
+"""Topics whose announced settings one step reads; a failover waits for one step at most."""
+
 PARTITIONS_PER_STEP: Final = 500
 """Partitions whose leaders one step tells; a failover waits for one step at most."""
 
@@ -147,18 +150,23 @@ class ConfigBook:
         ``changed``: the nodes; None: any.
         """
         context = self._context
-        known = context.picture.settings
         if changed is None:
-            names = dict.fromkeys((*known.topics, *await context.store.names(TOPICS)))
+            names = list(dict.fromkeys((*context.picture.settings.topics, *await context.store.names(TOPICS))))
         else:
-            names = dict.fromkeys(path.rpartition("/")[2] for path in sorted(changed) if path.startswith(f"{TOPICS}/"))
-        reading = await self._read_cluster(known.cluster, reigns=True)
-        settings = replace(known, cluster=reading.values)
-        found = await self._read_topics(settings, names)
-        gone = names.keys() - self._standing
-        settings = found.with_topics(dict.fromkeys((*gone, *context.clearing)))
-        async for _ in self.apply(settings):
+            names = [path.rpartition("/")[2] for path in sorted(changed) if path.startswith(f"{TOPICS}/")]
+        reading = await self._read_cluster(context.picture.settings.cluster, reigns=True)
+        settings = replace(context.picture.settings, cluster=reading.values)
+        for start in range(0, max(len(names), 1), TOPICS_PER_STEP):
+            some = names[start : start + TOPICS_PER_STEP]
+            found = await self._read_topics(settings, some)
+            gone = set(some) - self._standing
+            settings = found.with_topics(dict.fromkeys((*gone, *context.clearing)))
+            if settings != context.picture.settings:
+                async for _ in self.apply(settings):
+                    yield
+            # Failures go before the next step, and so may other changes of settings: it begins with what is in force.
             yield
+            settings = context.picture.settings
 
     async def _take_up(self, settings: Settings, *, read_over: Settings) -> AsyncGenerator[None, None]:
         # What was changed meanwhile, or deleted, may be newer than what was read: the next look sees both.
