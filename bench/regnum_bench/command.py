@@ -70,7 +70,7 @@ _HELP: Final = {
     "applying": "receivers that read every byte; the others look at heads only",
     "records": "records, admissions or writes of a repetition",
     "size": "bytes of a record's value",
-    "tls": "1: besides in plaintext, over TLS, with a second cluster and a second hop",
+    "tls": "1: besides in plaintext, over TLS with access rules, with a second cluster and a second hop",
     "batch_bytes": "bytes of a producer's batch",
     "size_mb": "megabytes in all partitions together; for retention the limit of each",
     "seconds": "so long it is written, seconds",

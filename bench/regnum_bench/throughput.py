@@ -19,6 +19,7 @@ from regnum_client import EARLIEST, Consumer, Producer, ProducerSettings
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.producer.streams import ProduceStreams
+from regnum_local.plan import PROCESSES, Role
 from regnum_model.nodes import Address
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -128,7 +129,7 @@ async def _secured(shape: Shape, secured: Ready, work: Work, plain: Round) -> Ro
     """The same over TLS, and what is kept of what it was without.
 
     ``produce_keeps_ratio`` is the share of its throughput that produce keeps, divided by the share that the hop keeps:
-    below 1 TLS costs a broker more than it costs gRPC alone.
+    below 1 TLS and access rules cost a broker more than TLS alone costs gRPC.
     """
     cluster, places, raw = secured
     hop_s, _ = await _timed(shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
@@ -150,11 +151,17 @@ async def _secured(shape: Shape, secured: Ready, work: Work, plain: Round) -> Ro
 
 @asynccontextmanager
 async def _over_tls(run: Run) -> AsyncIterator[Ready | None]:
-    """A second cluster, all over TLS, where the shape wants it."""
+    """A second cluster, all over TLS and with access rules, where the shape wants it.
+
+    The client is no super user: each of its calls is decided, as it is where there are rules for it.
+    """
     if not run.shape.tls:
         yield None
         return
-    async with _ready(replace(run, directory=run.directory / "tls"), tls=True) as ready:
+    told = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES}", "--allow-everyone-if-no-acl-found", "true")
+    roles = (Role.ELECTION, Role.BROKER, Role.METADATA)
+    extra = {**run.extra, **{role: (*run.extra.get(role, ()), *told) for role in roles}}
+    async with _ready(replace(run, directory=run.directory / "tls", extra=extra), tls=True) as ready:
         yield ready
 
 
