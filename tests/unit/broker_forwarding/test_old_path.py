@@ -5,7 +5,7 @@ The version of a node counts its writes: each mutation with an id writes its nod
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,8 @@ from regnum_model.configs import CLUSTER, INTER_BROKER_PROTOCOL, RETENTION_MS, d
 from regnum_model.quotas import RATE_KEY, QuotaEntity
 from regnum_service.access.authorization import EVERYBODY
 from regnum_service.clock import SystemClock
+from regnum_service.errors import RegnumError
+from regnum_service.request_sizes import OBJECTS_MAX
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
 
@@ -33,8 +35,11 @@ TOPIC = "t"
 class Call:
     """What a servicer asks of its context."""
 
+    def __init__(self, remaining_s: float = DEADLINE_S) -> None:
+        self._remaining_s = remaining_s
+
     def time_remaining(self) -> float | None:
-        return DEADLINE_S
+        return self._remaining_s
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
@@ -67,20 +72,27 @@ def servicer(cluster: FakeCluster) -> AdminServicer:
     return AdminServicer(role)
 
 
+class Silent(MemoryStore):
+    """A store that answers no read."""
+
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> Any:
+        await asyncio.Event().wait()
+
+
 class Broker:
     """A broker that learns of the protocol when a test lets it."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self.store = MemoryStore(cluster.server)
+    def __init__(self, cluster: FakeCluster, store: type[MemoryStore] = MemoryStore) -> None:
+        self.store = store(cluster.server)
         self.protocol = 1
         self.path = OldPath(
             protocol=lambda: self.protocol, store=lambda: self.store, clock=SystemClock(), authorizer=EVERYBODY
         )
 
-    async def send(self, request: Any) -> list[int]:
+    async def send(self, request: Any, context: Any = CONTEXT) -> list[int]:
         name = type(request).__name__.removesuffix("Request")
         data = await self.path.carry_out(
-            f"{ADMIN_SERVICE}{name}", request.SerializeToString(), CONTEXT, mutation_id="minted"
+            f"{ADMIN_SERVICE}{name}", request.SerializeToString(), context, mutation_id="minted"
         )
         answer: Any = getattr(admin_pb2, f"{name}Response").FromString(data)
         return [one.error_code for one in answer.results]
@@ -211,6 +223,36 @@ async def test_a_broker_refuses_what_the_controller_would_refuse(cluster: FakeCl
     assert await broker.send(protocol("1")) == [errors_pb2.ERROR_CODE_INVALID_CONFIG]
     assert await cluster.outside.exists(ANN.path) is None
     assert await cluster.outside.exists(topic_config("nowhere")) is None
+
+
+async def test_calls_that_come_all_at_a_time_are_all_carried_out(cluster: FakeCluster) -> None:
+    """Each announces its change under the next number: of many at a time one would get through in each round."""
+    broker, others = Broker(cluster), Broker(cluster)
+    sent = [rate(float(number + 1), f"id-{number}") for number in range(250)]
+    outcomes = await asyncio.gather(
+        *(broker.send(request) for request in sent), *(others.send(request) for request in sent[:50])
+    )
+    assert all(outcome == [NONE] for outcome in outcomes)
+    assert (await cluster.outside.get(ANN.path)).stat.version + 1 == len(sent)
+
+
+async def test_who_has_waited_as_long_as_its_caller_does_is_told_so_and_the_next_one_is_not_held_up(
+    cluster: FakeCluster,
+) -> None:
+    broker = Broker(cluster, Silent)
+    for id in ("a", "b"):
+        with pytest.raises(RegnumError, match="did not answer in time") as refused:
+            await broker.send(rate(5.0, id), Call(0.2))
+        assert refused.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+
+
+async def test_a_request_of_millions_of_items_is_refused_before_it_becomes_that_many(cluster: FakeCluster) -> None:
+    """Two bytes each: an empty entity."""
+    field = admin_pb2.AlterClientQuotasRequest.DESCRIPTOR.fields_by_name["alterations"].number
+    request = bytes((field << 3 | 2, 0)) * (OBJECTS_MAX + 1)
+    with pytest.raises(RegnumError, match="items") as refused:
+        await Broker(cluster).path.carry_out(f"{ADMIN_SERVICE}AlterClientQuotas", request, CONTEXT, mutation_id="a")
+    assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
 
 async def test_topics_rules_and_tokens_always_go_to_the_controller(cluster: FakeCluster) -> None:

@@ -43,8 +43,9 @@ from regnum_coordination.errors import BadVersion, NodeExists, NodeFailure, NoNo
 from regnum_coordination.port import Create, Delete, Group, Node, Operation, OperationResult, Set
 from regnum_coordination.recipes.stored_quotas import newest_change
 
-ROUNDS_MAX: Final = 50
-"""Rounds against others who write the same node, or announce at the same time."""
+ROUNDS_MAX: Final = 200
+"""Rounds against others who write the same node, or announce at the same time: of so many processes one announces in
+each round, and there may be as many as brokers below protocol 2."""
 
 CHANGES_KEPT: Final = 100
 """Announcements that stay in the store."""
@@ -137,16 +138,17 @@ class _Round:
 class NodeMutations:
     """Mutations of nodes through one store: one at a time."""
 
-    def __init__(self, store: MutableStore, *, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, store: MutableStore, *, wall_ms: Callable[[], int], turn: asyncio.Lock | None = None) -> None:
         """Only assigns.
 
         Args:
             store: where the nodes are.
             wall_ms: milliseconds since 1970; only tells how old a record is.
+            turn: held by whoever carries one out; None: nobody else in this process does.
         """
         self._store: Final = store
         self._wall_ms: Final = wall_ms
-        self._turn: Final = asyncio.Lock()
+        self._turn: Final = turn or asyncio.Lock()
         self._announced = 0
 
     @property

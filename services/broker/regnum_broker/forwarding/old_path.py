@@ -4,13 +4,16 @@ Each is one mutation of one node: read, the decision that the controller would m
 mutation id and the change's announcement. So it does not matter who else carries out the same call: a broker that
 believes in the old protocol when the others know the new one, the controller for an envelope, or this one once more.
 Topics, access rules and tokens always go to the controller.
+
+Calls take turns: each announces what it changed under the next number, so of many at a time one would get through and
+the others begin anew, each round.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
@@ -32,12 +35,17 @@ from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 from regnum_service.mutations.config_messages import alter_results, alteration_of, replacement_of
 from regnum_service.mutations.quota_messages import entity_change, quota_results
+from regnum_service.request_sizes import Parsing
+from regnum_service.slices import slices
 
 RESOURCES_MAX: Final = 1_000
 """Resources of one call, as at the controller."""
 
 ENTITIES_MAX: Final = 5_000
 """Entities of one call, as at the controller."""
+
+PLANNED_AT_ONCE: Final = 500
+"""Changes that are looked at between two turns of the event loop (safety rule S22)."""
 
 WAIT_S_MAX: Final = 60.0
 """How long the store is asked for a call that has no deadline, or a later one."""
@@ -74,6 +82,7 @@ class OldPath:
         self._store: Final = store
         self._clock: Final = clock
         self._audit: Final = audit or NoAudit()
+        self._turn: Final = asyncio.Lock()
         guard = Guard(authorizer)
         service = ADMIN_SERVICE.strip("/")
         self._handlers: Final[Mapping[str, tuple[Any, Callable[[Any, Context], Awaitable[Any]]]]] = MappingProxyType(
@@ -101,10 +110,8 @@ class OldPath:
             mutation_id: for a request that has none, the same in every repeat.
         """
         message, handler = self._handlers[method]
-        try:
-            request = message.FromString(data)
-        except DecodeError as error:
-            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the request cannot be read") from error
+        # Nobody has looked into it yet: what it would become is counted first.
+        request = await Parsing(method, message.FromString).message(data)
         request.mutation_id = request.mutation_id or mutation_id
         answer: bytes = (await handler(request, context)).SerializeToString()
         return answer
@@ -129,7 +136,9 @@ class OldPath:
         self, request: admin_pb2.AlterClientQuotasRequest, context: Context
     ) -> admin_pb2.AlterClientQuotasResponse:
         _check_count(len(request.alterations), ENTITIES_MAX, "entities")
-        wanted = [entity_change(one) for one in request.alterations]
+        wanted: list[EntityChange | Rejection] = []
+        async for some in slices(request.alterations, PLANNED_AT_ONCE):
+            wanted += [entity_change(one) for one in some]
         repeated = repeated_entities(wanted)
 
         def plan(change: EntityChange | Rejection) -> Planned:
@@ -138,7 +147,10 @@ class OldPath:
             refused = check_change(change, repeated=repeated)
             return refused or (quota_mutation(change, id=request.mutation_id), f"quota:{change.entity}")
 
-        outcomes = await self._each([plan(change) for change in wanted], request, context)
+        planned: list[Planned] = []
+        async for part in slices(wanted, PLANNED_AT_ONCE):
+            planned += [plan(change) for change in part]
+        outcomes = await self._each(planned, request, context)
         return admin_pb2.AlterClientQuotasResponse(results=quota_results(request.alterations, outcomes))
 
     def _plan_configs(self, wanted: Sequence[Alteration | Rejection], id: str) -> list[Planned]:
@@ -161,25 +173,28 @@ class OldPath:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_NOT_CONTROLLER, "this broker has lost the store; try again, or ask another one"
             )
-        resolved = ResolvedStore(store, self._clock, deadline_s=min(waitable_s(context), WAIT_S_MAX))
-        mutations = NodeMutations(resolved, wall_ms=self._clock.wall_ms)
+        wait_s = min(waitable_s(context), WAIT_S_MAX)
+        resolved = ResolvedStore(store, self._clock, deadline_s=wait_s)
+        mutations = NodeMutations(resolved, wall_ms=self._clock.wall_ms, turn=self._turn)
         outcomes: list[Rejection | None] = []
         noted: list[Mutated] = []
         try:
-            for one in planned:
-                if isinstance(one, Rejection):
-                    outcomes.append(one)
-                    continue
-                mutation, resource = one
-                done = await mutations.carry_out(mutation, validate_only=request.validate_only)
-                refused = done if isinstance(done, Rejection) else None
-                outcomes.append(refused)
-                name = "NONE" if refused is None else errors_pb2.ErrorCode.Name(refused.code)
-                noted.append(Mutated(resource=resource, result=name.removeprefix("ERROR_CODE_")))
-        except (ConnectionLoss, SessionExpired) as error:
+            async with asyncio.timeout(wait_s):
+                for one in planned:
+                    if isinstance(one, Rejection):
+                        outcomes.append(one)
+                        continue
+                    mutation, resource = one
+                    done = await mutations.carry_out(mutation, validate_only=request.validate_only)
+                    refused = done if isinstance(done, Rejection) else None
+                    outcomes.append(refused)
+                    name = "NONE" if refused is None else errors_pb2.ErrorCode.Name(refused.code)
+                    noted.append(Mutated(resource=resource, result=name.removeprefix("ERROR_CODE_")))
+        except (ConnectionLoss, SessionExpired, TimeoutError) as error:
+            reason = str(error) or "others are before this one"
             raise RegnumError(
                 errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                f"the store did not answer in time ({error}); send it again with the same mutation id, or look first",
+                f"the store did not answer in time ({reason}); send it again with the same mutation id, or look first",
             ) from error
         finally:
             if noted and not request.validate_only:
