@@ -1,6 +1,6 @@
 """May a caller do that: the port that servicers ask, and the answer where there is no access control."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -95,6 +95,15 @@ class Right:
     def held(self, authorizer: Authorizer, name: str = CLUSTER_NAME, *, audit: bool = True) -> bool:
         """Whether who calls has it for the thing of that name."""
         return authorizer.allows(caller(), self.operation, self.type, name, audit=audit)
+
+    def shows(self, authorizer: Authorizer) -> Callable[[str], bool] | None:
+        """What of a list is shown to who calls now, by name; None: everything. A no is no denial.
+
+        Whoever makes pages asks before a page is cut: its token names the last entry.
+        """
+        if authorizer.allows_all(caller(), self.operation, self.type):
+            return None
+        return lambda name: self.held(authorizer, name, audit=False)
 
     def refusal(self, name: str = CLUSTER_NAME) -> RegnumError:
         """What somebody hears who has not: the same whether there is such a thing or not."""

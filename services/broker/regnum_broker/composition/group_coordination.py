@@ -99,4 +99,4 @@ def start_groups(
     parts.configs.on(OFFSETS_RETENTION_MINUTES, keep_offsets)
     parts.configs.on(GROUP_INITIAL_REBALANCE_DELAY_MS, delay)
     parts.configs.on(GROUP_MAX_SIZE, bound)
-    return GroupServicer(coordinator=coordinator, calls=group_calls, clock=clock)
+    return GroupServicer(coordinator=coordinator, calls=group_calls, clock=clock, authorizer=parts.access.authorizer)

@@ -233,8 +233,18 @@ class GroupCalls:
         group = self._coordinator.shard_of(group_id, writes=False).groups.get(group_id)
         return GroupView(group=group or Group(group_id=group_id), exists=group is not None)
 
-    async def groups(self, *, after: str, limit: int, states: frozenset[GroupState]) -> tuple[list[Group], bool, bool]:
-        """ListGroups: those behind a name, by name; whether there are more; whether some are not read yet."""
+    async def groups(
+        self,
+        *,
+        after: str,
+        limit: int,
+        states: frozenset[GroupState],
+        shows: Callable[[str], bool] | None = None,
+    ) -> tuple[list[Group], bool, bool]:
+        """ListGroups: those behind a name, by name; whether there are more; whether some are not read yet.
+
+        ``shows``: which the caller may be told of; None: all.
+        """
         shards = list(self._coordinator.shards())
         chosen: list[Group] = []
         turns = Turns(2_000)
@@ -242,7 +252,9 @@ class GroupCalls:
             for group_id in tuple(shard.groups):
                 await turns.took()
                 group = shard.groups.get(group_id)
-                if group is not None and group_id > after and (not states or group.state in states):
+                if group is None or group_id <= after or (states and group.state not in states):
+                    continue
+                if shows is None or shows(group_id):
                     chosen.append(group)
         chosen.sort(key=lambda group: group.group_id)
         loading = not all(shard.loaded for shard in shards)

@@ -4,7 +4,9 @@ from typing import Any, Final, TypeAlias
 
 from regnum.broker.v1 import group_pb2, group_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_model.access import Operation, ResourceType
 from regnum_model.wire_times import timestamp_of
+from regnum_service.access.authorization import EVERYBODY, Authorizer, Right
 from regnum_service.clock import Clock
 from regnum_service.deadlines import waitable_s
 from regnum_service.errors import Code, RegnumError
@@ -41,6 +43,10 @@ NAME_LENGTH_MAX: Final = 255
 SLICE: Final = 500
 """Offsets put into other words between two turns of the event loop (safety rule S22)."""
 
+DESCRIBE_GROUP: Final = Right(Operation.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_CLUSTER: Final = Right(Operation.DESCRIBE, ResourceType.CLUSTER)
+"""Stands for the right to describe every group in a list of them."""
+
 STATES: Final = {
     GroupState.EMPTY: group_pb2.GROUP_STATE_EMPTY,
     GroupState.PREPARING_REBALANCE: group_pb2.GROUP_STATE_PREPARING_REBALANCE,
@@ -64,8 +70,11 @@ Context = Any
 class GroupServicer(group_pb2_grpc.GroupServiceServicer):
     """Passes calls on; decides nothing."""
 
-    def __init__(self, *, coordinator: GroupCoordinator, calls: GroupCalls, clock: Clock) -> None:
-        """Only assigns; ``clock`` says when something is committed."""
+    def __init__(
+        self, *, coordinator: GroupCoordinator, calls: GroupCalls, clock: Clock, authorizer: Authorizer = EVERYBODY
+    ) -> None:
+        """Only assigns; ``clock`` says when something is committed, ``authorizer`` which groups a page may name."""
+        self._authorizer: Final = authorizer
         self._coordinator: Final = coordinator
         self._calls: Final = calls
         self._clock: Final = clock
@@ -256,10 +265,12 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         states = {number: state for state, number in STATES.items()}
         if unknown := [number for number in request.states if number not in states]:
             raise _invalid(f"no such state of a group: {unknown[0]}; see GroupState")
+        sees_all = DESCRIBE_CLUSTER.held(self._authorizer, audit=False)
         found, more, loading = await self._calls.groups(
             after=str(behind[0]) if (behind := place_of(request.page_token, str)) else "",
             limit=page_size(request.page_size, default=LISTED_MAX, maximum=LISTED_MAX),
             states=frozenset(states[number] for number in request.states),
+            shows=None if sees_all else DESCRIBE_GROUP.shows(self._authorizer),
         )
         response = group_pb2.ListGroupsResponse(loading=loading)
         if more:

@@ -51,6 +51,9 @@ PAGE_MAX: Final = 10_000
 NAMES_PER_TURN: Final = 10_000
 """Names of topics looked at between two turns of the event loop."""
 
+DECIDED_PER_TURN: Final = 1_000
+"""The same where each is asked about."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
@@ -121,8 +124,17 @@ class ConfigCalls:
         self._requests.submit("alter configs", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
 
-    async def describe(self, resources: Sequence[Resource | Rejection], *, token: str = "", size: int = 0) -> Described:
+    async def describe(
+        self,
+        resources: Sequence[Resource | Rejection],
+        *,
+        token: str = "",
+        size: int = 0,
+        shows: Callable[[str], bool] | None = None,
+    ) -> Described:
         """What is in force; when nothing is named, a page of the cluster, and of what topics have of their own.
+
+        ``shows``: of which topics the caller may be told when nothing is named; None: all.
 
         Raises RegnumError INVALID_REQUEST for a token that no answer gave.
         """
@@ -132,7 +144,7 @@ class ConfigCalls:
         settings, following = picture.settings, ""
         wanted: Iterable[Resource | Rejection] = resources
         if not resources:
-            names = await _names_behind("" if behind is None else behind[0], picture)
+            names = await _names_behind("" if behind is None else behind[0], picture, shows)
             cluster = () if behind is not None else (Resource(type=ResourceType.CLUSTER),)
             # Beside the loop: it compares all of them (safety rule S22).
             page = await asyncio.to_thread(nsmallest, size - len(cluster), names)
@@ -188,11 +200,11 @@ def _is_broker(one: Resource | Rejection) -> TypeGuard[Resource]:
     return isinstance(one, Resource) and one.type is ResourceType.BROKER
 
 
-async def _names_behind(name: str, picture: Cluster) -> list[str]:
-    """Topics with settings of their own whose names come after one."""
+async def _names_behind(name: str, picture: Cluster, shows: Callable[[str], bool] | None) -> list[str]:
+    """Topics with settings of their own whose names come after one, and that may be shown."""
     names: list[str] = []
-    async for some in slices(picture.settings.topics, NAMES_PER_TURN):
-        names += [one for one in some if one > name and one in picture.names]
+    async for some in slices(picture.settings.topics, NAMES_PER_TURN if shows is None else DECIDED_PER_TURN):
+        names += [one for one in some if one > name and one in picture.names and (shows is None or shows(one))]
     return names
 
 

@@ -41,6 +41,7 @@ TOPICS_MAX: Final = 10_000
 
 
 DELETE_TOPIC: Final = Right(Operation.DELETE, ResourceType.TOPIC)
+DESCRIBE_TOPIC_CONFIGS: Final = Right(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -279,6 +280,7 @@ class AdminServicer(QuotaAdminServicer):
             [resource_of(resource) for resource in request.resources],
             token=request.page_token,
             size=request.page_size,
+            shows=DESCRIBE_TOPIC_CONFIGS.shows(self._authorizer),
         )
         return await describe_response(request.resources, found, documented=request.include_documentation)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import Message
+from regnum.types.v1 import errors_pb2
 from regnum_model.access import CLUSTER_NAME, ResourceType
 
 from regnum_service.access.authorization import Authorizer, Right
@@ -23,6 +24,11 @@ from regnum_service.slices import Turns
 
 NAMES_PER_TURN: Final = 1_000
 """Items that are decided on between two turns of the event loop (safety rule S22)."""
+
+
+ITEMS_MAX: Final = 10_000
+"""Items of a request that are decided on, as many as any servicer takes: a refusal is a hundred times what an item
+takes on the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,10 @@ class _EachPassage(Passage):
         if not items:
             self._all = True
             return None
+        if len(items) > ITEMS_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {ITEMS_MAX} {rule.items}: split the request"
+            )
         self._refused = await self._refusals(items)
         if len(self._refused) == len(items):
             return rule.response(**{rule.results: list(self._refused.values())})

@@ -4,18 +4,22 @@ from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2
 from regnum.metadata.v1 import metadata_pb2
-from regnum.types.v1 import types_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.access import Operation, ResourceType
 
 from regnum_service.access.authorization import Authorizer, Right
 from regnum_service.access.guards.rule import Passage
 from regnum_service.access.identity import caller
 from regnum_service.access.topic_sight import DESCRIBE_TOPIC
+from regnum_service.errors import RegnumError
 from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
 
 TOPICS_PER_TURN: Final = 1_000
 """Topics that are decided on between two turns of the event loop (safety rule S22)."""
+
+NAMED_MAX: Final = 10_000
+"""Topics that one message of a watcher may name, as the handler has it: each is decided on before it hears of any."""
 
 READ_TOPIC: Final = Right(Operation.READ, ResourceType.TOPIC)
 DESCRIBE_CLUSTER: Final = Right(Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -113,18 +117,27 @@ class _WatchPassage(Passage):
         self._authorizer: Final = authorizer
         self._everything: bool | None = None
         self._generation = 0
+        self._all_topics = False
         self._hidden: Final[set[str]] = set()
-        """Topics that the caller named and may not be told of; as many as a stream may name."""
+        """Topics that the caller named and may not be told of: what the handler has taken, and at most one message."""
 
     async def enter(self, request: Any) -> Any | None:
-        if self._everything is None:
-            self._everything = self._sees_everything()
+        is_first = self._everything is None
+        if is_first:
+            self._everything, self._all_topics = self._sees_everything(), request.all_topics
             if not self._everything:
                 # Nobody knows what the caller was told under the rules of that time: it is told the present state.
                 request.version = 0
-        if not self._everything:
+        # What the handler takes no notice of is not kept here either: it would count nowhere, and have no end.
+        if not self._everything and not self._all_topics:
+            known = request.known_topics if is_first else ()
+            if max(len(request.topics), len(known)) > NAMED_MAX:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                    f"a message names {NAMED_MAX} topics at most: name the rest in further ones",
+                )
             turns = Turns(TOPICS_PER_TURN)
-            for name in (*request.topics, *request.known_topics):
+            for name in (*request.topics, *known):
                 # The denial is written down here, once; the answers only follow it.
                 if not DESCRIBE_TOPIC.held(self._authorizer, name):
                     self._hidden.add(name)
