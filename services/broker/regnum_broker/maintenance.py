@@ -137,11 +137,15 @@ class Checkpointing:
 class ProducerExpiry:
     """Forgets idempotent producers that have gone away: nobody says so, and each takes memory in each partition."""
 
-    def __init__(self, *, storage: Storage, expiration_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, *, storage: Storage, expiration_ms: int, clock: Clock, may_forget: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Only assigns; ``may_forget``: whether ``expiration_ms`` is what was set, as far as anything was."""
         self._storage: Final = storage
         self.expiration_ms = expiration_ms
         """Milliseconds without an append; may be replaced at any time."""
         self._clock: Final = clock
+        self._may_forget: Final = may_forget
 
     async def run(self) -> None:
         """Forget for ever; a task of the supervisor."""
@@ -151,6 +155,8 @@ class ProducerExpiry:
 
     async def expire(self) -> None:
         """Forget once, a slice of the replicas at a time: appends go between."""
+        if not self._may_forget():
+            return
         before_ms = self._clock.wall_ms() - self.expiration_ms
         logs = tuple(self._storage.directory.replicas.values())
         async for part in slices(logs, SLICE):

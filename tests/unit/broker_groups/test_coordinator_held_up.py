@@ -48,6 +48,7 @@ class Held:
         self.supervisor = Supervisor("test")
         self.known = TopicsShown()
         self.store: Store | None = None
+        self.may_forget = True
         nothing: Any = None
         producing = ProduceHandler(
             replicas=leading.replicas,
@@ -70,6 +71,7 @@ class Held:
             clock=clock,
             spawn=lambda _, coroutine: asyncio.create_task(coroutine),
             retention_ms=1_000_000,
+            may_forget=lambda: self.may_forget,
             session_s_min=LIMITS.session_timeout_s_min,
             limits=CoordinatorLimits(),
         )
@@ -261,3 +263,21 @@ async def test_offsets_of_a_topic_are_forgotten_when_the_store_says_so_too(held:
         return not held.shard.offsets.of("g")
 
     await eventually(forgotten, what="its offsets go")
+
+
+async def test_while_nobody_knows_for_how_long_offsets_are_kept_none_is_forgotten(held: Held) -> None:
+    await held.loaded()
+    await held.commit(5)
+    assert held.shard.size_bytes
+    held.clock.skip(10_000_000)
+    held.may_forget = False
+    await held.coordinator.expire_offsets()
+    await settle()
+    assert held.shard.groups
+    held.may_forget = True
+    await held.coordinator.expire_offsets()
+
+    async def forgotten() -> bool:
+        return not held.shard.groups
+
+    await eventually(forgotten, what="the offset is forgotten")

@@ -11,6 +11,7 @@ from regnum_broker.configs.values import BROKER, CLUSTER, DEFAULT, FLAG, Stored,
 from regnum_broker.configs.watch import follow_configs
 from regnum_broker.limits.held_bytes import HeldBytes, Purpose
 from regnum_broker.limits.shares import Shares
+from regnum_broker.maintenance import ProducerExpiry
 from regnum_broker.replication.throttle import UNLIMITED, ReplicationThrottle, ThrottleRates
 from regnum_broker.settings import BrokerSettings
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -29,10 +30,12 @@ from regnum_model.broker_configs import (
 from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.configs import BROKER_KEYS, DEFINITIONS, broker_config, encode_config
 from regnum_model.configs import CLUSTER as CLUSTER_NODE
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerId, LeaderEpoch
 from regnum_model.rejection import Rejection
 from regnum_service.clock import SystemClock
+from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
+from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.waiting import until
 
 OWN = broker_config(3)
@@ -157,6 +160,55 @@ async def test_what_is_announced_is_in_force_without_a_restart_and_through_a_los
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_what_nobody_could_read_since_the_start_is_not_known_and_what_was_known_stays_so(tmp_path: Path) -> None:
+    """Else a typing error in the store has a broker that starts forget what was to be kept for a year."""
+    outside = MemoryStore(MemoryServer())
+    await ensure_folders(outside, paths.PERSISTENT_FOLDERS, FakeClock())
+    await outside.create(CLUSTER_NODE, encode_config({PRODUCER_ID_EXPIRATION_MS: "a year", GROUP_MAX_SIZE: "50"}))
+    configs = DynamicConfigs(settings(tmp_path))
+    assert not any(configs.is_known(key) for key in BROKER_KEYS)
+
+    async def wait_store() -> Store:
+        return outside
+
+    async def write(data: bytes, size: int) -> None:
+        await outside.set(CLUSTER_NODE, data, version=None)
+        await outside.set(OWN, encode_config({GROUP_MAX_SIZE: str(size)}), version=None)
+        await outside.create(f"/config/changes/by-hand-{size}", b"")
+        await until(lambda: configs.value(GROUP_MAX_SIZE) == size)
+
+    await outside.create(OWN, b"")
+    following = asyncio.create_task(follow_configs(BrokerId(3), wait_store, configs, SystemClock()))
+    try:
+        await until(lambda: configs.value(GROUP_MAX_SIZE) == 50)
+        assert {key for key in BROKER_KEYS if not configs.is_known(key)} == {PRODUCER_ID_EXPIRATION_MS}
+        await write(b"junk", 40)
+        assert not configs.is_known(PRODUCER_ID_EXPIRATION_MS)
+        await write(encode_config({}), 30)
+        assert configs.is_known(PRODUCER_ID_EXPIRATION_MS)
+        await write(b"junk", 20)
+        assert configs.is_known(PRODUCER_ID_EXPIRATION_MS)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_no_producer_is_forgotten_while_nobody_knows_when_it_is_to_be(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with LeadingReplicas(tmp_path, partitions=1, clock=clock) as leading:
+        log, known = leading.partition().log, False
+        batch = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+        await leading.storage.write(lambda: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0)))
+        seen_ms = log.producers.entries[7].seen_ms
+        clock.skip((seen_ms - clock.wall_ms()) / 1000 + 1_000)
+        expiry = ProducerExpiry(storage=leading.storage, expiration_ms=1, clock=clock, may_forget=lambda: known)
+        await expiry.expire()
+        assert set(log.producers.entries) == {7}
+        known = True
+        await expiry.expire()
+        assert not log.producers.entries
 
 
 async def test_settings_of_a_broker_that_never_was_are_refused() -> None:

@@ -133,6 +133,19 @@ async def test_a_repeated_creation_answers_with_the_same_token_also_at_the_next_
         assert len(await w.stored()) == 2
 
 
+async def test_tokens_that_are_asked_for_all_at_a_time_are_all_made() -> None:
+    """Each is announced under the next number: of many at a time one would get through in each round."""
+    async with world() as w:
+
+        async def make(number: int) -> str:
+            return (await w.calls.create(w.writes, Creation(), mutation=f"m{number}"))[0].id
+
+        with calling(ALICE):
+            ids = await asyncio.gather(*(make(number) for number in range(220)))
+        assert set(await w.stored()) == set(ids)
+        assert len(set(ids)) == len(ids)
+
+
 class Interrupted(ResolvedStore):
     """Writes, and the process is killed before anybody hears of it."""
 

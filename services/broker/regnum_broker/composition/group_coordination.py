@@ -73,6 +73,7 @@ def start_groups(
         clock=clock,
         spawn=parts.supervisor.start,
         retention_ms=settings.offsets_retention_minutes * 60_000,
+        may_forget=lambda: parts.configs.is_known(OFFSETS_RETENTION_MINUTES),
         session_s_min=settings.group_min_session_timeout_ms / 1000,
         limits=CoordinatorLimits(),
         metrics=parts.metrics,

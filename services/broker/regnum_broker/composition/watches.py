@@ -39,7 +39,12 @@ def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: O
     supervisor.start("offline replicas", offline.run())
     watch = DiskWatch(directory=storage.directory, timeout_s=settings.disk_timeout_s, clock=clock)
     supervisor.start("disk watch", watch.run())
-    expiry = ProducerExpiry(storage=storage, expiration_ms=settings.producer_id_expiration_ms, clock=clock)
+    expiry = ProducerExpiry(
+        storage=storage,
+        expiration_ms=settings.producer_id_expiration_ms,
+        clock=clock,
+        may_forget=lambda: parts.configs.is_known(PRODUCER_ID_EXPIRATION_MS),
+    )
     supervisor.start("producer expiry", expiry.run())
 
     def expire(expiration_ms: int) -> None:

@@ -19,7 +19,7 @@ class DynamicConfigs:
         """Only assigns; ``settings`` are what the broker was started with."""
         self._settings: Final = settings
         self._flags: Final[Mapping[str, int]] = given(settings)
-        self._stored = Stored()
+        self._stored = Stored(unknown=frozenset(BROKER_KEYS))
         self._told: Final[dict[str, list[Callable[[int], None]]]] = {}
 
     @property
@@ -30,6 +30,13 @@ class DynamicConfigs:
     def value(self, key: str) -> int:
         """What is in force."""
         return in_force(key, self._stored, self._flags)[0]
+
+    def is_known(self, key: str) -> bool:
+        """Whether the store was asked for it, and what it says could be read.
+
+        Before that the flag or the default counts, which is no ground to forget what may have to be kept for longer.
+        """
+        return key not in self._stored.unknown
 
     def on(self, key: str, apply: Callable[[int], None]) -> None:
         """Tell somebody of each value that a setting has, from the present one on."""

@@ -42,6 +42,8 @@ class Stored:
     """Those of all brokers."""
     protocol: int = MAX_BROKER_EPOCH
     """``inter.broker.protocol.version`` of the cluster."""
+    unknown: frozenset[str] = frozenset()
+    """Settings of which nobody could read yet what they are: the flag or the default counts, which may be wrong."""
 
     def value(self, key: str) -> tuple[int, Source] | None:
         """What somebody set; None: nobody did."""
@@ -58,6 +60,8 @@ class NodeReading:
     """By name; what cannot be read as it was before."""
     problem: str = ""
     """What a person has to correct; empty: nothing."""
+    unreadable: frozenset[str] = frozenset()
+    """Settings that it may name, and that cannot be read."""
 
 
 def read_node(data: bytes | None, before: Mapping[str, int]) -> NodeReading:
@@ -70,17 +74,19 @@ def read_node(data: bytes | None, before: Mapping[str, int]) -> NodeReading:
     try:
         config = decode_config(data or b"", example=EXAMPLE)
     except MalformedNodeError as error:
-        return NodeReading(values=before, problem=str(error))
+        return NodeReading(values=before, problem=str(error), unreadable=frozenset(BROKER_KEYS))
     values: dict[str, int] = {}
     problems: list[str] = []
+    unreadable: set[str] = set()
     for key in sorted(BROKER_KEYS & config.keys()):
         try:
             values[key] = parse_value(key, config[key])
         except MalformedNodeError as error:
             problems.append(str(error))
+            unreadable.add(key)
             if key in before:
                 values[key] = before[key]
-    return NodeReading(values=values, problem="; ".join(problems))
+    return NodeReading(values=values, problem="; ".join(problems), unreadable=frozenset(unreadable))
 
 
 def read_protocol(data: bytes | None, before: int) -> int:

@@ -62,8 +62,11 @@ async def _read(reader: StoreReader, own: str, before: Stored, log: structlog.st
         return reading
 
     cluster = nodes.get(CLUSTER)
+    of_broker, of_cluster = read(own, dict(before.own)), read(CLUSTER, dict(before.cluster))
     return Stored(
-        own=read(own, dict(before.own)).values,
-        cluster=read(CLUSTER, dict(before.cluster)).values,
+        own=of_broker.values,
+        cluster=of_cluster.values,
         protocol=read_protocol(None if cluster is None else cluster.data, before.protocol),
+        # What was known stays what it was.
+        unknown=before.unknown & (of_broker.unreadable | of_cluster.unreadable),
     )

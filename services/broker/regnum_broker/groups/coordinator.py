@@ -82,6 +82,7 @@ class GroupCoordinator:
         session_s_min: float,
         limits: CoordinatorLimits,
         metrics: Metrics | None = None,
+        may_forget: Callable[[], bool] = lambda: True,
     ) -> None:
         """Only assigns, and lets the metrics read it.
 
@@ -100,6 +101,7 @@ class GroupCoordinator:
             session_s_min: shortest session time-out of members.
             limits: what it takes on.
             metrics: where its groups are counted; None: nobody asks.
+            may_forget: whether ``retention_ms`` is what was set, as far as anything was.
         """
         metrics = metrics or Metrics()
         self._counted: Final = Counted(metrics)
@@ -119,6 +121,7 @@ class GroupCoordinator:
         self._spawn: Final = spawn
         self.retention_ms = retention_ms
         """How long offsets of groups without members are kept; may be replaced at any time."""
+        self._may_forget: Final = may_forget
         self._session_s_min: Final = session_s_min
         self._limits: Final = limits
         self._seats: Final[dict[int, Seat]] = {}
@@ -147,6 +150,8 @@ class GroupCoordinator:
 
     async def expire_offsets(self) -> None:
         """Forget offsets that are over."""
+        if not self._may_forget():
+            return
         for seat in tuple(self._seats.values()):
             if self._may_write(seat):
                 await expire_offsets(seat.shard, clock=self._clock, retention_ms=self.retention_ms)

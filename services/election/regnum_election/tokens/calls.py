@@ -82,6 +82,8 @@ class TokenCalls:
         self._authorizer: Final = authorizer
         self._clock: Final = clock
         self._chance: Final = chance
+        self._turn: Final = asyncio.Lock()
+        """Of many that announce a change at a time one gets through in each round: so one after another."""
 
     async def create(
         self, store: MutableStore, wanted: Creation, *, mutation: str | None
@@ -205,7 +207,7 @@ class TokenCalls:
         answered: list[int] | None = None,
     ) -> DelegationToken | None:
         """The token as it is then; None: there is none any more."""
-        mutations = NodeMutations(store, wall_ms=self._clock.wall_ms)
+        mutations = NodeMutations(store, wall_ms=self._clock.wall_ms, turn=self._turn)
         done = await mutations.carry_out(Mutation(path=path_of(id), id=mutation, digest=digest, decide=decide))
         if isinstance(done, Rejection):
             raise RegnumError(done.code, done.message)
