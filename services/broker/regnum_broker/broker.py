@@ -87,6 +87,7 @@ class Broker:
         """Set once the broker has registered for the first time."""
         self._storage: Storage | None = None
         self.replicas: Final = Replicas(self._id)
+        self.throttle: Final = ReplicationThrottle(clock)
         self._limits: Final = ClientLimits(
             held_max=settings.queued_max_request_bytes,
             connection_held_max=settings.connection_queued_max_bytes,
@@ -233,7 +234,7 @@ class Broker:
             audit=self._audit,
             configs=DynamicConfigs(self._settings),
             tokens=tokens_of(self._settings, self._clock),
-            throttle=ReplicationThrottle(self._clock),
+            throttle=self.throttle,
             fresh=FreshAppends(),
         )
 

@@ -119,7 +119,7 @@ async def test_a_new_replica_is_throttled_and_a_member_of_the_isr_is_not(world: 
     await world.send(3, [moving])
     await world.send(1, [moving])
     leader = world.brokers[BrokerId(1)]
-    sending = leader.broker._throttle.sending
+    sending = leader.broker.throttle.sending
     # A member of the ISR goes on at once, while the new one has to wait: what was sent to it alone is counted.
     assert (await world.produce(1, batch_of(b"y" * 1_000))).error_code == 0
     await world.log_ends_at(2, 21)
@@ -142,7 +142,7 @@ async def test_the_new_replica_takes_no_faster_than_it_may(world: BrokerWorld) -
     moving.adding_replicas.append(3)
     moving.follower_throttle_rate = 4_000
     await world.send(3, [moving])
-    taking = world.brokers[BrokerId(3)].broker._throttle.taking
+    taking = world.brokers[BrokerId(3)].broker.throttle.taking
     began_s = world.brokers[BrokerId(3)].broker._clock.monotonic()
     await world.send(1, [moving])
     await world.log_ends_at(3, 12)
@@ -157,7 +157,7 @@ async def test_the_new_replica_takes_no_faster_than_it_may(world: BrokerWorld) -
 
 
 async def test_the_leaders_of_new_replicas_are_asked_for_a_share_each(world: BrokerWorld) -> None:
-    taking = world.brokers[BrokerId(3)].broker._throttle.taking
+    taking = world.brokers[BrokerId(3)].broker.throttle.taking
     orders = []
     for partition, leader in enumerate((1, 2)):
         state = await world.elect(leader, [1, 2], partition=partition, replicas=[1, 2])
