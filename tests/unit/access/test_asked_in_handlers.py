@@ -135,9 +135,14 @@ async def test_records_are_appended_only_where_the_caller_may_write(leading: Lea
         results = (await handler.produce(request)).results
     assert [one.error_code for one in results] == [0, DENIED, DENIED]
     assert results[1].error_message == results[2].error_message.replace("made-up", "other")
+    # What made it leader is said to who asks in the call's metadata, and that there is such a topic with it.
+    leading.leadership(0).cause = "an election"  # type: ignore[misc]
+    with calling(ALICE):
+        assert handler.causes(request) == [(0, "an election")]
     rights.held = lambda _: False
     told: list[Any] = []
     with calling(ALICE):
+        assert handler.causes(request) == []
         # As a stream of requests does.
         await handler.take([request], lambda _place, outcome: told.append(outcome))
     assert [one.error_code for one in told[0].results] == [DENIED] * 3

@@ -85,6 +85,8 @@ def test_rules_are_read_as_they_were_written_and_beside_the_log_of_mutations() -
         b'{"version":1,"rules":[{"principal":"User:a","host":"*","operation":["READ"],"permission":"ALLOW"}]}',
         b'{"version":1,"rules":[{"principal":"alice","host":"*","operation":"READ","permission":"ALLOW"}]}',
         b'{"version":1,"rules":[{"principal":"User:a","host":"localhost","operation":"READ","permission":"DENY"}]}',
+        # A caller from there is known as 10.0.0.1: such a rule would never count.
+        b'{"version":1,"rules":[{"principal":"User:a","host":"::ffff:a00:1","operation":"READ","permission":"DENY"}]}',
         b"[" * 100_000,
         b'{"version":' + b"9" * 5_000 + b"}",
     ],

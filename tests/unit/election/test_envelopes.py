@@ -1,6 +1,7 @@
 """What brokers pass on to the controller: for whom it is done, and what is refused."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ class Lines(NoAudit):
         self.mutations += [(who, call, item) for item in items]
 
 
-BROKER = Caller(principal=Principal("broker-1"), host="10.0.0.1", listener=INTERNAL)
+BROKER = Caller(principal=Principal("broker-1"), host="10.0.0.1", listener=INTERNAL, encrypted=True)
 ALICE = controller_pb2.OriginalCaller(
     principal_type="User",
     principal_name="alice",
@@ -140,6 +141,13 @@ async def test_the_call_runs_as_that_of_its_client_and_is_answered_as_a_direct_o
     assert "ipv4:10.9.8.7:4711" in connection
     assert "10.0.0.1" in connection
     assert caller().principal == NOBODY, "the name ends with the call"
+
+
+async def test_a_client_counts_as_behind_tls_only_where_the_envelope_came_over_tls_too(world: World) -> None:
+    plaintext = replace(BROKER, encrypted=False)
+    assert not (await world.send(enveloped(new_topics("a")), sender=plaintext)).HasField("status")
+    ((who, _, _),) = world.admin.seen
+    assert not who.encrypted
 
 
 async def test_a_repeat_of_an_envelope_is_answered_and_not_carried_out_again(world: World) -> None:

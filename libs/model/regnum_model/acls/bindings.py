@@ -178,11 +178,12 @@ def check_host(host: str) -> None:
     if host == ANY_HOST:
         return
     try:
-        canonical = str(ipaddress.ip_address(host))
+        ipaddress.ip_address(host)
     except ValueError:
         raise InvalidAclError(
             f"{host[:80]!r} is no host of a rule; write one IP address, or * for any: names and networks do not count"
         ) from None
+    canonical = canonical_host(host)
     if canonical != host:
         raise InvalidAclError(f"write the host as {canonical}: callers are compared letter by letter, not as {host!r}")
 

@@ -243,9 +243,14 @@ class ProduceHandler:
         return None
 
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
-        """What made this broker leader of the partitions of a request, by their places in it; only what is known."""
+        """What made this broker leader of the partitions of a request, by their places in it; only what is known.
+
+        Of topics that the caller may not write nothing is said: a cause says that there is such a topic.
+        """
         causes: list[tuple[int, str]] = []
         for index, message in enumerate(request.partitions):
+            if not WRITE_TOPIC.held(self._authorizer, message.topic, audit=False):
+                continue
             found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=True)
             if isinstance(found, Leadership) and found.cause:
                 causes.append((index, found.cause))

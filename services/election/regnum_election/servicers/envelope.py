@@ -10,6 +10,7 @@ back within the answer, as the client would have got it. A call that was passed 
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import grpc
@@ -96,6 +97,8 @@ class EnvelopeOpener:
             response.status.CopyFrom(to_status(error))
             return response
         original = client_of(envelope.caller)
+        # What came here in plaintext did not come over TLS on all of its way, and no more does its answer go back so.
+        original = replace(original, encrypted=original.encrypted and caller().encrypted)
         await mint_ids(request, _base_of(envelope))
         connection = f"{envelope.caller.connection[:ADDRESS_LENGTH_MAX]} through {caller().host or 'a broker'}"
         try:
