@@ -20,6 +20,10 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 _Fields: TypeAlias = Mapping[int, Descriptor]
 
+FIELDS_OF_OBJECT: Final = 6
+"""Fields that a message inside has on average, at most: else a large request of small numbers would be counted for
+half a minute, and become nothing that needs counting."""
+
 _VARINT: Final = 0
 _FIXED64: Final = 1
 _BYTES: Final = 2
@@ -30,7 +34,7 @@ class ObjectCount:
     """A count that can be interrupted."""
 
     def __init__(self, data: bytes, descriptor: Descriptor, *, most: int) -> None:
-        """Only assigns; ``most``: beyond so many objects it does not go on."""
+        """Only assigns; ``most``: beyond so many objects, or FIELDS_OF_OBJECT times as many fields, it ends."""
         self._data: Final = data
         self._most: Final = most
         self._known: Final[dict[str, _Fields]] = {}
@@ -38,21 +42,29 @@ class ObjectCount:
         """Messages that are gone through: where it goes on, where they end, which fields of theirs are messages."""
         self.objects = 0
         """Messages inside so far."""
+        self.fields = 0
+        """Fields that were gone through so far, when ``go_on`` has returned."""
 
     @property
     def is_too_many(self) -> bool:
         """Whether there are more than allowed."""
-        return self.objects > self._most
+        return self.objects > self._most or self.fields > FIELDS_OF_OBJECT * self._most
 
     def go_on(self, fields: int) -> bool:
         """Count for as many fields at most; whether it has ended."""
+        ended, left = self._count(fields)
+        self.fields += fields - left
+        return ended or self.is_too_many
+
+    def _count(self, fields: int) -> tuple[bool, int]:
+        """Whether it has ended, and how many of the fields are left."""
         data = self._data
         while self._open:
             at, end, known = self._open.pop()
             while at < end:
                 if fields <= 0 or self.objects > self._most:
                     self._open.append((at, end, known))
-                    return self.objects > self._most
+                    return self.objects > self._most, fields
                 fields -= 1
                 tag, at = _varint(data, at, end)
                 kind = tag & 7
@@ -75,7 +87,7 @@ class ObjectCount:
                 else:
                     # A group, which nobody here sends, or nothing at all: the parser decides.
                     at = end
-        return True
+        return True, fields
 
     def _fields(self, descriptor: Descriptor) -> _Fields:
         known = self._known.get(descriptor.full_name)

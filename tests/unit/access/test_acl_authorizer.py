@@ -17,7 +17,7 @@ from regnum_model.acls.index import AclIndex
 from regnum_model.acls.nodes import FOLDERS, encode_rules, path_of
 from regnum_model.principals import Principal
 from regnum_model.quotas import CHANGES, change_path
-from regnum_service.access.acls.authorizer import AclAuthorizer
+from regnum_service.access.acls.authorizer import KEPT_NAME_MAX, AclAuthorizer
 from regnum_service.access.acls.following import AclFollower
 from regnum_service.access.identity import Caller
 from regnum_service.clock import SystemClock
@@ -75,6 +75,18 @@ def loaded(*rules: Entry, audit: Denials | None = None) -> tuple[AclAuthorizer, 
     authorizer.put(ORDERS, rules)
     authorizer.read()
     return authorizer, index
+
+
+def test_decisions_about_names_that_nothing_can_have_are_not_kept() -> None:
+    authorizer, index = loaded(entry())
+    assert authorizer.allows(ALICE, Operation.READ, TOPIC, "orders")
+    for number in (2, 3):
+        assert not authorizer.allows(ALICE, Operation.READ, TOPIC, "x" * (KEPT_NAME_MAX + 1))
+        assert index.made == number, "it would take megabytes to remember such a name"
+    for _ in range(2):
+        assert not authorizer.allows(ALICE, Operation.READ, TOPIC, "x" * KEPT_NAME_MAX)
+        assert authorizer.allows(ALICE, Operation.READ, TOPIC, "orders")
+        assert index.made == 4
 
 
 def test_a_decision_is_made_once_and_anew_after_a_rule_has_changed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pool
 from regnum.admin.v1 import admin_pb2
-from regnum.broker.v1 import group_pb2, log_pb2
+from regnum.broker.v1 import group_pb2, log_pb2, producer_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.principals import Principal
@@ -406,7 +406,7 @@ async def test_groups_that_may_not_be_described_are_in_no_list() -> None:
     [("IDEMPOTENT_WRITE CLUSTER kafka-cluster", True), ("WRITE TOPIC ?", True), ("WRITE CLUSTER kafka-cluster", False)],
 )
 async def test_a_producer_id_needs_one_of_two_rights(held: str, allowed: bool) -> None:
-    service = "regnum.broker.v1.ProducerService"
+    service = producer_pb2.DESCRIPTOR.services_by_name["ProducerService"].full_name
     guard = guarded(RecordedRights(only(held)), service, InitProducerId=Handler(lambda _: "id"))
     if allowed:
         assert await guard.InitProducerId(None, None) == "id"

@@ -15,7 +15,7 @@ from regnum_service.access.authentication import Authentication
 from regnum_service.access.listener import ListenerAccess
 from regnum_service.access.tokens.check import SCHEME, credential_of
 from regnum_service.access.tokens.process import ProcessTokens
-from regnum_service.access.tokens.streams import TokenStreams
+from regnum_service.access.tokens.streams import ENDED_PER_TURN, TokenStreams
 from regnum_service.access.tokens.table import TokenTable
 from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
@@ -80,6 +80,27 @@ async def test_a_stream_ends_within_a_second_of_its_tokens_expiry_and_others_go_
     assert not other.done()
     assert len(world.streams) == 1
     other.cancel()
+
+
+@pytest.mark.parametrize("of_each", [1, 500])
+async def test_very_many_streams_end_some_in_each_turn_of_the_loop(world: Streams, of_each: int) -> None:
+    ids = [token_id_of(b"%d" % number) for number in range(500 // of_each)]
+    for id in ids:
+        world.table.put(token(1_010_000, id))
+    tasks = [world.open(id) for id in ids for _ in range(of_each)]
+    await settle()
+    assert len(world.streams) == 500
+    for id in ids:
+        world.table.drop(id)
+    world.streams.changed(ids)
+    left = [500]
+    while left[-1]:
+        await asyncio.sleep(0)  # one turn of the loop
+        left.append(sum(not task.done() for task in tasks))
+        assert left[-2] - left[-1] <= ENDED_PER_TURN
+        assert len(left) < 100, "each turn ends some"
+    assert {code_of(task) for task in tasks} == {errors_pb2.ERROR_CODE_DELEGATION_TOKEN_EXPIRED}
+    assert len(world.streams) == 0
 
 
 async def test_a_token_that_was_renewed_carries_its_streams_on(world: Streams) -> None:

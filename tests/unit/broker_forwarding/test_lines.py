@@ -56,6 +56,30 @@ def test_what_waits_is_bounded_in_calls_of_one_in_calls_of_all_and_in_bytes() ->
     assert (lines.calls, lines.bytes) == (10, 10), "what was refused leaves nothing behind"
 
 
+def fill(lines: Lines, connection: str, size: int) -> int:
+    """Calls of one connection until it is refused."""
+    for number in range(1_000):
+        try:
+            lines.enter(connection, size)
+        except LineFullError:
+            return number
+    raise AssertionError("it was never refused")
+
+
+def test_one_that_sends_large_calls_without_end_leaves_room_for_others() -> None:
+    lines, largest = Lines(LineLimits()), 8 * 1024 * 1024
+    assert fill(lines, "greedy", largest) == 2
+    lines.enter("other", largest)
+    assert fill(lines, "small", 1_000) > 0
+
+
+def test_many_that_send_small_calls_without_end_leave_places_for_others() -> None:
+    lines = Lines(LineLimits())
+    taken = [fill(lines, f"greedy-{number}", 1_000) for number in range(12)]
+    assert taken == [100] * 9 + [50, 25, 12]
+    assert fill(lines, "other", 1_000) > 0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_comes_and_goes_the_counts_are_right_and_nobody_is_forgotten(seed: int) -> None:
     chance = random.Random(seed)
@@ -83,4 +107,4 @@ def test_whatever_comes_and_goes_the_counts_are_right_and_nobody_is_forgotten(se
     for ticket in there:
         lines.leave(ticket)
     assert (lines.calls, lines.under_way, lines.bytes) == (0, 0, 0)
-    assert lines._waiting == lines._ready == {}, "a connection that has gone is not remembered"
+    assert lines._waiting == lines._ready == lines._bytes == {}, "a connection that has gone is not remembered"

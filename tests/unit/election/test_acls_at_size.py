@@ -15,9 +15,11 @@ from regnum_model.access import Operation, ResourceType
 from regnum_model.acls.bindings import Entry, Permission, ResourcePattern
 from regnum_model.acls.index import AclIndex
 from regnum_model.acls.nodes import FOLDERS, encode_rules, path_of
+from regnum_model.principals import Principal
 from regnum_model.quotas import CHANGES
 from regnum_service.access.acls.authorizer import AclAuthorizer
 from regnum_service.access.acls.following import AclFollower
+from regnum_service.access.identity import Caller
 from regnum_service.clock import SystemClock
 from regnum_testing.clock import FakeClock
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -153,5 +155,26 @@ def test_as_many_rules_as_one_call_may_have_are_added_and_removed() -> None:
             acls_pb2.DeleteAclsResponse,
         )
         assert [len(one.deleted) for one in gone.results] == [1] * FILTERS_MAX
+
+    run_measured(scenario).assert_free()
+
+
+def test_what_somebody_with_very_many_rules_may_do_anywhere_is_found_anew_after_each_change() -> None:
+    caller = Caller(principal=Principal("a"), host="10.0.0.1")
+    index = AclIndex()
+    for number in range(2 * PATTERNS):
+        permission = Permission.DENY if number % 2 else Permission.ALLOW
+        mine = Entry(principal="User:a", host="*", operation=Operation.READ, permission=permission)
+        index.put(ResourcePattern(type=ResourceType.TOPIC, name=f"topic-{number:06}"), [mine])
+    authorizer = AclAuthorizer(index)
+    authorizer.read()
+
+    async def scenario(held: HeldLoop) -> None:
+        for operation, anywhere in ((Operation.READ, True), (Operation.DESCRIBE, True), (Operation.WRITE, False)):
+            authorizer.changed()
+            with held.measuring(f"{operation.name} anywhere"):
+                assert authorizer.allows_any(caller, operation, ResourceType.TOPIC) is anywhere
+            with held.measuring(f"{operation.name} everywhere"):
+                assert not authorizer.allows_all(caller, operation, ResourceType.TOPIC)
 
     run_measured(scenario).assert_free()

@@ -17,11 +17,18 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages
 from regnum_service.muting import Muting
-from regnum_service.request_sizes import CONTROL_BYTES_MAX, FIELDS_ON_THE_LOOP, OBJECTS_MAX, Parsing
+from regnum_service.request_sizes import (
+    CONTROL_BYTES_MAX,
+    COUNTED_BYTES_MIN,
+    FIELDS_ON_THE_LOOP,
+    FIELDS_PER_PART,
+    OBJECTS_MAX,
+    Parsing,
+)
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
-from regnum_service.wire_objects import ObjectCount
+from regnum_service.wire_objects import FIELDS_OF_OBJECT, ObjectCount
 
 MIB = 1024 * 1024
 PRODUCE = "/regnum.broker.v1.LogService/Produce"
@@ -109,6 +116,39 @@ async def test_thirty_megabytes_of_empty_items_are_refused_and_take_no_memory() 
     assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert peak < MIB
     assert turns > 3, "the loop went on while they were counted"
+
+
+NUMBERS = log_pb2.ProduceRequest(timeout_ms=1).SerializeToString()
+"""A field of two bytes that becomes no object, and is said as often as one likes."""
+
+
+async def test_numbers_without_end_are_not_counted_to_their_end() -> None:
+    parsing = Parsing(PRODUCE, log_pb2.ProduceRequest.FromString, objects_max=10_000)
+    most = FIELDS_OF_OBJECT * 10_000
+    assert (await parsing.message(NUMBERS * most)).timeout_ms == 1
+    count = ObjectCount(NUMBERS * (4 * most), log_pb2.ProduceRequest.DESCRIPTOR, most=10_000)
+    while not count.go_on(FIELDS_ON_THE_LOOP):
+        pass
+    assert most < count.fields <= most + FIELDS_ON_THE_LOOP
+    with pytest.raises(RegnumError) as refused:
+        await parsing.message(NUMBERS * (most + FIELDS_ON_THE_LOOP))
+    assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+async def test_counts_without_end_take_no_thread_of_the_process_and_keep_no_other_request_waiting() -> None:
+    parsing = Parsing(FETCH, log_pb2.ProduceRequest.FromString)
+    hostile = NUMBERS * (CONTROL_BYTES_MAX // len(NUMBERS))
+    # More than the default pool has threads (32 at most), and one of them is looked for below.
+    counts = [asyncio.create_task(parsing.message(hostile)) for _ in range(33)]
+    await asyncio.sleep(0)  # they begin
+    assert await asyncio.to_thread(lambda: "ran") == "ran"
+    honest = NUMBERS * (FIELDS_PER_PART + COUNTED_BYTES_MIN)
+    assert (await parsing.message(honest)).timeout_ms == 1
+    assert not any(one.done() for one in counts), "they are counted in turns with it"
+    for one in counts:
+        one.cancel()
+    await asyncio.wait(counts)
+    assert (await parsing.message(honest)).timeout_ms == 1, "what nobody waits for is not counted on"
 
 
 async def test_a_method_without_records_takes_less_than_its_listener() -> None:

@@ -19,7 +19,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from regnum_model.access import Operation, ResourceType
 from regnum_model.acls.bindings import (
@@ -79,6 +79,13 @@ _ALLOWING: Final[Mapping[Operation, int]] = {
     one: _DENYING[one] | sum(1 << implying for implying in IMPLIED_BY.get(one, ())) for one in Operation
 }
 """The same of those of which an ALLOW counts for it."""
+
+
+_NOTHING: Final = (0, 0)
+"""Bits of whom no rule is about."""
+
+_Callers: TypeAlias = tuple[tuple[str, str], ...]
+"""A principal and its address, with and without each."""
 
 
 @dataclass(slots=True)
@@ -220,14 +227,18 @@ class AclIndex:
         """
         if principal in self._super_users:
             return True
-        allowed, denied = self._said(principal, host, operation, type)
-        if ResourcePattern(type=type, name=ANY_NAME) in denied:
+        callers = _callers(principal, host)
+        if _denies(self._literal.get((type, ANY_NAME)), callers, operation):
             return False
         if self._everyone_if_no_acl:
             return True
-        prefixes = {one.name for one in denied if one.pattern is PatternType.PREFIXED}
-        names = {one.name for one in denied if one.pattern is PatternType.LITERAL}
-        return any(not _covered(pattern, names, prefixes) for pattern in allowed)
+        allowing = _ALLOWING[operation]
+        for caller in callers:
+            for rules in tuple(self._of_caller.get((type, *caller), {}).values()):
+                said = (rules.by_caller or {}).get(caller)
+                if said and said[1] & allowing and not self._is_covered(rules.pattern, callers, operation):
+                    return True
+        return False
 
     def all_allowed(self, principal: str, host: str, operation: Operation, type: ResourceType) -> bool:
         """Whether they may do that with every resource of the type that there is or will be.
@@ -236,25 +247,36 @@ class AclIndex:
         """
         if principal in self._super_users:
             return True
-        allowed, denied = self._said(principal, host, operation, type)
-        return not denied and ResourcePattern(type=type, name=ANY_NAME) in allowed
+        callers = _callers(principal, host)
+        # Most who may not use everything have no such rule, and no other rule of theirs is looked at.
+        everything = self._literal.get((type, ANY_NAME))
+        if everything is None or everything.by_caller is None:
+            return False
+        allowing, denying = _ALLOWING[operation], _DENYING[operation]
+        if not any(everything.by_caller.get(caller, _NOTHING)[1] & allowing for caller in callers):
+            return False
+        if any(pattern.type is type for pattern in tuple(self._unreadable)):
+            return False
+        return not any(
+            (rules.by_caller or {}).get(caller, _NOTHING)[0] & denying
+            for caller in callers
+            for rules in tuple(self._of_caller.get((type, *caller), {}).values())
+        )
 
-    def _said(
-        self, principal: str, host: str, operation: Operation, type: ResourceType
-    ) -> tuple[set[ResourcePattern], set[ResourcePattern]]:
-        """Patterns of which rules allow that, and those of which rules deny it or cannot be read."""
-        allowed: set[ResourcePattern] = set()
-        denied = {pattern for pattern in tuple(self._unreadable) if pattern.type is type}
-        for caller in _callers(principal, host):
-            for pattern, rules in tuple(self._of_caller.get((type, *caller), {}).items()):
-                bits = None if rules.by_caller is None else rules.by_caller.get(caller)
-                if bits is None:
-                    continue
-                if bits[0] & _DENYING[operation]:
-                    denied.add(pattern)
-                if bits[1] & _ALLOWING[operation]:
-                    allowed.add(pattern)
-        return allowed - denied, denied
+    def _is_covered(self, pattern: ResourcePattern, callers: _Callers, operation: Operation) -> bool:
+        """Whether rules deny all that a pattern is about."""
+        type, name = pattern.type, pattern.name
+        if pattern.pattern is PatternType.LITERAL:
+            if _denies(self._literal.get((type, name)), callers, operation):
+                return True
+            if name == ANY_NAME:
+                # Everything but some: there may be others.
+                return False
+        return any(
+            _denies(self._prefixed.get((type, name[:length])), callers, operation)
+            for length in self._sorted[type]
+            if length <= len(name)
+        )
 
     def _fitting(self, type: ResourceType, name: str) -> Iterator[_Rules]:
         literal = self._literal
@@ -270,15 +292,13 @@ class AclIndex:
                 yield rules
 
 
-def _callers(principal: str, host: str) -> tuple[tuple[str, str], ...]:
+def _callers(principal: str, host: str) -> _Callers:
     return ((principal, host), (principal, ANY_HOST), (EVERYBODY, host), (EVERYBODY, ANY_HOST))
 
 
-def _covered(pattern: ResourcePattern, names: set[str], prefixes: set[str]) -> bool:
-    """Whether what denies covers all that a pattern is about."""
-    if pattern.pattern is PatternType.LITERAL and pattern.name == ANY_NAME:
-        # Everything but some: there may be others.
+def _denies(rules: _Rules | None, callers: _Callers, operation: Operation) -> bool:
+    """Whether the rules of a pattern deny it, or cannot be read."""
+    if rules is None:
         return False
-    if pattern.pattern is PatternType.LITERAL and pattern.name in names:
-        return True
-    return any(pattern.name.startswith(prefix) for prefix in prefixes)
+    by_caller, denying = rules.by_caller, _DENYING[operation]
+    return by_caller is None or any(by_caller.get(caller, _NOTHING)[0] & denying for caller in callers)

@@ -25,6 +25,10 @@ from regnum_service.errors import RegnumError
 KEPT_MAX: Final = 50_000
 """Decisions that are kept; when there are more, they are made anew."""
 
+KEPT_NAME_MAX: Final = 512
+"""Characters of the longest name whose decision is kept: nothing that there is has a longer one, and a client may ask
+for names of megabytes."""
+
 _Question = tuple[str, str, Operation, ResourceType, str]
 
 
@@ -113,6 +117,8 @@ class AclAuthorizer:
         decision = kept.get(question)
         if decision is None:
             decision = self._decide(str(principal), question)
+            if len(name) > KEPT_NAME_MAX:
+                kept = {}
             if len(kept) >= self._kept_max:
                 kept.clear()
             kept[question] = decision

@@ -5,12 +5,13 @@ tokens and few streams looks at the few.
 
 Algorithm: each stream is kept under its token; each token with streams is put into the second in which it ends. Every
 half a second those whose second has come are looked at, and those whose token has changed in the store at once: whose
-token is dead are cancelled, as if their client had hung up, and answered DELEGATION_TOKEN_EXPIRED; whose token lives
-longer now is put into another second. A call with one request and one answer is not cut off: it ends by itself, and
-the next one is refused.
+token is dead are cancelled, some in each turn of the loop, as if their client had hung up, and answered
+DELEGATION_TOKEN_EXPIRED; whose token lives longer now is put into another second. A call with one request and one
+answer is not cut off: it ends by itself, and the next one is refused.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
@@ -25,6 +26,10 @@ from regnum_service.clock import Clock
 LOOK_S: Final = 0.5
 """Time between two looks."""
 
+ENDED_PER_TURN: Final = 50
+"""Streams that are ended in one turn of the event loop, for each has a turn of its own there: it is answered, and what
+it held is let go of (safety rule S22)."""
+
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 Handler = Any
@@ -34,12 +39,16 @@ Handler = Any
 class _Stream:
     """A stream that is open."""
 
-    __slots__ = ("ended", "task")
+    __slots__ = ("ended", "is_dead", "is_over", "task")
 
     def __init__(self, task: "asyncio.Task[Any]") -> None:
         self.task: Final = task
+        self.is_dead = False
+        """Its token is: it ends in one of the next turns."""
         self.ended = False
-        """Its token is dead: the cancellation is ours."""
+        """The cancellation is ours."""
+        self.is_over = False
+        """It has ended: its task may have gone on to something else."""
 
 
 class TokenStreams:
@@ -52,7 +61,8 @@ class TokenStreams:
         self._streams: Final[dict[str, set[_Stream]]] = {}
         self._ends: Final[dict[int, set[str]]] = {}
         """Tokens with streams, by the second since 1970 in which they end."""
-        self._looked_s: int | None = None
+        self._dead: Final[deque[_Stream]] = deque()
+        """Streams that are to be ended in the turns that come."""
 
     def __len__(self) -> int:
         """Streams that are open."""
@@ -76,6 +86,7 @@ class TokenStreams:
                 raise ended() from None
             raise
         finally:
+            stream.is_over = True
             self._streams[token_id].discard(stream)
             if not self._streams[token_id]:
                 del self._streams[token_id]
@@ -104,10 +115,21 @@ class TokenStreams:
         if not is_dead(self._table.find(token_id), self._clock.wall_ms()):
             self._put_off(token_id)
             return
+        begins = not self._dead
+        self._dead.extend(stream for stream in self._streams[token_id] if not stream.is_dead)
         for stream in self._streams[token_id]:
-            if not stream.ended:
+            stream.is_dead = True
+        if begins and self._dead:
+            asyncio.get_running_loop().call_soon(self._end_some)
+
+    def _end_some(self) -> None:
+        for _ in range(min(ENDED_PER_TURN, len(self._dead))):
+            stream = self._dead.popleft()
+            if not stream.is_over:
                 stream.ended = True
                 stream.task.cancel()
+        if self._dead:
+            asyncio.get_running_loop().call_soon(self._end_some)
 
     def _put_off(self, token_id: str) -> None:
         token = self._table.find(token_id)
