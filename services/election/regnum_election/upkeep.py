@@ -16,6 +16,7 @@ from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.silent_nodes import SilentNodes
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.deletion import TopicDeleter
 from regnum_election.topics.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
@@ -59,6 +60,7 @@ class Upkeep:
         self._balance_interval_s: Final = balance_interval_s
         self._first_balance_s: Final = first_balance_s
         self._corrections_interval_s: Final = corrections_interval_s
+        self._silent: Final = SilentNodes(context.store, context.clock)
         self._log: Final = structlog.get_logger("controller").bind(epoch=context.reign.epoch)
         self.looks_at_balance = 0
         """How often it was time to look at the balance of leaders, whether or not that is switched on."""
@@ -115,6 +117,7 @@ class Upkeep:
         while True:
             await self._context.clock.sleep(self._corrections_interval_s)
             await self._look_for_settings()
+            await self._sweep()
             if self._adopter.has_damage:
                 self._put_internal("corrections by hand", self._adopter.look_again())
                 self.looks_for_corrections += 1
@@ -150,6 +153,15 @@ class Upkeep:
         if steps is not None:
             self._put_internal("settings by hand", steps)
         self.looks_for_settings += 1
+
+    async def _sweep(self) -> None:
+        try:
+            gone = await self._silent.sweep_in_time()
+        except DeposedError as error:
+            self._log.info("nodes that say nothing not swept", reason=str(error))
+            return
+        if gone:
+            self._log.info("nodes that say nothing swept", nodes=gone)
 
     def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
         self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=nobody_waits))
