@@ -1,5 +1,6 @@
 """Settings that others announce: what the controller reads for it, and what goes between."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -39,3 +40,27 @@ async def test_a_failure_waits_for_the_settings_of_some_topics_and_not_of_all(cl
     await say(cluster)
     in_force = [len(controller.picture.settings.topics) async for _ in controller._config_book.take_announced(None)]
     assert in_force == [TOPICS_PER_STEP, 2 * TOPICS_PER_STEP, TOPICS]
+
+
+async def test_a_look_at_some_topics_beside_it_takes_no_settings_from_the_others(cluster: FakeCluster) -> None:
+    """Whichever turns of the loop the two get: a topic without its settings would lose records to the cluster's."""
+    controller = await cluster.reign(min_insync=2)
+    book = controller._config_book
+    for number in range(TOPICS_PER_STEP):
+        await cluster.outside.create(topic_config(f"t{number}"), encode_config({MIN_INSYNC_REPLICAS: "3"}))
+    async for _ in book.take_announced(None):
+        pass
+    everything = controller.picture.settings
+
+    async def look(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)  # a turn: where the look begins is what differs
+        await book.look()
+
+    async def take() -> None:
+        async for _ in book.take_announced(None):
+            pass
+
+    for turns in range(40):
+        await asyncio.gather(take(), look(turns))
+        assert controller.picture.settings == everything, turns

@@ -80,8 +80,6 @@ class ConfigBook:
         self._looked_at = ""
         self._highest = 0
         """``inter.broker.protocol.version``, the highest that was ever in force; 0: not known."""
-        self._standing: set[str] = set()
-        """Topics whose nodes were there when they were read last."""
         self._announced = Announced()
         self._silent: set[str] = set()
         """Topics whose nodes say nothing: they stand for the mutations that they know."""
@@ -105,7 +103,8 @@ class ConfigBook:
                 advice="settings live in the store; change them with `regnum configs alter --cluster`",
             )
         names = await self._context.store.names(TOPICS)
-        self._take(await self._read_topics(settings, names))
+        settings, _ = await self._read_topics(settings, names)
+        self._take(settings)
 
     async def look(self) -> AsyncGenerator[None, None] | None:
         """Read again what people may have written; the steps of what follows from it, None: nothing.
@@ -119,7 +118,7 @@ class ConfigBook:
         gone = set(known.topics).difference(standing)
         settings = replace(known, cluster=reading.values).with_topics(dict.fromkeys(gone))
         self._silent.intersection_update(standing)
-        settings = await self._read_topics(settings, names := self._next_names(standing, known))
+        settings, _ = await self._read_topics(settings, names := self._next_names(standing, known))
         await self._mutations.sweep([topic_config(name) for name in names if name in self._silent])
         for path in [path for path in self._reported if path != CLUSTER and path.rpartition("/")[2] not in standing]:
             del self._reported[path]
@@ -158,8 +157,8 @@ class ConfigBook:
         settings = replace(context.picture.settings, cluster=reading.values)
         for start in range(0, max(len(names), 1), TOPICS_PER_STEP):
             some = names[start : start + TOPICS_PER_STEP]
-            found = await self._read_topics(settings, some)
-            gone = set(some) - self._standing
+            found, there = await self._read_topics(settings, some)
+            gone = set(some) - there
             settings = found.with_topics(dict.fromkeys((*gone, *context.clearing)))
             if settings != context.picture.settings:
                 async for _ in self.apply(settings):
@@ -319,10 +318,13 @@ class ConfigBook:
             self._report(features.PATH, "")
             self._context.log.info("protocol final", inter_broker_protocol=self._highest)
 
-    async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:
+    async def _read_topics(self, settings: Settings, names: Iterable[str]) -> tuple[Settings, frozenset[str]]:
+        """Settings with what these topics have of their own, and which of them have a node.
+
+        Two of these may run at a time, ``look`` beside the controller's task.
+        """
         nodes = await self._context.store.read_many([topic_config(name) for name in names])
         read: dict[str, Mapping[str, int]] = {}
-        self._standing = {path.rpartition("/")[2] for path in nodes}
         turns = Turns(TOPICS_PER_TURN)
         for path, node in nodes.items():
             await turns.took()
@@ -331,7 +333,7 @@ class ConfigBook:
             read[name] = reading.values
             (self._silent.discard if reading.values else self._silent.add)(name)
             self._report(path, reading.problem)
-        return settings.with_topics(read)
+        return settings.with_topics(read), frozenset(read)
 
     def _report(self, path: str, problem: str) -> None:
         """Say what a person has to correct, once."""
