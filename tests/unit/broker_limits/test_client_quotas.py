@@ -6,11 +6,13 @@ import tracemalloc
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum_broker.limits.client_quotas import IDLE_S, ClientQuotas
+from regnum_broker.limits.rates import WAIT_S_MAX
 from regnum_broker.limits.throttling import METHODS, TIME_WAIT_S_MAX, Throttling
 from regnum_model.principals import Principal
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
     DEFAULT,
+    DEFAULT_WINDOWS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     QuotaEntity,
@@ -211,3 +213,23 @@ async def test_the_turns_of_a_call_count_and_its_answer_says_how_long_to_wait():
 
 def test_each_rate_of_bytes_holds_its_own_calls():
     assert not METHODS[PRODUCER_BYTE_RATE] & METHODS[CONSUMER_BYTE_RATE]
+
+
+@pytest.mark.parametrize("size", [5.0, 30.0, 300.0])
+def test_who_sends_as_soon_as_his_debt_is_no_larger_than_a_message_gets_no_more_than_his_quota(size: float) -> None:
+    quotas = quotas_with({QuotaEntity(user=ANN): 1.0})
+    sent, now_s, lasts_s = 0.0, 0.0, 3_000.0
+    while now_s < lasts_s:
+        if quotas.debt(PRODUCER_BYTE_RATE, ANN, "c", now_s).value <= size:
+            quotas.wait_s(PRODUCER_BYTE_RATE, ANN, "c", size, now_s)
+            sent += size
+        now_s += 0.5
+    # Two messages may be beyond it, and what fits into the windows.
+    assert lasts_s - size <= sent <= lasts_s + 2 * size + DEFAULT_WINDOWS.span_s
+
+
+def test_nobody_owes_for_longer_than_he_is_ever_told_to_wait() -> None:
+    quotas = quotas_with({QuotaEntity(user=ANN): 0.001})
+    for _ in range(10):
+        quotas.wait_s(PRODUCER_BYTE_RATE, ANN, "c", 1e9, 5.0)
+    assert quotas.debt(PRODUCER_BYTE_RATE, ANN, "c", 5.0).wait_s == WAIT_S_MAX

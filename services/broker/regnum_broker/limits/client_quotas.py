@@ -21,7 +21,7 @@ from regnum_model.bucket import Windows
 from regnum_model.quota_matching import BucketKey, levels
 from regnum_model.quotas import CLIENT_RATES, DEFAULT_WINDOWS, REQUEST_PERCENTAGE, QuotaEntity, QuotaTable
 
-from regnum_broker.limits.rates import SampledRate
+from regnum_broker.limits.rates import WAIT_S_MAX, SampledRate
 
 ACCOUNTS_MAX: Final = 20_000
 """Accounts of one rate."""
@@ -62,12 +62,17 @@ class Account:
             return max(0.0, self._until_s - now_s)
         return self.rate.wait_s(bound, now_s, windows)
 
-    def owe(self, wait_s: float, bound: float, now_s: float) -> float:
-        """It is told to wait for so long at least; returns for how long, with what it owed by this quota already."""
+    def owe(self, wait_s: float, value: float, bound: float, now_s: float) -> float:
+        """It did that much, and by what is measured waits for so long; returns for how long with what it owed already.
+
+        Within the windows that is the same: what it did before is measured, too. Beyond them it is not: who does more
+        while he owes would owe no more than before.
+        """
         until_s = now_s + wait_s
-        self._until_s = max(self._until_s, until_s) if bound == self._bound else until_s
-        self._bound = bound
-        return max(0.0, self._until_s - now_s)
+        if bound == self._bound and self._until_s > now_s:
+            until_s = max(until_s, min(self._until_s + value / bound, now_s + WAIT_S_MAX))
+        self._until_s, self._bound = until_s, bound
+        return max(0.0, until_s - now_s)
 
 
 class ClientQuotas:
@@ -110,7 +115,7 @@ class ClientQuotas:
         account.rate.record(value, now_s, self._windows)
         wait_s = account.rate.wait_s(bound, now_s, self._windows)
         if rate != REQUEST_PERCENTAGE:
-            wait_s = account.owe(wait_s, bound, now_s)
+            wait_s = account.owe(wait_s, value, bound, now_s)
         self.throttled[rate] += wait_s > 0.0
         return wait_s
 
