@@ -45,6 +45,14 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
         yield started
 
 
+async def filled(cluster: LocalCluster) -> None:
+    """Records that begin with their numbers, in topic u."""
+    async with Producer(cluster.bootstrap, settings=SETTINGS) as producer:
+        sent = [await producer.send("u", b"%04d" % number + VALUE, partition=0) for number in range(RECORDS)]
+        for future in sent:
+            await within(future, 100.0)
+
+
 async def produced(cluster: LocalCluster, client_id: str) -> tuple[float, float]:
     """How long it took to produce all, and for how long the producer was asked to wait."""
     async with Producer(cluster.bootstrap, client_id=client_id, settings=SETTINGS) as producer:
@@ -107,10 +115,7 @@ async def test_a_client_that_ignores_throttle_times_gets_no_more_through(cluster
 # The rate of consumers is held by unit tests of the broker, too.
 @pytest.mark.full
 async def test_a_consumer_is_slowed_down_and_skips_nothing(cluster: LocalCluster) -> None:
-    async with Producer(cluster.bootstrap, settings=SETTINGS) as producer:
-        sent = [await producer.send("u", b"%04d" % number + VALUE, partition=0) for number in range(RECORDS)]
-        for future in sent:
-            await within(future, 100.0)
+    await filled(cluster)
     settings = ConsumerSettings(fetch_max_bytes=1_000_000, partition_max_bytes=1_000_000)
     async with Consumer(cluster.bootstrap, client_id="reader", settings=settings) as consumer:
         began_s = CLOCK.monotonic()
@@ -122,7 +127,8 @@ async def test_a_consumer_is_slowed_down_and_skips_nothing(cluster: LocalCluster
 
 
 async def test_a_new_connection_for_each_fetch_reads_no_more(cluster: LocalCluster) -> None:
-    """The records of the test before are there; nobody waits as he is told, and nobody comes twice by one line."""
+    """Nobody waits as he is told, and nobody comes twice by one line."""
+    await filled(cluster)
     broker = next(row for row in cluster.status() if row.name == "broker-1")
     request = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic="u", partition=0)], max_bytes=2_000_000)
     request.header.client_id = "reader"

@@ -40,17 +40,18 @@ def test_plaintext_is_spoken_on_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "broker-1.example", "[2001:db8::1]", "[::ffff:10.0.0.1]"])
-def test_plaintext_that_others_reach_is_refused_unless_insisted_on(host: str, internal, capsys) -> None:
+def test_plaintext_that_others_reach_is_refused_where_that_is_wanted(host: str, internal, capsys) -> None:
     flags = [*QUOTA[:-1], f"{host}:5"]
+    assert not load(QuotaSettings, flags).speaks_tls("internal")
+    flags += ["--allow-plaintext-beyond-loopback", "false"]
     said = refused(QuotaSettings, flags, capsys)
     assert "--internal-tls-certificate" in said
-    assert "--allow-plaintext-beyond-loopback" in said
-    assert load(QuotaSettings, [*flags, "--allow-plaintext-beyond-loopback", "true"]).allow_plaintext_beyond_loopback
+    assert "allow-plaintext-beyond-loopback" in said
     assert load(QuotaSettings, [*flags, *internal]).speaks_tls("internal")
 
 
 def test_tls_of_one_listener_does_not_cover_the_other(internal, capsys) -> None:
-    beyond = ["--client-listen", "10.0.0.1:5"]
+    beyond = ["--client-listen", "10.0.0.1:5", "--allow-plaintext-beyond-loopback", "false"]
     assert "client-listen is 10.0.0.1:5" in refused(BrokerSettings, [*BROKER, *beyond, *internal], capsys)
     settings = load(BrokerSettings, [*BROKER, *CLIENT, *internal])
     assert settings.speaks_tls("internal")

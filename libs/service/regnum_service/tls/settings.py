@@ -43,9 +43,9 @@ class InternalListenerSettings(ServiceSettings):
         "RULE:pattern/replacement/[LU] and DEFAULT, separated by commas.",
     )
     allow_plaintext_beyond_loopback: bool = Field(
-        default=False,
-        description="Whether a listener without TLS may be bound to an address that other machines reach: whoever"
-        " reaches it may read and change everything that goes over it.",
+        default=True,
+        description="Whether a listener without TLS may be told to listen where other machines reach it: whoever does"
+        " may read and change everything that goes over it. False: such an address is refused at the start.",
     )
     internal_max_concurrent_streams: int = Field(
         default=1_000, ge=10, le=100_000, description="Calls under way on one connection to the internal listener."
@@ -87,8 +87,8 @@ class InternalListenerSettings(ServiceSettings):
             files = "client" if name == CLIENT else "internal"
             raise ValueError(
                 f"{name}-listen is {told}, which other machines may reach, and without TLS anybody there may read and"
-                f" change everything; give --{files}-tls-certificate and what belongs to it, listen on 127.0.0.1, or"
-                " say --allow-plaintext-beyond-loopback"
+                f" change everything, which allow-plaintext-beyond-loopback forbids here; give"
+                f" --{files}-tls-certificate and what belongs to it, or listen on 127.0.0.1"
             )
         return self
 
