@@ -343,6 +343,26 @@ async def test_followers_know_what_changed_and_read_everything_where_they_missed
     assert await look() == {PATH}
 
 
+async def test_followers_read_everything_where_somebody_emptied_the_folder_and_numbers_begin_anew() -> None:
+    store, clock = await opened()
+    mutations, seen, reader = through(store, clock), Announced(), StoreReader(store)
+    for value in range(3):
+        await mutations.carry_out(setting(value, None))
+
+    async def look() -> frozenset[str] | None:
+        return await seen.look(reader, (await store.children(CHANGES, current=True)).names)
+
+    assert await look() is None
+    for name in (await store.children(CHANGES, current=True)).names:
+        await store.delete(f"{CHANGES}/{name}", version=None)
+    # Between two looks somebody who knows of no number announces the first one, whose name was seen.
+    await through(store, clock).carry_out(setting(9, None))
+    assert await look() is None
+    assert await look() == frozenset()
+    await through(store, clock).carry_out(setting(10, None))
+    assert await look() == {PATH}
+
+
 async def test_an_unreadable_answer_of_a_decision_is_no_crash() -> None:
     store, clock = await opened()
 

@@ -34,7 +34,8 @@ class Announced:
         numbers = {name: change_number(name) for name in names}
         self._names = frozenset(names)
         self._newest = max((number for number in numbers.values() if number is not None), default=0)
-        if before is None:
+        if before is None or self._newest < newest:
+            # Who removed the newest may have numbered anew from the first, under names that were seen.
             return None
         new = [name for name in names if name not in before]
         found = sorted(number for name in new if (number := numbers[name]) is not None)

@@ -1,6 +1,6 @@
 """Keeps the broker's quotas as the store has them: read at the start of each session and with every announced change.
 
-A broker that cannot read them goes on with what it knows: a store that is away takes nobody's quota away.
+Settings, access rules and tokens are announced in the same place; for those nothing is read. A broker that cannot read them goes on with what it knows: a store that is away takes nobody's quota away.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,9 +9,10 @@ from contextlib import aclosing
 import structlog
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Store
+from regnum_coordination.recipes.announced import Announced
 from regnum_coordination.recipes.stored_quotas import Complaints, StoreReader, read_quotas
 from regnum_coordination.timing import Backoff
-from regnum_model.quotas import CHANGES, QuotaTable
+from regnum_model.quotas import CHANGES, CLIENTS, USERS, QuotaEntity, QuotaTable
 from regnum_service.clock import Clock
 
 
@@ -29,13 +30,21 @@ async def follow_quotas(
     complaints = Complaints()
     while True:
         store = await wait_store()
+        reader, announced = StoreReader(store), Announced()
         try:
             async with aclosing(store.watch_children(CHANGES)) as changes:
-                async for _ in changes:
-                    # What is announced is written already; each change is read with all others.
-                    take_up((await read_quotas(StoreReader(store), complaints)).table)
+                async for children in changes:
+                    changed = await announced.look(reader, children.names)
+                    if changed is None or any(map(_has_quotas, changed)):
+                        # What is announced is written already; each change is read with all others.
+                        take_up((await read_quotas(reader, complaints)).table)
                     attempts = 0
         except (ConnectionLoss, SessionExpired) as error:
             log.info("quotas not followed; trying on", reason=str(error))
         attempts += 1
         await clock.sleep(backoff.pause_s(attempts))
+
+
+def _has_quotas(path: str) -> bool:
+    """Whether a node may say something of quotas; the cluster's says what windows they are measured in."""
+    return path == QuotaEntity().path or path.startswith((f"{USERS}/", f"{CLIENTS}/"))
