@@ -1,6 +1,7 @@
 """Keeps the broker's quotas as the store has them: read at the start of each session and with every announced change.
 
-Settings, access rules and tokens are announced in the same place; for those nothing is read. A broker that cannot read them goes on with what it knows: a store that is away takes nobody's quota away.
+Settings, access rules and tokens are announced in the same place; for those nothing is read. A broker that cannot
+read its quotas goes on with what it knows: a store that is away takes nobody's quota away.
 """
 
 from collections.abc import Awaitable, Callable
