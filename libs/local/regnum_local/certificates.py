@@ -24,6 +24,8 @@ HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Where the processes of one machine are reached."""
 ADMIN: Final = "admin"
 """The client that a development cluster begins with."""
+GUEST: Final = "guest"
+"""Another one: where rights are checked it has those that it is given."""
 AUTHORITY_DAYS: Final = 3_650
 """Days for which an authority is valid."""
 DAYS: Final = 365
@@ -81,7 +83,12 @@ def make(
 
 
 def add_missing(
-    folder: Path, processes: Iterable[str], *, hosts: Sequence[str] = HOSTS, days: int = DAYS
+    folder: Path,
+    processes: Iterable[str],
+    *,
+    hosts: Sequence[str] = HOSTS,
+    clients: Sequence[str] = (ADMIN,),
+    days: int = DAYS,
 ) -> list[Path]:
     """What ``make`` makes, in a folder that may have a part of it; what is there stays as it is. Returns the new files.
 
@@ -89,14 +96,15 @@ def add_missing(
     """
     names = [*processes]
     if not (folder / CLUSTER_CA).exists():
-        return make(folder, names, hosts=hosts, days=days)
-    missing = [name for name in names if not (folder / f"{name}.pem").exists()]
-    if not missing:
-        return []
-    cluster = _read(folder / CLUSTER_CA)
+        return make(folder, names, hosts=hosts, clients=clients, days=days)
     made: list[Path] = []
-    for name in missing:
-        made += _write(folder / f"{name}.pem", _signed(name, "Processes", cluster, hosts=(name, *hosts), days=days))
+    for name in names:
+        if not (folder / f"{name}.pem").exists():
+            made += renew(folder, name, hosts=hosts, days=days)
+    for name in clients:
+        certificate, _ = client_files(folder, name)
+        if not certificate.exists():
+            made += _write(certificate, _signed(name, "Clients", _read(folder / CLIENT_CA), hosts=(), days=days))
     return made
 
 

@@ -14,7 +14,7 @@ from regnum_local.cluster import LocalCluster, ProcessRow, ProcessState
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import Plan, Role
+from regnum_local.plan import PROCESSES, STORES, Plan, Role
 from regnum_local.profile import Profile, ProfileTls, read_profile, remove_profile, write_profile
 from regnum_local.runtime_record import read_record
 
@@ -40,6 +40,8 @@ class UpOptions:
     """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
     tls: bool = False
     """Whether every listener speaks TLS."""
+    acl: bool = False
+    """Whether rights are checked, which takes TLS: the processes and the client admin may everything."""
     report: Callable[[str], None] = lambda _line: None
     """Gets a line for each thing that a person may want to know."""
 
@@ -59,6 +61,8 @@ class ClusterView:
 
 
 def _make_cluster(options: UpOptions) -> LocalCluster:
+    checked = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
+    roles = [role for role in Role if role not in STORES]
     return LocalCluster(
         options.data_dir,
         brokers=options.brokers,
@@ -67,7 +71,8 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         quotas=options.quotas,
         coordination=options.coordination,
         report=options.report,
-        tls=options.tls,
+        extra=dict.fromkeys(roles, checked) if options.acl else None,
+        tls=options.tls or options.acl,
     )
 
 

@@ -25,14 +25,14 @@ class LocalTls:
         self._openers: Final[dict[str, Open]] = {}
 
     def prepare(self, processes: Sequence[str]) -> None:
-        """Make the certificates that are not there yet. Raises StartRefusedError."""
+        """Make the certificates that are not there yet, also one of a guest. Raises StartRefusedError."""
         try:
-            from regnum_local.certificates import add_missing  # noqa: PLC0415 - the library is there with services only
+            from regnum_local.certificates import ADMIN, GUEST, add_missing  # noqa: PLC0415 - the library is there with services only
         except ImportError as error:
             raise StartRefusedError(
                 f"certificates cannot be made here ({error}); install regnum[services]", exit_status=ExitStatus.FAILED
             ) from error
-        add_missing(self.folder, processes)
+        add_missing(self.folder, processes, clients=(ADMIN, GUEST))
 
     @property
     def client(self) -> TlsFiles:

@@ -9,8 +9,9 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from regnum_client.cluster.security.channels import TlsFiles, tls_files
 from regnum_client.command import main
-from regnum_local.certificates import ADMIN, add_missing, client_files, make, renew
+from regnum_local.certificates import ADMIN, GUEST, add_missing, client_files, make, renew
 from regnum_local.identity import ProcessIdentity
+from regnum_local.local_tls import LocalTls
 from regnum_local.plan import CLIENT_CA, CLUSTER_CA
 from regnum_local.profile import Profile, ProfileTls, write_profile
 from regnum_service.errors import ExitStatus, StartRefusedError
@@ -121,3 +122,13 @@ def test_a_profile_counts_for_its_own_cluster_and_what_is_said_counts_more(tmp_p
     assert tls_files("127.0.0.1:1", TlsFiles(ca=other), here) == TlsFiles(ca=other)
     path.write_text("{")
     assert tls_files("127.0.0.1:1", environment=here) is None
+
+
+def test_a_local_cluster_has_a_guest_whose_certificate_comes_later_where_it_was_made_without(tmp_path: Path) -> None:
+    make(tmp_path, ["broker-1"])
+    admin = client_files(tmp_path, "admin")[0].read_bytes()
+    LocalTls(tmp_path).prepare(["broker-1"])
+    shown, key = client_files(tmp_path, GUEST)
+    assert "CN=guest" in certificate(shown).subject.rfc4514_string()
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert client_files(tmp_path, "admin")[0].read_bytes() == admin

@@ -51,6 +51,12 @@ def up(
         bool,
         typer.Option("--tls", help="Protect every connection, with certificates made in certs/ of the folder."),
     ] = False,
+    acl: Annotated[
+        bool,
+        typer.Option(
+            "--acl", help="Check who may do what, with TLS: admin may everything, others what `regnum acls` says."
+        ),
+    ] = False,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
@@ -63,8 +69,11 @@ def up(
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
         note(f"coordination store: {view.coordination}")
-        if tls:
+        if tls or acl:
             note(f"TLS: the commands find what they show in {folder / 'certs'} by the profile")
+        if acl:
+            note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
+            note("  regnum acls add --allow User:guest --operation READ --topic greetings")
         note("In another terminal:")
         note("  regnum topics create greetings --partitions 3")
         note("  seq 1000 | regnum produce greetings")
@@ -81,6 +90,7 @@ def up(
             quotas=quotas,
             coordination=coordination,
             tls=tls,
+            acl=acl,
             report=note,
         )
         return await run_up(options, ready=ready)
