@@ -1,5 +1,6 @@
 """Callers without rights: what they send costs little, and pages of lists name nothing that they may not see."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,13 @@ from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import group_pb2, log_pb2
 from regnum.groups.v1 import records_pb2
 from regnum.metadata.v1 import metadata_pb2
+from regnum_broker.cluster.fence import Fence
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.recorded.records import GroupChange
 from regnum_broker.servicers.group import GroupServicer
+from regnum_broker.servicers.metadata import SMALL, MetadataServicer
+from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.servicers.admin import AdminServicer
 from regnum_model.access import ResourceType
@@ -178,3 +182,24 @@ async def test_pages_of_settings_end_with_no_topic_that_is_hidden_and_leave_no_o
         assert (await pages(every))[0] == list(NAMES)
     finally:
         await cluster.close()
+
+
+async def test_who_names_very_many_topics_holds_up_nobody_who_names_few() -> None:
+    leaders: Any = SimpleNamespace(state_of=None)
+    servicer = MetadataServicer(MetadataCache(Fence(), lambda *_: None), leaders, RecordedRights())
+
+    async def asked(count: int) -> metadata_pb2.GetMetadataResponse:
+        request = metadata_pb2.GetMetadataRequest(topics=[f"t{number}" for number in range(count)])
+        return metadata_pb2.GetMetadataResponse.FromString(await servicer.GetMetadata(request, CONTEXT))
+
+    hostile = asyncio.ensure_future(asked(50_000))
+    # It has begun, and gives the loop its first turn.
+    await asyncio.sleep(0)
+    assert len((await asked(SMALL)).topics) == SMALL
+    assert not hostile.done()
+    large = asyncio.ensure_future(asked(SMALL + 1))
+    await asyncio.sleep(0)
+    assert not hostile.done()
+    assert not large.done(), "large answers are made one after another"
+    assert len((await hostile).topics) == 50_000
+    assert len((await large).topics) == SMALL + 1

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
@@ -23,6 +23,9 @@ Context = Any
 
 SLICE: Final = 1_000
 """Partitions put into an answer before the event loop gets a turn (safety rule S22)."""
+
+SMALL: Final = 100
+"""Topics and partitions of an answer that is made at once: it costs what any other call does."""
 
 TOPIC_WEIGHT: Final = 2
 """What a topic takes besides, in partitions."""
@@ -49,7 +52,7 @@ class MetadataServicer:
         """The newest picture: a GetMetadataResponse."""
         if request.brokers_only:
             return self._head(request.known_brokers).SerializeToString()
-        async with self._building:
+        async with nullcontext() if self._is_small(request) else self._building:
             # Of one picture, however long it takes: what the cache holds now is replaced and never changed; what
             # is laid over it only gets newer.
             answer = Encoding(self._head(request.known_brokers), size=SLICE)
@@ -114,6 +117,13 @@ class MetadataServicer:
         async with aclosing(watch(self._cache.feed, request_iterator, connection=context.peer())) as told:
             async for message in told:
                 yield message
+
+    def _is_small(self, request: metadata_pb2.GetMetadataRequest) -> bool:
+        """Whether an answer waits for no other: else whoever names a million topics holds up all who name one."""
+        if not 0 < len(request.topics) <= SMALL:
+            return False
+        found = map(self._cache.topics.get, request.topics)
+        return len(request.topics) + sum(len(view.partitions) for view in found if view is not None) <= SMALL
 
     async def _add(self, answer: Encoding[metadata_pb2.GetMetadataResponse], view: TopicView) -> None:
         state = answer.piece.topics.add().topic
