@@ -224,3 +224,14 @@ def test_the_numbers_of_the_wire_are_those_of_the_model() -> None:
     named = filter_of(acls_pb2.AclFilter(resource_name="", host="::ffff:10.0.0.1"))
     assert isinstance(named, AclFilter)
     assert (named.name, named.host) == ("", "10.0.0.1")
+
+
+async def test_several_filters_go_with_an_id_of_any_length_that_an_id_may_have_and_are_remembered() -> None:
+    world = await opened()
+    filters = [AclFilter(operation=operation) for operation in (Operation.READ, Operation.WRITE)]
+    await world.create(rule(), rule(Operation.WRITE), id="add")
+    first = await world.delete(*filters, id="x" * 64)
+    assert [(one.refused, len(one.bindings)) for one in first] == [(None, 1), (None, 1)]
+    await world.create(rule(), rule(Operation.WRITE), id="again")
+    assert [len(one.bindings) for one in await world.delete(*filters, id="x" * 64)] == [0, 0]
+    assert len(await world.all()) == 2

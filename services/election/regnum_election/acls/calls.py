@@ -26,7 +26,7 @@ from regnum_model.acls.bindings import (
 from regnum_model.acls.filters import AclFilter, PatternFilter
 from regnum_model.acls.index import AclIndex, Decision
 from regnum_model.acls.nodes import RULES_MAX, decode_rules, encode_rules, folder_of, path_of, pattern_at
-from regnum_model.mutations import digest_of
+from regnum_model.mutations import ID_LENGTH_MAX, digest_of
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.slices import Turns, slices
 
@@ -144,7 +144,7 @@ class AclCalls:
                 outcomes.append(Removed(refused=wanted))
                 continue
             # Two filters of one call may change the same node, each once.
-            id = f"{mutation}/{number}" if mutation and len(filters) > 1 else mutation
+            id = _id_of(mutation, number) if mutation and len(filters) > 1 else mutation
             outcomes.append(await self._delete_fitting(wanted, id, validate_only=validate_only))
         return tuple(outcomes)
 
@@ -282,6 +282,12 @@ def _exact(wanted: AclFilter) -> ResourcePattern | None:
     except InvalidAclError:
         return None
     return ResourcePattern(type=wanted.type, name=wanted.name, pattern=kind)
+
+
+def _id_of(mutation: str, number: int) -> str:
+    """Of one filter of several; the call's own id may be as long as ids are."""
+    id = f"{mutation}/{number}"
+    return id if len(id) <= ID_LENGTH_MAX else digest_of("filter", (mutation, str(number)))
 
 
 def _order(entry: Entry) -> tuple[str, str, int, int]:
