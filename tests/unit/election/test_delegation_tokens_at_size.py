@@ -40,7 +40,11 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes = {path_of(one.id): Node(data=one.encode(), stat=STAT) for one in map(token, range(TOKENS_MAX))}
-        self._names = tuple(path.rpartition("/")[2] for path in self._nodes)
+        self._names: tuple[str, ...] = tuple(path.rpartition("/")[2] for path in self._nodes)
+
+    def swept(self) -> None:
+        """While a process has no session all of them end."""
+        self._nodes, self._names = {}, ()
 
     async def names(self, folder: str) -> tuple[str, ...]:
         return self._names
@@ -67,6 +71,10 @@ def test_all_tokens_are_read_and_described() -> None:
         assert len(page.tokens) == len(following_page.tokens) == PAGE_MAX
         assert page.tokens[-1].id < following_page.tokens[0].id
         assert token_message(page.tokens[0]).owner
+        nodes.swept()
+        with held.measuring("gone at once"):
+            await tokens._follower._read_all(nodes)
+        assert len(tokens.table) == 0
 
     run_measured(scenario).assert_free()
 

@@ -173,6 +173,13 @@ def test_no_content_raises_anything_but_malformed_node(content: bytes) -> None:
         assert isinstance(decoded, kind)
 
 
+@pytest.mark.parametrize("content", [b'{"version":' + b"9" * 5_000 + b"}", b"[" * 100_000], ids=["number", "depth"])
+@pytest.mark.parametrize("kind", sorted({type(sample) for sample in SAMPLES}, key=lambda kind: kind.__name__))
+def test_what_python_does_not_read_is_malformed_and_stops_nobody(kind, content: bytes) -> None:
+    with pytest.raises(nodes.MalformedNodeError, match="not JSON"):
+        kind.decode(content)
+
+
 def test_text_that_no_message_can_carry_is_malformed() -> None:
     with pytest.raises(nodes.MalformedNodeError, match="lone surrogate"):
         nodes.TopicIdNode.decode(b'{"version":1,"topic":"\\ud800"}')

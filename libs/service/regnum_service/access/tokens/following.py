@@ -76,9 +76,10 @@ class TokenFollower:
         names = await reader.names(FOLDER)
         there = frozenset(names)
         gone = [id for id in self._table.ids() if id not in there]
-        for id in gone:
-            self._table.drop(id)
-        self._changed(gone)
+        async for part in slices(gone, NODES_PER_READ):
+            for id in part:
+                self._table.drop(id)
+            self._changed(part)
         async for some in slices(names, NODES_PER_READ):
             await self._read([name for name in some if is_token_id(name)], reader)
         self._is_known = True
