@@ -61,7 +61,7 @@ CLIENT_CA: Final = "client-ca.pem"
 PROCESSES: Final = "regnum"
 """The principal of every process of the cluster."""
 MAPPING_RULES: Final = (
-    rf"RULE:^CN=[^,]+,OU=Processes,O=Regnum$/{PROCESSES}/,RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
+    rf"RULE:^CN=[^,\\]+,OU=Processes,O=Regnum$/{PROCESSES}/,RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
 )
 """How the names in these certificates become principals: that of the processes, and those of clients as they are."""
 STORES: Final = (Role.ETCD, Role.ZOOKEEPER)

@@ -106,6 +106,8 @@ def test_a_hostile_name_takes_no_longer_than_its_length_asks_for() -> None:
         ("CN=admin,OU=Clients,O=Regnum", "admin"),
         (r"CN=admin\,OU=Processes,OU=Clients,O=Regnum", r"CN=admin\,OU=Processes,OU=Clients,O=Regnum"),
         ("CN=broker-1,OU=Processes,O=Other", "CN=broker-1,OU=Processes,O=Other"),
+        # One name with a comma in it, and no unit: else it would be a super user's.
+        (r"CN=x\,OU=Processes,O=Regnum", r"CN=x\,OU=Processes,O=Regnum"),
     ],
 )
 def test_a_development_clusters_rules_tell_processes_and_clients_apart(subject: str, principal: str) -> None:

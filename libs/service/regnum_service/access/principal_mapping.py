@@ -10,7 +10,9 @@ A name is as RFC 2253 writes it, most special part first, without spaces: ``CN=a
 RE2's: matched in a time that grows with the length of the name and nothing else, whatever the certificate holds. So
 there are no back references and nothing that looks ahead.
 
-Example: ``RULE:^CN=([^,]+),OU=Clients.*$/$1/L,DEFAULT`` makes ``ann`` of ``CN=Ann,OU=Clients,O=Regnum`` and leaves the
+A comma within a value is written ``\,``: a pattern that is to end at a comma excludes the backslash, too.
+
+Example: ``RULE:^CN=([^,\\]+),OU=Clients.*$/$1/L,DEFAULT`` makes ``ann`` of ``CN=Ann,OU=Clients,O=Regnum`` and leaves the
 names of others as they are.
 """
 
