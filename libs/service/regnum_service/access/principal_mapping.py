@@ -12,8 +12,8 @@ there are no back references and nothing that looks ahead.
 
 A comma within a value is written ``\,``: a pattern that is to end at a comma excludes the backslash, too.
 
-Example: ``RULE:^CN=([^,\\]+),OU=Clients.*$/$1/L,DEFAULT`` makes ``ann`` of ``CN=Ann,OU=Clients,O=Regnum`` and leaves the
-names of others as they are.
+Example: ``RULE:^CN=([^,\\]+),OU=Clients.*$/$1/L,DEFAULT`` makes ``ann`` of ``CN=Ann,OU=Clients,O=Regnum`` and leaves
+the names of others as they are.
 """
 
 from dataclasses import dataclass
