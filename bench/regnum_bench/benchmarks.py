@@ -11,6 +11,7 @@ from regnum_bench.listing import listing
 from regnum_bench.load import load
 from regnum_bench.outage import outage
 from regnum_bench.propagate import propagate
+from regnum_bench.publish import publish
 from regnum_bench.reassignment import reassignment
 from regnum_bench.retention import retention
 from regnum_bench.shape import Shape
@@ -215,6 +216,14 @@ ALL: Final = (
         shape=Shape(brokers=50, topics=200, partitions=100, repetitions=1, warm_up=0),
         options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying", "silent", "shared"),
         headline=("full_push_s", "change_p50_ms", "change_p99_ms", "memory_per_payload_ratio"),
+    ),
+    Benchmark(
+        name="publish",
+        what="a controller and a metadata process while 1, a quarter and all of the brokers arrive: peak memory",
+        measure=publish,
+        shape=Shape(brokers=200, topics=200, partitions=100, changes=20, repetitions=1, warm_up=0),
+        options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying"),
+        headline=("metadata_ratio", "controller_ratio", "each_metadata_ratio"),
     ),
     Benchmark(
         name="load",

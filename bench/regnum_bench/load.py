@@ -7,8 +7,9 @@ measured here.
 
 import gc
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
+from itertools import chain
 from typing import Final
 
 from regnum_coordination import open_store
@@ -69,7 +70,9 @@ async def load(run: Run) -> Measured:
             url = f"{shape.coordination}://{member.address('client')}{PREFIX}"
             store = await open_store(url, session_timeout_s=TIMEOUT_S, operation_timeout_s=TIMEOUT_S)
             try:
-                await _fill(run, store)
+                folders: list[Group] = [(Create(folder, b""),) for folder in ("/brokers", paths.TOPICS)]
+                members = [_member(id) for id in range(1, BROKERS + 1)]
+                await fill(run, store, chain(folders, nodes(shape, members)))
                 return await _repeat(run, store, cluster)
             finally:
                 await store.close()
@@ -110,10 +113,11 @@ def _processor_time(cluster: LocalCluster) -> ProcessorTime:
     return ProcessorTime.of([(row.role.value, row.pid) for row in cluster.status() if row.pid is not None])
 
 
-async def _fill(run: Run, store: Store) -> None:
+async def fill(run: Run, store: Store, groups: Iterable[Group]) -> None:
+    """Write the groups, many at a time; raises MeasureError when one of them was not written."""
     written, total = 0, run.shape.topics + run.shape.partitions_total
-    waiting: list[Group] = [(Create(folder, b""),) for folder in ("/brokers", paths.TOPICS)]
-    for group in _nodes(run.shape):
+    waiting: list[Group] = []
+    for group in groups:
         waiting.append(group)
         if len(waiting) >= GROUPS_PER_WRITE:
             await _write(store, waiting)
@@ -129,26 +133,43 @@ async def _write(store: Store, groups: Sequence[Group]) -> None:
         raise MeasureError(f"filling the store: {len(others)} of {len(groups)} nodes were not written: {others[0]}")
 
 
-def _nodes(shape: Shape) -> Iterator[Group]:
-    """As the controller writes them, parents first."""
-    factor = shape.replication_factor
-    logs = {BrokerId(id): LogId(encode_id(uuid.UUID(int=id))) for id in range(1, BROKERS + 1)}
+def topic_id(number: int) -> TopicId:
+    """Id of the topic of that number."""
+    return TopicId(encode_id(uuid.UUID(int=number)))
+
+
+def nodes(shape: Shape, brokers: Sequence[tuple[BrokerId, Membership]]) -> Iterator[Group]:
+    """Topics and states as the controller writes them, parents first.
+
+    Args:
+        shape: how many, and how many replicas each has, at most one on each broker.
+        brokers: who has them in turn, and as which life of a broker.
+    """
+    lives = dict(brokers)
+    order = tuple(lives)
     for number, name in enumerate(shape.names):
-        topic_id = TopicId(encode_id(uuid.UUID(int=number)))
+        id = topic_id(number)
         replicas = {
-            partition: tuple(BrokerId((number + partition + step) % BROKERS + 1) for step in range(factor))
+            partition: tuple(
+                order[(number + partition + step) % len(order)] for step in range(shape.replication_factor)
+            )
             for partition in range(shape.partitions)
         }
-        yield (Create(paths.topic(name), TopicNode(topic_id=topic_id, partitions=replicas).encode()),)
+        yield (Create(paths.topic(name), TopicNode(topic_id=id, partitions=replicas).encode()),)
         for partition, members in replicas.items():
             state = LeaderAndIsr(
-                topic_id=topic_id,
+                topic_id=id,
                 leader=members[0],
                 leader_epoch=LeaderEpoch(0),
                 isr=members,
                 elr=(),
-                members={id: Membership(broker_epoch=BrokerEpoch(100 + id), log_id=logs[id]) for id in members},
+                members={member: lives[member] for member in members},
                 controller_epoch=ControllerEpoch(1),
             )
             folder = paths.partition(name, partition)
             yield Create(folder, b""), Create(paths.leader_and_isr(name, partition), state.encode())
+
+
+def _member(id: int) -> tuple[BrokerId, Membership]:
+    log_id = LogId(encode_id(uuid.UUID(int=id)))
+    return BrokerId(id), Membership(broker_epoch=BrokerEpoch(100 + id), log_id=log_id)

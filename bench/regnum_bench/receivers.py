@@ -3,7 +3,8 @@
 ``python -m regnum_bench.receivers APPLYING`` prints its port and serves until it is ended. A stream is a broker. Of
 each change only the first message is read, and of that not the topics; the first APPLYING streams read and keep all of
 it, as a broker does; with -1 none ever reads. Every receiver answers as a broker does (refusing what does not join on),
-and notes when it had which version, on the monotonic clock that all processes of a machine share.
+and notes when it had which version, on the monotonic clock that all processes of a machine share. Orders of a
+controller (LeaderAndIsr, StopReplica) are acknowledged and counted, and nothing else is done about them.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from regnum_bench.children import serve_as_child
 
 SEEN: Final = "/regnum.bench.Receivers/Seen"
 """Answers, as JSON, what every receiver noted since the last such call."""
+ORDERED: Final = "/regnum.bench.Receivers/Ordered"
+"""Answers, as JSON, of how many replicas orders of a controller were acknowledged in all."""
 TOPICS_FIELD: Final = control_pb2.UpdateMetadataRequest.TOPICS_FIELD_NUMBER
 OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -121,6 +124,24 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
+Orders = control_pb2.LeaderAndIsrRequest | control_pb2.StopReplicaRequest
+"""What a controller orders."""
+
+
+def _carried_out(request: Orders) -> control_pb2.LeaderAndIsrResponse | control_pb2.StopReplicaResponse:
+    """Everything acknowledged: what an order is about is not there."""
+    if isinstance(request, control_pb2.LeaderAndIsrRequest):
+        places = [(one.topic_id, one.state.partition) for one in request.partitions]
+        return control_pb2.LeaderAndIsrResponse(results=_acknowledged(places))
+    return control_pb2.StopReplicaResponse(
+        results=_acknowledged([(one.topic_id, one.partition) for one in request.partitions])
+    )
+
+
+def _acknowledged(places: list[tuple[str, int]]) -> list[control_pb2.ReplicaResult]:
+    return [control_pb2.ReplicaResult(topic_id=id, partition=number) for id, number in places]
+
+
 async def _serve(applying: int) -> None:
     receivers: list[Receiver] = []
 
@@ -149,6 +170,18 @@ async def _serve(applying: int) -> None:
             receiver.seen = []
         return json.dumps(noted).encode()
 
+    ordered = 0
+
+    async def orders(
+        request: Orders, _context: Any
+    ) -> control_pb2.LeaderAndIsrResponse | control_pb2.StopReplicaResponse:
+        nonlocal ordered
+        ordered += len(request.partitions)
+        return _carried_out(request)
+
+    async def order_count(_request: bytes, _context: Any) -> bytes:
+        return json.dumps(ordered).encode()
+
     server = grpc.aio.server(options=OPTIONS)
     updates = grpc.stream_stream_rpc_method_handler(
         update,
@@ -156,12 +189,24 @@ async def _serve(applying: int) -> None:
         response_serializer=control_pb2.UpdateMetadataResponse.SerializeToString,
     )
     notes = grpc.unary_unary_rpc_method_handler(seen, request_deserializer=bytes, response_serializer=bytes)
+    counts = grpc.unary_unary_rpc_method_handler(order_count, request_deserializer=bytes, response_serializer=bytes)
+    states = grpc.unary_unary_rpc_method_handler(
+        orders,
+        request_deserializer=control_pb2.LeaderAndIsrRequest.FromString,
+        response_serializer=control_pb2.LeaderAndIsrResponse.SerializeToString,
+    )
+    stops = grpc.unary_unary_rpc_method_handler(
+        orders,
+        request_deserializer=control_pb2.StopReplicaRequest.FromString,
+        response_serializer=control_pb2.StopReplicaResponse.SerializeToString,
+    )
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler(
-                "regnum.replication.v1.ReplicaControlService", {"UpdateMetadata": updates}
+                "regnum.replication.v1.ReplicaControlService",
+                {"UpdateMetadata": updates, "LeaderAndIsr": states, "StopReplica": stops},
             ),
-            grpc.method_handlers_generic_handler("regnum.bench.Receivers", {"Seen": notes}),
+            grpc.method_handlers_generic_handler("regnum.bench.Receivers", {"Seen": notes, "Ordered": counts}),
         )
     )
     await serve_as_child(server)
