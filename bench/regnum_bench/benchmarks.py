@@ -222,7 +222,7 @@ ALL: Final = (
         what="a controller and a metadata process while 1, a quarter and all of the brokers arrive: peak memory",
         measure=publish,
         shape=Shape(brokers=200, topics=200, partitions=100, changes=20, repetitions=1, warm_up=0),
-        options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying"),
+        options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying", "settle_s"),
         headline=("metadata_ratio", "controller_ratio", "each_metadata_ratio"),
     ),
     Benchmark(

@@ -72,7 +72,8 @@ async def load(run: Run) -> Measured:
             try:
                 folders: list[Group] = [(Create(folder, b""),) for folder in ("/brokers", paths.TOPICS)]
                 members = [_member(id) for id in range(1, BROKERS + 1)]
-                await fill(run, store, chain(folders, nodes(shape, members)))
+                total = len(folders) + shape.topics + shape.partitions_total
+                await fill(run, store, chain(folders, nodes(shape, members)), total=total)
                 return await _repeat(run, store, cluster)
             finally:
                 await store.close()
@@ -113,9 +114,9 @@ def _processor_time(cluster: LocalCluster) -> ProcessorTime:
     return ProcessorTime.of([(row.role.value, row.pid) for row in cluster.status() if row.pid is not None])
 
 
-async def fill(run: Run, store: Store, groups: Iterable[Group]) -> None:
-    """Write the groups, many at a time; raises MeasureError when one of them was not written."""
-    written, total = 0, run.shape.topics + run.shape.partitions_total
+async def fill(run: Run, store: Store, groups: Iterable[Group], *, total: int) -> None:
+    """Write so many groups, many at a time; raises MeasureError when one of them was not written."""
+    written = 0
     waiting: list[Group] = []
     for group in groups:
         waiting.append(group)
@@ -125,6 +126,7 @@ async def fill(run: Run, store: Store, groups: Iterable[Group]) -> None:
             waiting = []
             run.progress.count(written, total, "topics and partitions written")
     await _write(store, waiting)
+    run.progress.count(total, total, "topics and partitions written")
 
 
 async def _write(store: Store, groups: Sequence[Group]) -> None:

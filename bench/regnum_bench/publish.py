@@ -9,6 +9,12 @@ they take UpdateMetadata, acknowledge LeaderAndIsr and StopReplica, and have no 
 with ``--lifeline-detection false``. Their ids are chosen by the rule of ownership: holders belong to metadata-2 and
 receivers to metadata-1, which therefore serves nobody when its baseline is taken.
 
+The same is done first, by an earlier reign, while there are no topics: what connections take, which each broker costs
+whatever is sent to it.
+
+When the store is filled no metadata process runs at first: the controller loads and gives all orders, and its memory
+then is the baseline of its first publication, which goes to both metadata processes at once.
+
 One phase: metadata-1 starts anew, so that the controller publishes everything to it; then receivers register, in one
 write; then topics of one partition are created, one after another. Memory is the highest resident size above the
 baseline, divided by the size of a full payload: of the controller since before that start (it has loaded, given all
@@ -50,8 +56,6 @@ from regnum_bench.waiting import MeasureError
 
 CALL_S: Final = 120.0
 LOOK_S: Final = 0.05
-SETTLE_S: Final = 2.0
-"""Quiet before a baseline is taken."""
 SESSION_S: Final = 60.0
 """Of the session that the played brokers register with."""
 CONTROLLER: Final = "election-1"
@@ -86,7 +90,7 @@ async def publish(run: Run) -> Measured:
             figures = await _sweep(reign)
             if number >= run.shape.warm_up:
                 rounds.append(figures)
-    return Measured(rounds=tuple(rounds), notes=_notes(run.shape), complaints=_too_much(rounds))
+    return Measured(rounds=tuple(rounds), notes=_notes(run.shape), complaints=too_much(rounds))
 
 
 async def _sweep(reign: "Reigning") -> Round:
@@ -100,6 +104,16 @@ async def _sweep(reign: "Reigning") -> Round:
         for whose in ("metadata", "controller"):
             ratios = [one[f"{whose}_ratio"] for (of, _), one in found.items() if of == mode]
             figures[f"{prefix}{whose}_ratio"] = max(ratios)
+    payload = min(one["payload_bytes"] for one in found.values())
+    figures["first_publication_ratio"] = reign.first_publication_bytes / payload
+    figures["controller_ratio"] = max(figures["controller_ratio"], figures["first_publication_ratio"])
+    for whose in ("metadata", "controller"):
+        above = f"{whose}_above_bytes"
+        beyond = [found[SHARED, size][above] - reign.connections[size][above] for size in sizes]
+        figures[f"{whose}_beyond_connections_ratio"] = max(0.0, *beyond) / payload
+    for size in sizes:
+        for whose in ("metadata", "controller"):
+            figures[f"connections_{size}_{whose}_bytes"] = reign.connections[size][f"{whose}_above_bytes"]
     for (mode, size), one in found.items():
         figures |= {f"{mode}_{size}_{name}": value for name, value in one.items()}
     return figures
@@ -115,7 +129,8 @@ def _notes(shape: Shape) -> tuple[str, ...]:
     return played, f"{read} receivers read every byte, the others, in the same process, only heads"
 
 
-def _too_much(rounds: Sequence[Round]) -> tuple[str, ...]:
+def too_much(rounds: Sequence[Round]) -> tuple[str, ...]:
+    """What either process took above its baseline, with shared payloads, beyond the limit."""
     return tuple(
         f"{name} is {one[name]:.2f} payloads, more than {PAYLOADS_MAX:g}"
         for one in rounds
@@ -160,8 +175,6 @@ async def _reign(run: Run) -> AsyncIterator["Reigning"]:
         open_channel(_address(cluster, f"metadata-{MEASURED}", "internal")) as measured,
         open_channel(_address(cluster, f"metadata-{BESIDE}", "internal")) as beside,
     ):
-        # Nobody reigns while the store is filled.
-        await cluster.kill(CONTROLLER)
         store = await open_store(cluster.coordination, session_timeout_s=SESSION_S, operation_timeout_s=TIMEOUT_S)
         try:
             reigning = Reigning(
@@ -215,6 +228,10 @@ class Reigning:
     """The metadata processes."""
     created: int = field(default=0, init=False)
     """Topics created so far."""
+    connections: dict[int, Round] = field(default_factory=dict, init=False)
+    """By number of receivers, what their arrival took while there were no topics."""
+    first_publication_bytes: int = field(default=0, init=False)
+    """What the controller's first publication took above what it had when it had loaded."""
 
     @property
     def holder_ids(self) -> list[BrokerId]:
@@ -224,36 +241,68 @@ class Reigning:
     async def begin(self, holder_port: int) -> None:
         """Fill the store, and wait until a controller reigns over what is in it. Raises MeasureError."""
         run, shape = self.run, self.run.shape
-        run.progress.step(f"{shape.partitions_total:,} partitions of {shape.topics:,} topics into the store")
+        run.progress.step("brokers come while there are no topics")
         epochs = await self._register(self.holder_ids, holder_port)
+        await self._holders_have_all()
+        # Little is published in this reign, so that nearly all of what it takes is what connections take.
+        self.connections = {size: await self.phase(size, shared=True) for size in sizes_of(shape)}
+        run.progress.step(f"{shape.partitions_total:,} partitions of {shape.topics:,} topics into the store")
+        # Nobody reigns while the store is filled.
+        before = await self._lag(BESIDE)
+        await self.cluster.kill(CONTROLLER)
         members = [(id, Membership(broker_epoch=epoch, log_id=_log_id(id))) for id, epoch in epochs.items()]
         guards: Iterator[Group] = (
             (Create(paths.topic_id(topic_id(number)), TopicIdNode(topic=name).encode()),)
             for number, name in enumerate(shape.names)
         )
-        await fill(run, self.store, chain(guards, nodes(shape, members)))
-        before = await self._lag(BESIDE)
+        total = 2 * shape.topics + shape.partitions_total
+        await fill(run, self.store, chain(guards, nodes(shape, members)), total=total)
+        processes = [f"metadata-{process}" for process in (MEASURED, BESIDE)]
+        for name in processes:
+            await self.cluster.kill(name)
         run.progress.step("an election process begins to reign over them")
         begun_s = run.clock.monotonic()
         await self.cluster.restart(CONTROLLER)
         await self.cluster.wait_healthy(CONTROLLER, shape.deadline_s)
-        deadline = run.deadline("everything published, and all orders acknowledged")
-        wanted = shape.partitions_total * shape.replication_factor
-        while True:
-            lag, ordered = await self._lag(BESIDE), json.loads(await self._ask(self.holders, ORDERED))
-            reigns = lag.controller_epoch > before.controller_epoch
-            if reigns and _all_have(lag, len(self.holder_ids)) and ordered >= wanted:
-                break
-            deadline.check(f"{ordered:,} of {wanted:,} orders acknowledged, version {lag.version}")
-            await run.clock.sleep(LOOK_S)
+        await self._all_ordered()
         run.progress.detail(f"that took {run.clock.monotonic() - begun_s:.1f} s")
+        await run.clock.sleep(run.shape.settle_s)
+        controller = self._memory(CONTROLLER)
+        loaded = controller.resident_bytes()
+        controller.forget_peak()
+        run.progress.step("its first publication, to two metadata processes")
+        for name in processes:
+            await self.cluster.restart(name)
+        for name in processes:
+            await self.cluster.wait_healthy(name, shape.deadline_s)
+        await self._holders_have_all(before.controller_epoch)
+        await self._level()
+        self.first_publication_bytes = max(0, controller.peak_bytes() - loaded)
+
+    async def _holders_have_all(self, after_epoch: int = 0) -> None:
+        """Wait until the holders have all that a controller of a later epoch has published."""
+        deadline = self.run.deadline("everything published to the holders")
+        while True:
+            lag = await self._lag(BESIDE)
+            if lag.controller_epoch > after_epoch and _all_have(lag, len(self.holder_ids)):
+                return
+            deadline.check(f"version {lag.version} of epoch {lag.controller_epoch}")
+            await self.run.clock.sleep(LOOK_S)
+
+    async def _all_ordered(self) -> None:
+        """Wait until the holders have acknowledged the full set."""
+        wanted = self.run.shape.partitions_total * self.run.shape.replication_factor
+        deadline = self.run.deadline("all orders acknowledged")
+        while (ordered := json.loads(await self._ask(self.holders, ORDERED))) < wanted:
+            deadline.check(f"{ordered:,} of {wanted:,}")
+            await self.run.clock.sleep(LOOK_S)
 
     async def phase(self, receivers: int, *, shared: bool) -> Round:
         """So many receivers arrive, and topics are created. Raises MeasureError, NotInTimeError."""
         run = self.run
         mode = "shared payloads" if shared else "a payload for each"
         run.progress.step(f"{receivers} receivers, {mode}")
-        await run.clock.sleep(SETTLE_S)
+        await run.clock.sleep(run.shape.settle_s)
         controller = self._memory(CONTROLLER)
         controller_bytes = controller.resident_bytes()
         controller.forget_peak()
@@ -263,7 +312,7 @@ class Reigning:
         await self.cluster.wait_healthy(name, run.shape.deadline_s)
         await self._level()
         published = controller.peak_bytes()
-        await run.clock.sleep(SETTLE_S)
+        await run.clock.sleep(run.shape.settle_s)
         metadata = self._memory(name)
         metadata_bytes = metadata.resident_bytes()
         metadata.forget_peak()
@@ -282,6 +331,8 @@ class Reigning:
         pushed_s = max(at_s for one in noted for _, at_s, _ in one) - begun_s
         changes_s = await self._changes(full.version, receivers)
         after = await self._lag(MEASURED)
+        await run.clock.sleep(run.shape.settle_s)
+        settled = metadata.resident_bytes()
         above = max(0, metadata.peak_bytes() - metadata_bytes)
         controller_above = max(0, controller.peak_bytes() - controller_bytes)
         figures: Round = {
@@ -289,6 +340,7 @@ class Reigning:
             "controller_ratio": controller_above / payload,
             "payload_bytes": float(payload),
             "metadata_above_bytes": float(above),
+            "metadata_settled_bytes": float(max(0, settled - metadata_bytes)),
             "controller_above_bytes": float(controller_above),
             "controller_publication_bytes": float(max(0, published - controller_bytes)),
             "metadata_baseline_bytes": float(metadata_bytes),

@@ -128,7 +128,7 @@ Orders = control_pb2.LeaderAndIsrRequest | control_pb2.StopReplicaRequest
 """What a controller orders."""
 
 
-def _carried_out(request: Orders) -> control_pb2.LeaderAndIsrResponse | control_pb2.StopReplicaResponse:
+def carried_out(request: Orders) -> control_pb2.LeaderAndIsrResponse | control_pb2.StopReplicaResponse:
     """Everything acknowledged: what an order is about is not there."""
     if isinstance(request, control_pb2.LeaderAndIsrRequest):
         places = [(one.topic_id, one.state.partition) for one in request.partitions]
@@ -177,7 +177,7 @@ async def _serve(applying: int) -> None:
     ) -> control_pb2.LeaderAndIsrResponse | control_pb2.StopReplicaResponse:
         nonlocal ordered
         ordered += len(request.partitions)
-        return _carried_out(request)
+        return carried_out(request)
 
     async def order_count(_request: bytes, _context: Any) -> bytes:
         return json.dumps(ordered).encode()

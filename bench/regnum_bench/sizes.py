@@ -66,6 +66,7 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="singles", shape=few.changed({"records": 5_000, "repetitions": 1}))
     yield Job(benchmark="admit", shape=once.changed({"records": 20_000, "in_flight": 4, "repetitions": 3}))
     yield Job(benchmark="propagate", shape=once.changed({"brokers": 30, "topics": 100, "partitions": 100}))
+    yield Job(benchmark="publish", shape=once.changed({"brokers": 30, "topics": 20, "partitions": 50, "changes": 5}))
     yield Job(benchmark="load", shape=once.changed({"topics": 500, "partitions": 10, "repetitions": 3, "warm_up": 1}))
     # Few writes say nothing about a limit: at 2,000 the ratio is that of two pauses of the machine.
     yield Job(benchmark="write_batch", shape=once.changed({"records": 10_000, "repetitions": 9, "warm_up": 1}))
@@ -123,6 +124,8 @@ def _full(store: str) -> Iterator[Job]:
     yield Job(benchmark="admit", shape=shape.changed({"records": 100_000, "in_flight": 4, "repetitions": 5}))
     many = {"brokers": 200, "topics": 2_000, "partitions": 100, "repetitions": 3, "warm_up": 0}
     yield Job(benchmark="propagate", shape=shape.changed(many))
+    peaks = {**many, "changes": 20, "repetitions": 1, "deadline_s": 600.0}
+    yield Job(benchmark="publish", shape=shape.changed(peaks))
     for topics, partitions in ((100, 1_000), (25_000, 4)):
         job = shape.changed({"topics": topics, "partitions": partitions, "repetitions": 5})
         yield Job(benchmark="load", label=f"{topics}x{partitions}", shape=job)

@@ -142,6 +142,31 @@ async def test_a_push_of_metadata_is_measured_at_receivers() -> None:
 
 
 @pytest.mark.full
+async def test_a_controller_and_a_metadata_process_are_measured_while_brokers_arrive() -> None:
+    report = await bench(
+        *("publish", "--brokers", "8", "--topics", "4", "--partitions", "10", "--changes", "3", "--applying", "2"),
+        *("--deadline-s", "60", "--settle-s", "0.2"),
+        ends_with={0},
+    )
+    figures = {name: spread["median"] for name, spread in report["figures"].items()}
+    # One payload for the arrival of all of them, and one for each change, against one for each of two receivers.
+    assert [figures[f"shared_{size}_full_payloads_count"] for size in (1, 2, 8)] == [1, 1, 1]
+    assert figures["each_2_full_payloads_count"] == 2
+    for size in (1, 2, 8):
+        assert figures[f"shared_{size}_payloads_per_change"] == figures[f"shared_{size}_versions_per_change"]
+    assert figures["each_2_payloads_per_change"] == 2 * figures["each_2_versions_per_change"]
+    # The image of 8 brokers names more than that of one, and both are of 40 partitions.
+    assert 1_000 < figures["shared_1_payload_bytes"] < figures["shared_8_payload_bytes"] < 4_000
+    for name in ("metadata", "controller"):
+        assert figures[f"shared_8_{name}_baseline_bytes"] > 2**20
+        worst = [figures[f"shared_{size}_{name}_ratio"] for size in (1, 2, 8)]
+        first = [figures["first_publication_ratio"]] if name == "controller" else []
+        assert figures[f"{name}_ratio"] == max(*worst, *first)
+        assert 0 <= figures[f"{name}_beyond_connections_ratio"] <= figures[f"{name}_ratio"]
+    assert report["notes"][0].startswith("brokers are played: 3 hold all replicas")
+
+
+@pytest.mark.full
 async def test_admissions_are_measured_at_a_quota_process() -> None:
     report = await bench("admit", "--records", "400", "--repetitions", "1", "--warm-up", "0", ends_with={0})
     figures = {name: spread["median"] for name, spread in report["figures"].items()}
