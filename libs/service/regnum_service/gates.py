@@ -178,7 +178,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
                 one.lasts()
             return Messages(requests, lambda: self._before_a_message(method, context), parsing.message)
         async with asyncio.timeout(READ_S_MAX):
-            sized = await _only(requests)
+            sized = await only_message(requests)
         size, data = sized.size_bytes, sized.message
         del sized
         try:
@@ -226,8 +226,8 @@ def _sized(data: bytes) -> Sized:
     return Sized(len(data), data)
 
 
-async def _only(requests: AsyncIterator[Any]) -> Any:
-    """The one request of a call that has one."""
+async def only_message(requests: AsyncIterator[Any]) -> Any:
+    """The one request of a call that has one. Raises RegnumError: it came without."""
     async for request in requests:
         return request
     raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the call came without its message; send one")

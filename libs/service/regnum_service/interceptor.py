@@ -63,8 +63,34 @@ def _unless_encoded(serializer: Serializer | None) -> Serializer | None:
     return lambda response: response if isinstance(response, bytes) else serializer(response)
 
 
+class Reads:
+    """The messages of a request stream, each by a read of the call itself.
+
+    gRPC's own iterator and its generator hold each other, and the generator the last message: each call would leave
+    its message to the collector of cycles, and one that was under way when the survivors of a long collection were
+    frozen (``collector``) would leave it for ever.
+    """
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        """Only assigns."""
+        self._context: Final = context
+
+    def __aiter__(self) -> "Reads":
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next one."""
+        message = await self._context.read()
+        if message is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return message
+
+
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every handler of a server once."""
+    """Wraps every handler of a server once. What an error of a call held is free once the call has ended."""
 
     def __init__(self, fail: Callable[[str, BaseException], None]) -> None:
         self._fail: Final = fail
@@ -106,7 +132,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _single(self, method: str, behaviour: Any, parse: Deserializer | None) -> Any:
         async def call(request: Any, context: Context) -> Any:
             try:
-                return await behaviour(request if parse is None else parse(request), context)
+                return await behaviour(Reads(context) if parse is None else parse(request), context)
             except asyncio.CancelledError as error:
                 await _pass_on(context, error)
             except Exception as error:  # noqa: BLE001
@@ -117,7 +143,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, method: str, behaviour: Any, parse: Deserializer | None) -> Any:
         async def call(request: Any, context: Context) -> None:
             try:
-                responses = behaviour(request if parse is None else parse(request), context)
+                responses = behaviour(Reads(context) if parse is None else parse(request), context)
                 if not isinstance(responses, AsyncIterator):
                     await responses
                     return
@@ -133,6 +159,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     async def _answer(self, method: str, context: Context, error: Exception) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):
+            _let_go_of(error)
             raise error
         if isinstance(error, RegnumError):
             await _abort(context, error)
@@ -158,7 +185,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 async def _pass_on(context: Context, error: asyncio.CancelledError) -> NoReturn:
     task = asyncio.current_task()
     if context.done() or (task is not None and task.cancelling()):
-        raise error
+        try:
+            raise error
+        finally:
+            # This frame is part of its traceback.
+            del error
     await _abort(context, RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, _CANCELLED))
 
 
@@ -170,8 +201,21 @@ async def _abort(context: Context, error: RegnumError) -> NoReturn:
 async def _answer_with(context: Context, code: grpc.StatusCode, details: str, trailing: Any = ()) -> NoReturn:
     try:
         await context.abort(code, details, trailing)
-    except grpc.aio.AbortError:
+    except grpc.aio.AbortError as aborted:
+        _let_go_of(aborted)
         raise
     except grpc.aio.BaseError as gone:
         raise asyncio.CancelledError from gone
     raise AssertionError("abort returned")
+
+
+def _let_go_of(aborted: grpc.aio.AbortError) -> None:
+    """Once the call has ended, leave nothing of it to the collector of cycles.
+
+    gRPC keeps the error with the call, and its traceback has the frames that have the call, and its request.
+    """
+
+    def let_go() -> None:
+        aborted.__traceback__ = aborted.__context__ = None
+
+    asyncio.get_running_loop().call_soon(let_go)
