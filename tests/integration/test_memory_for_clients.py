@@ -141,9 +141,9 @@ def connected(cluster: LocalCluster) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(str(row(cluster).addresses["client"]), options=CHANNEL_OPTIONS)
 
 
-async def produce(channel: grpc.aio.Channel, *, timeout_s: float = 60.0) -> str:
-    """One batch by a call of its own; returns how it ended."""
-    request = log_pb2.ProduceRequest(timeout_ms=50_000)
+async def produce(channel: grpc.aio.Channel, *, timeout_s: float = 180.0) -> str:
+    """One batch by a call of its own, which waits for the follower as long as a test may take; returns how it ended."""
+    request = log_pb2.ProduceRequest(timeout_ms=170_000)
     request.partitions.add(topic="t", partition=0, record_batch=BATCH)
     try:
         answer = await Stub(channel).Produce(request, timeout=timeout_s)
@@ -279,23 +279,22 @@ async def test_who_takes_nothing_for_thirty_seconds_loses_his_connection_to_a_re
         Stub(channel).Consume(log_pb2.ConsumeRequest(topic="t", partition=0)) for channel in silent for _ in range(16)
     ]
 
-    before: dict[str, float] = {}
-
     async def full() -> bool:
-        # Each has begun and waits, and nothing changes any more: on the way there somebody else may still get in.
-        nonlocal before
-        last, before = before, await shown(cluster)
-        everybody = before["streams"] == len(streams) and before["unread"] == 0
-        return everybody and before["held_bytes fetch"] == last.get("held_bytes fetch") > FETCH_MAX - 2 * MIB
+        return (await shown(cluster))["held_bytes fetch"] > FETCH_MAX - MIB
 
     await until(full)
     late = Stub(reading).Consume(log_pb2.ConsumeRequest(topic="t", partition=0))
-    answer = await within(late.read(), 90.0)
-    waited_s = time.monotonic() - opened_s
-    assert answer.result.high_watermark > 0
+    # What the lines of the silent ones still take makes room for a moment, and he has his turns as they have.
+    cut, answers = 0.0, 0
+    while not cut:
+        answer = await within(late.read(), 90.0)
+        assert answer.result.high_watermark > 0
+        waited_s = time.monotonic() - opened_s
+        cut = (await shown(cluster))["cut_off_total"] - cut_before
+        answers += 1
+    LOG.info("a reader that came late waited %.1f s; %d answers; %d connections cut off", waited_s, answers, cut)
     assert waited_s >= TAKEN_S_MAX, "somebody was cut off before his time was over"
-    cut = (await shown(cluster))["cut_off_total"] - cut_before
-    LOG.info("a reader that came late waited %.1f s; %d connections cut off", waited_s, cut)
+    assert answers < TOTAL_MAX / MIB, "he was never held up"
     assert 1 <= cut <= len(silent)
     late.cancel()
     for stream in streams:
