@@ -26,7 +26,6 @@ from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
-from regnum_service.small_calls import SmallCalls
 from regnum_service.supervisor import Supervisor
 
 __all__ = ["CONTROL_BYTES_MAX", "LIVENESS", "GrpcServer", "ServiceRegistration"]
@@ -140,7 +139,7 @@ class GrpcServer:
                 AuthenticationInterceptor(
                     self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
                 ),
-                *((GateInterceptor(self._gates, self._meter), SmallCalls()) if self._gates else ()),
+                *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
                 # Behind the gates, where a call with one request is none with a stream of them.
                 *(() if streams is None else (TokenStreamInterceptor(streams),)),
             ),
