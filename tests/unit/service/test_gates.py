@@ -15,7 +15,7 @@ from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.muting import Muting
-from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
+from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_testing.under_load import until
@@ -259,12 +259,3 @@ async def test_a_held_call_whose_deadline_passes_or_whose_client_goes_is_never_c
     gone.cancel()
     await until(nobody_waits)
     assert controller.seen == [0]
-
-
-async def test_behind_gates_a_check_of_health_has_a_small_message(channel) -> None:
-    stub = health_pb2_grpc.HealthStub(channel)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stub.Check(health_pb2.HealthCheckRequest(service="x" * 5_000), timeout=TIMEOUT_S)
-    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    answer = await stub.Check(health_pb2.HealthCheckRequest(service=LIVENESS), timeout=TIMEOUT_S)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
