@@ -68,6 +68,8 @@ def shortest_s(bytes_sent: int, together: int) -> float:
     return (bytes_sent - together) / RATE - SPAN_S
 
 
+# The one that ignores what it is told, below, is held to the same rate.
+@pytest.mark.full
 async def test_a_producer_is_slowed_down_to_its_rate_and_others_are_not(cluster: LocalCluster) -> None:
     free_s, told_s = await produced(cluster, "somebody")
     assert told_s == 0.0

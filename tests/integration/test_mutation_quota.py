@@ -181,6 +181,8 @@ async def _listed(admin: Admin, names: list[str], *, there: bool) -> bool:
     return all((name in listed) == there for name in names)
 
 
+# Who is refused and who is told is decided in test_topic_admission, too; here time passes.
+@pytest.mark.full
 async def test_who_knows_the_refusal_is_refused_and_who_does_not_is_told_to_wait(
     controller: "admin_pb2_grpc.AdminServiceAsyncStub", admin: Admin
 ) -> None:
