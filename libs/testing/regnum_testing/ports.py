@@ -1,28 +1,74 @@
-"""Ports for servers of tests."""
+"""Ports for servers of tests, which nobody else on the machine is given meanwhile.
 
-import random
+Between the choice of a port and its use lies a moment, and between a server's end and its restart a longer one. Tests
+run in several processes at once, so each process has a slice of the ports for itself, below the range that local
+clusters choose from: a lock that the process holds until it ends says whose a slice is.
+"""
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
 from typing import Final
 
-from regnum_service.ports import free_port
+from regnum_service.ports import LOW, is_free
 
-_RNG: Final = random.Random()  # Not seeded: two test runs at the same time must not choose alike.
+FIRST: Final = 8_000
+"""Lowest port for tests."""
+SLICE: Final = 250
+"""Ports of a process, given one after another and round and round: the longest unused is the next."""
+SLICES: Final = (LOW - FIRST) // SLICE
 
-_GIVEN_MAX: Final = 5_000
-"""Ports that are remembered; far fewer than there are."""
 
-_given: Final[dict[int, None]] = {}
-"""Ports that this process was given, the latest last: bound a moment later, they look free to the next who asks."""
+class PortSlice:
+    """The ports of one process. Nothing is claimed before the first is asked for."""
+
+    def __init__(self, locks: Path) -> None:
+        """Only assigns; ``locks``: folder of the lock files, the same for all processes."""
+        self._locks = locks
+        self._held: int | None = None
+        self._first = 0
+        self._given = 0
+
+    def next(self) -> int:
+        """A free port. Raises RuntimeError when there is none left."""
+        if self._held is None:
+            self._claim()
+        for _ in range(SLICE):
+            port = self._first + self._given % SLICE
+            self._given += 1
+            if is_free(port):
+                return port
+        raise RuntimeError(f"ports {self._first} to {self._first + SLICE - 1} are all in use: end what listens there")
+
+    def close(self) -> None:
+        """Let somebody else have them; the end of the process does so, too."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def _claim(self) -> None:
+        self._locks.mkdir(exist_ok=True)
+        for number in range(SLICES):
+            held = os.open(self._locks / str(number), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(held)
+                continue
+            self._held, self._first = held, FIRST + number * SLICE
+            return
+        raise RuntimeError(f"{SLICES} processes of tests hold all slices of ports ({self._locks}): end some")
+
+
+_mine: Final = PortSlice(Path(tempfile.gettempdir()) / "regnum-test-ports")
 
 
 def unused_port() -> int:
-    """A free port of 127.0.0.1, below the range of outgoing connections, that nobody was given lately."""
-    port = free_port(_RNG, taken=_given.keys())
-    _given[port] = None
-    if len(_given) > _GIVEN_MAX:
-        del _given[next(iter(_given))]
-    return port
+    """A free port of 127.0.0.1 that nobody was given lately and nobody else is given."""
+    return _mine.next()
 
 
 def unused_ports(count: int) -> list[int]:
-    """That many different ones."""
+    """That many different ones, at most 250."""
     return [unused_port() for _ in range(count)]

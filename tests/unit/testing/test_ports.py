@@ -1,9 +1,59 @@
 """Ports for servers of tests."""
 
-from regnum_testing.ports import unused_port
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from regnum_service.ports import LOW
+from regnum_testing.ports import FIRST, SLICE, SLICES, PortSlice, unused_ports
 
 
 def test_nobody_is_given_a_port_that_another_one_is_about_to_bind() -> None:
     """Of some hundred fake clusters in a run, one had two servers of one fake cluster at the same port."""
-    ports = [unused_port() for _ in range(2_000)]
+    ports = unused_ports(SLICE // 2)
     assert len(set(ports)) == len(ports)
+
+
+@pytest.fixture
+def slices(tmp_path: Path) -> Iterator[Callable[[], PortSlice]]:
+    """Slices of as many processes as one asks for."""
+    with ExitStack() as stack:
+
+        def another() -> PortSlice:
+            made = PortSlice(tmp_path)
+            stack.callback(made.close)
+            return made
+
+        yield another
+
+
+def test_two_processes_have_no_port_in_common(slices: Callable[[], PortSlice]) -> None:
+    """One of five thousand servers in a run found its port taken by a process that had chosen it at the same moment."""
+    one, other = slices(), slices()
+    assert not {one.next() for _ in range(SLICE)} & {other.next() for _ in range(SLICE)}
+
+
+def test_they_lie_below_those_that_local_clusters_choose(slices: Callable[[], PortSlice]) -> None:
+    ports = [slices().next() for _ in range(SLICES)]
+    assert min(ports) >= FIRST
+    assert max(ports) < LOW
+    with pytest.raises(RuntimeError, match="hold all slices"):
+        slices().next()
+
+
+def test_a_process_that_ends_leaves_its_ports_to_others(slices: Callable[[], PortSlice]) -> None:
+    one = slices()
+    first = one.next()
+    one.close()
+    assert abs(slices().next() - first) < SLICE
+
+
+def test_a_port_in_use_is_left_out(slices: Callable[[], PortSlice]) -> None:
+    ports = slices()
+    taken = ports.next() + 1
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", taken))
+        listener.listen()
+        assert taken not in {ports.next() for _ in range(SLICE)}
