@@ -135,8 +135,17 @@ async def test_the_protocol_is_raised_under_load_and_nothing_is_refused(cluster:
         assert (await loaded.judged()).clean
 
 
-async def stale_refusals(admin: Admin) -> int:
-    return sum(one.stale_refusals for one in (await admin.describe_propagation()).metadata_processes)
+async def stale_refusals(admin: Admin) -> Mapping[int, int]:
+    """By metadata process, when all have answered: who did not says nothing of them."""
+    found: dict[int, int] = {}
+
+    async def all_answered() -> bool:
+        processes = (await admin.describe_propagation()).metadata_processes
+        found.update({one.metadata_id: one.stale_refusals for one in processes})
+        return len(processes) == 2 and all(one.answered for one in processes)
+
+    await until(all_answered)
+    return found
 
 
 async def test_it_is_never_lowered_and_the_reason_is_said(cluster: LocalCluster) -> None:
