@@ -124,6 +124,35 @@ def test_probes_ask_a_listener_about_a_service_it_has(name):
     assert f'"{probes["readinessProbe"]["service"]}"' in served
 
 
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_a_process_that_hangs_is_back_within_45_s_and_one_that_is_slow_for_15_s_is_left_alone(name):
+    live = container(name)["livenessProbe"]
+    silence_s = live["periodSeconds"] * (live["failureThreshold"] - 1) + live["timeoutSeconds"]
+    found_s = live["periodSeconds"] + silence_s
+    assert silence_s >= 15
+    # A start, until its first answer and until the next question of readiness.
+    restarted_s = 7 + container(name)["readinessProbe"]["periodSeconds"]
+    assert found_s + live["terminationGracePeriodSeconds"] + restarted_s <= 45
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_who_does_not_hear_is_not_waited_for_as_long_as_who_hands_over(name):
+    grace_s = WORKLOADS[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    hook_s = container(name)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    for probe in ("startupProbe", "livenessProbe"):
+        # The hook's sleep is part of it; the kubelet then waits for 2 s at least.
+        assert hook_s + 2 <= container(name)[probe]["terminationGracePeriodSeconds"] < grace_s
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_a_cold_start_is_no_warning(name):
+    start = container(name)["startupProbe"]
+    # The kubelet dials again within one try: 0, 1, 2.6 and 5.2 s after it began.
+    assert start["timeoutSeconds"] >= 8
+    assert start["periodSeconds"] == 1
+    assert "initialDelaySeconds" not in start
+
+
 def test_etcd_is_probed_where_it_answers():
     metrics = next(flag for flag in container("etcd")["args"] if flag.startswith("--listen-metrics-urls="))
     for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
