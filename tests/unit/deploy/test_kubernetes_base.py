@@ -154,7 +154,7 @@ def test_a_cold_start_is_no_warning(name):
 
 
 def test_etcd_is_probed_where_it_answers():
-    metrics = next(flag for flag in container("etcd")["args"] if flag.startswith("--listen-metrics-urls="))
+    metrics = environment("etcd")["ETCD_LISTEN_METRICS_URLS"]
     for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert metrics.endswith(f":{container('etcd')[kind]['httpGet']['port']}")
 
@@ -165,7 +165,10 @@ def test_the_store_is_three_members_of_a_release_that_keeps_what_it_wrote():
     address = EtcdAddress.parse(environment("broker")["REGNUM_COORDINATION"])
     members = [f"regnum-etcd-{index}.regnum-etcd" for index in range(WORKLOADS["etcd"]["spec"]["replicas"])]
     assert [host for host, _ in address.endpoints] == members
-    assert f"--max-txn-ops={address.max_txn_ops}" in container("etcd")["args"]
+    assert environment("etcd")["ETCD_MAX_TXN_OPS"] == str(address.max_txn_ops)
+    peers = environment("etcd")["ETCD_INITIAL_CLUSTER"].split(",")
+    assert peers == [f"{member.partition('.')[0]}=http://{member}:2380" for member in members]
+    assert environment("etcd")["ETCD_INITIAL_ADVERTISE_PEER_URLS"] == f"http://{members[0]}:2380"
 
 
 @pytest.mark.parametrize("name", list(WORKLOADS))
@@ -193,6 +196,8 @@ def test_names_ports_and_disruptions_belong_together(name):
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports(name)
     (budget,) = [item for item in of("PodDisruptionBudget") if component(item) == name]
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    account = workload["spec"]["template"]["spec"]["serviceAccountName"]
+    assert account in {item["metadata"]["name"] for item in of("ServiceAccount") if component(item) == name}
     (policy,) = [item for item in of("NetworkPolicy") if item["metadata"]["name"] == f"regnum-{name}"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
     open_ports = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
