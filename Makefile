@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock clean
+.PHONY: help install demo bench test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -82,6 +82,13 @@ proto-check: install ## fail when the generated code is not what the generator m
 lock: install ## resolve the newest versions into requirements.lock
 	@$(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --python-version 3.11 --no-header --generate-hashes \
 	  --all-extras --upgrade pyproject.toml --output-file requirements.lock >/dev/null
+	@$(BIN)/python -m regnum_testing.image_locks --write
+
+images: ## images of the services and of the job over traces, with buildah, podman or docker
+	@deploy/docker/build.sh images
+
+wheel: install ## dist/regnum-VERSION-py3-none-any.whl: everything, to be installed without a checkout
+	@SOURCE_DATE_EPOCH=315532800 $(BIN)/python -m hatchling build --target wheel
 
 clean: ## remove the virtual environment and all caches
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

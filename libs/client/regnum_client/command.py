@@ -75,9 +75,9 @@ def application(word: str | None = None) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415
+        from regnum_telemetry.build import this_build  # noqa: PLC0415
 
-        sys.stdout.write(f"regnum {version('regnum')}\n")
+        sys.stdout.write(f"{this_build()}\n")
         raise typer.Exit
 
 
@@ -107,7 +107,9 @@ def _root(
     _tls_key: Annotated[Path | None, _tls_option("key", "PEM file with its key.")] = None,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and the commit, and exit."
+        ),
     ] = False,
 ) -> None:
     """A replicated log that survives kill -9."""

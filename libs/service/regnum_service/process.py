@@ -2,11 +2,15 @@
 
 import asyncio
 import faulthandler
+import platform
 import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
+
+import structlog
+from regnum_telemetry.build import this_build
 
 from regnum_service.collector import short_collections
 from regnum_service.errors import ExitStatus, StartRefusedError
@@ -16,7 +20,14 @@ FILES_WANTED: Final = 65_536
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a service to its end and return its exit status. SIGUSR1 writes all stacks to stderr."""
+    """Run a service to its end and return its exit status. SIGUSR1 writes all stacks to stderr.
+
+    The first line of its log says which build it is of.
+    """
+    build = this_build()
+    structlog.get_logger("process").info(
+        "running", version=build.version, commit=build.commit, python=platform.python_version()
+    )
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _allow_files()

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.principals import NOBODY, Principal
+from regnum_telemetry.build import this_build
 
 from regnum_service.errors import ExitStatus
 
@@ -156,8 +157,14 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 def load(settings_class: type[SettingsT], arguments: Sequence[str] | None = None) -> SettingsT:
-    """Read the settings (``sys.argv`` when no arguments are given); on errors say which and exit with status 2."""
+    """Read the settings (``sys.argv`` when no arguments are given); on errors say which and exit with status 2.
+
+    ``--version`` says which build it is, and is the end of it.
+    """
     flags = sys.argv[1:] if arguments is None else list(arguments)
+    if "--version" in flags:
+        sys.stdout.write(f"{this_build()}\n")
+        sys.exit(ExitStatus.DONE)
     try:
         return settings_class(_cli_parse_args=flags)
     except ValidationError as error:

@@ -19,8 +19,7 @@ from regnum_election.service import ElectionService
 from regnum_election.settings import ElectionSettings
 
 
-async def main(settings: ElectionSettings, telemetry: Telemetry) -> int:
-    """Run until told to stop."""
+async def _main(settings: ElectionSettings, telemetry: Telemetry) -> int:
     supervisor, metrics = Supervisor("election"), Metrics()
     clock = SystemClock()
     async with AsyncExitStack() as undo:
@@ -44,8 +43,13 @@ async def main(settings: ElectionSettings, telemetry: Telemetry) -> int:
     return await supervisor.run_until_stopped()
 
 
+def main() -> int:
+    """Run an election process until it is told to stop."""
+    settings = load(ElectionSettings)
+    configure("election", settings.log_level)
+    telemetry = start_traces("regnum-election", settings.election_id, settings)
+    return run(lambda: _main(settings, telemetry))
+
+
 if __name__ == "__main__":
-    chosen = load(ElectionSettings)
-    configure("election", chosen.log_level)
-    spans = start_traces("regnum-election", chosen.election_id, chosen)
-    sys.exit(run(lambda: main(chosen, spans)))
+    sys.exit(main())

@@ -19,8 +19,7 @@ from regnum_metadata.service import MetadataService
 from regnum_metadata.settings import MetadataSettings
 
 
-async def main(settings: MetadataSettings, telemetry: Telemetry) -> int:
-    """Run until told to stop."""
+async def _main(settings: MetadataSettings, telemetry: Telemetry) -> int:
     supervisor, metrics = Supervisor("metadata"), Metrics()
     clock = SystemClock()
     async with AsyncExitStack() as undo:
@@ -44,8 +43,13 @@ async def main(settings: MetadataSettings, telemetry: Telemetry) -> int:
     return await supervisor.run_until_stopped()
 
 
+def main() -> int:
+    """Run a metadata process until it is told to stop."""
+    settings = load(MetadataSettings)
+    configure("metadata", settings.log_level)
+    telemetry = start_traces("regnum-metadata", settings.metadata_id, settings)
+    return run(lambda: _main(settings, telemetry))
+
+
 if __name__ == "__main__":
-    chosen = load(MetadataSettings)
-    configure("metadata", chosen.log_level)
-    spans = start_traces("regnum-metadata", chosen.metadata_id, chosen)
-    sys.exit(run(lambda: main(chosen, spans)))
+    sys.exit(main())

@@ -19,8 +19,7 @@ from regnum_quota.service import QuotaService
 from regnum_quota.settings import QuotaSettings
 
 
-async def main(settings: QuotaSettings, telemetry: Telemetry) -> int:
-    """Run until told to stop."""
+async def _main(settings: QuotaSettings, telemetry: Telemetry) -> int:
     supervisor, metrics = Supervisor("quota"), Metrics()
     clock = SystemClock()
     async with AsyncExitStack() as undo:
@@ -42,8 +41,13 @@ async def main(settings: QuotaSettings, telemetry: Telemetry) -> int:
     return await supervisor.run_until_stopped()
 
 
+def main() -> int:
+    """Run a quota process until it is told to stop."""
+    settings = load(QuotaSettings)
+    configure("quota", settings.log_level)
+    telemetry = start_traces("regnum-quota", settings.quota_id, settings)
+    return run(lambda: _main(settings, telemetry))
+
+
 if __name__ == "__main__":
-    chosen = load(QuotaSettings)
-    configure("quota", chosen.log_level)
-    spans = start_traces("regnum-quota", chosen.quota_id, chosen)
-    sys.exit(run(lambda: main(chosen, spans)))
+    sys.exit(main())

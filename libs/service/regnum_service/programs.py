@@ -1,0 +1,55 @@
+"""The commands ``regnum-broker``, ``regnum-election``, ``regnum-metadata``, ``regnum-quota`` and ``regnum-bench``.
+
+They are on every PATH that has ``regnum``, with a client's packages alone too: what is missing then is said here,
+before anything of it is imported. Services are found by name, as their launcher finds them: libraries do not know them.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+WRONG_USE: Final = 2
+"""Exit status when the program cannot run in this installation."""
+
+SERVICES: Final = ("structlog", "pydantic_settings", "immutables", "grpc_health", "grpc_reflection", "re2")
+"""Modules that the extra ``services`` draws in, and that every service imports."""
+BENCH: Final = (*SERVICES, "matplotlib")
+
+
+def broker() -> int:
+    """``regnum-broker``."""
+    return _run("regnum-broker", "regnum_broker.__main__", SERVICES, "services,etcd")
+
+
+def election() -> int:
+    """``regnum-election``."""
+    return _run("regnum-election", "regnum_election.__main__", SERVICES, "services,etcd")
+
+
+def metadata() -> int:
+    """``regnum-metadata``."""
+    return _run("regnum-metadata", "regnum_metadata.__main__", SERVICES, "services,etcd")
+
+
+def quota() -> int:
+    """``regnum-quota``."""
+    return _run("regnum-quota", "regnum_quota.__main__", SERVICES, "services,etcd")
+
+
+def bench() -> int:
+    """``regnum-bench``."""
+    return _run("regnum-bench", "regnum_bench.command", BENCH, "bench")
+
+
+def _run(command: str, module: str, needed: tuple[str, ...], extras: str) -> int:
+    package = module.partition(".")[0]
+    missing = [name for name in (package, *needed) if find_spec(name) is None]
+    if missing:
+        sys.stderr.write(
+            f"{command} cannot run here: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed;"
+            f" install with: pip install 'regnum[{extras}]'\n"
+        )
+        return WRONG_USE
+    status = import_module(module).main()
+    return status if isinstance(status, int) else 0
