@@ -11,10 +11,10 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel clean
+.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: $(VENV)/.installed ## make the virtual environment (.venv) and install everything into it
 
@@ -31,6 +31,10 @@ demo: install ## start a cluster, kill its leaders under load, prove that nothin
 
 bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
 	@$(BIN)/regnum-bench all --size quick
+
+# For a person with a cluster that may be hurt; ARGS="--help" says what there is.
+kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held
+	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
 # Tests with servers wait for much, so that those of clusters, those of the stores and the unit tests, in two parts, run all
 # at once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves.
