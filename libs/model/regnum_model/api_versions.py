@@ -32,8 +32,7 @@ class Forwarding:
     """Whether it changes anything: what only shows something may be sent again whatever became of it."""
     remembered: bool = True
     """Whether the next controller knows by a mutation id what was done. Not of a deletion of topics: the node that says
-    so goes with the topic, and a repeat would delete whatever has the name since; nor of one of rules by a wide filter,
-    which may fit rules that were made since."""
+    so goes with the topic, and a repeat would delete whatever has the name since."""
 
 
 FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
@@ -46,7 +45,7 @@ FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
         "AlterConfigs": Forwarding(direct_since=2),
         "IncrementalAlterConfigs": Forwarding(direct_since=2),
         "CreateAcls": Forwarding(direct_since=3),
-        "DeleteAcls": Forwarding(direct_since=3, remembered=False),
+        "DeleteAcls": Forwarding(direct_since=3),
         "AlterClientQuotas": Forwarding(direct_since=1),
         "CreateDelegationToken": Forwarding(direct_since=3),
         "RenewDelegationToken": Forwarding(direct_since=3),

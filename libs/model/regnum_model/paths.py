@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from regnum_model.acls.chosen import FOLDER as ACL_DELETIONS
 from regnum_model.acls.nodes import FOLDERS as ACL_FOLDERS
 from regnum_model.configs import BROKERS as BROKER_CONFIGS
 from regnum_model.configs import TOPICS as TOPIC_CONFIGS
@@ -44,6 +45,7 @@ PERSISTENT_FOLDERS: Final = (
     DELEGATION_TOKENS,
     *QUOTA_FOLDERS,
     *ACL_FOLDERS,
+    ACL_DELETIONS,
 )
 """Folders that an election process creates before it campaigns."""
 

@@ -15,6 +15,7 @@ from regnum_election.acls.messages import binding_message, binding_of, filter_of
 from regnum_election.decisions.rejection import Rejection
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 from regnum_model.acls.bindings import AclBinding, Entry, PatternType, Permission, ResourcePattern
+from regnum_model.acls.chosen import FOLDER as DELETIONS
 from regnum_model.acls.filters import AclFilter, PatternFilter
 from regnum_model.acls.index import AclIndex
 from regnum_model.acls.nodes import FOLDERS, RULES_MAX, decode_rules, encode_rules, path_of
@@ -63,7 +64,7 @@ class World:
 
 async def opened() -> World:
     world = World()
-    await ensure_folders(world.store, (CHANGES, *FOLDERS), world.clock)
+    await ensure_folders(world.store, (CHANGES, DELETIONS, *FOLDERS), world.clock)
     return world
 
 

@@ -36,7 +36,9 @@ async def add(world: QuotaWorld, name: str) -> None:
 
 async def remove(world: QuotaWorld, name: str) -> None:
     wanted = AclFilter(type=ResourceType.TOPIC, name=name)
-    (removed,) = await world.controller.acls.delete([wanted], validate_only=False, wait_s=DEADLINE_S, mutation="remove")
+    (removed,) = await world.controller.acls.delete(
+        [wanted], validate_only=False, wait_s=DEADLINE_S, mutation=f"remove-{name}"
+    )
     assert removed.refused is None
 
 

@@ -2,7 +2,8 @@
 
 Rules share no node with topics, so they are changed beside the controller's task and never hold it up; every write
 carries the reign's fence all the same. The rules of one pattern are one node: what a call changes of it is one
-mutation, kept with its id in the node (safety rule S20), and announced to every process.
+mutation, kept with its id in the node (safety rule S20), and announced to every process. A filter that may mean more
+than one pattern has what it chose kept besides (``choices``).
 """
 
 import asyncio
@@ -23,16 +24,18 @@ from regnum_model.acls.bindings import (
     check_binding,
     check_resource_name,
 )
+from regnum_model.acls.chosen import Marks, mark_of
 from regnum_model.acls.filters import AclFilter, PatternFilter
 from regnum_model.acls.index import AclIndex, Decision
 from regnum_model.acls.nodes import RULES_MAX, decode_rules, encode_rules, folder_of, path_of, pattern_at
-from regnum_model.mutations import ID_LENGTH_MAX, digest_of
+from regnum_model.mutations import ID_LENGTH_MAX, check_id, digest_of
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.request_queue import beside
 from regnum_election.reign.writing import FencedStore
+from regnum_election.state.acl_choices import Choice, Choices, Chosen
 
 NODES_PER_READ: Final = 200
 """Nodes read between two turns of the event loop (safety rule S22)."""
@@ -74,6 +77,7 @@ class AclCalls:
         """``store``: of the reign; ``wall_ms``: milliseconds since 1970."""
         self._store: Final = store
         self._mutations: Final = NodeMutations(store, wall_ms=wall_ms)
+        self._choices: Final = Choices(store, wall_ms)
 
     async def create(
         self,
@@ -149,17 +153,36 @@ class AclCalls:
         return tuple(outcomes)
 
     async def _delete_fitting(self, wanted: AclFilter, id: str | None, *, validate_only: bool) -> Removed:
-        patterns: list[ResourcePattern]
         exact = _exact(wanted)
         if exact is not None:
-            patterns = [exact]
-        else:
-            patterns = [pattern async for pattern in self._patterns(wanted) if await self._has(pattern, wanted)]
+            return await self._remove([(exact, None)], wanted, id, validate_only=validate_only)
+        known = await self._choice(wanted, id, validate_only=validate_only)
+        if isinstance(known, Rejection):
+            return Removed(refused=known)
+        if known is None:
+            chosen = [one async for one in self._choose(wanted)]
+            return await self._remove(chosen, wanted, id, validate_only=validate_only)
+        if known.done is not None:
+            return Removed(before=known.done)
+        removed = await self._remove(known.chosen, wanted, id, validate_only=validate_only)
+        if removed.refused is None and not validate_only:
+            await known.finish(len(removed.bindings) + removed.before)
+        return removed
+
+    async def _choice(self, wanted: AclFilter, id: str | None, *, validate_only: bool) -> Choice | Rejection | None:
+        """What a call chose, in the store by now; None: that is not kept."""
+        if id is None or (refused := check_id(id)) is not None:
+            return None if id is None else refused
+        if validate_only:
+            return await self._choices.known(id, _digest(wanted))
+        return await self._choices.of(id, _digest(wanted), lambda: self._choose(wanted))
+
+    async def _remove(self, chosen: Chosen, wanted: AclFilter, id: str | None, *, validate_only: bool) -> Removed:
         bindings: list[AclBinding] = []
         before, refused = 0, None
-        for pattern in patterns:
+        for pattern, marks in chosen:
             found: list[AclBinding] = []
-            removing = _removing(pattern, wanted, id, found)
+            removing = _removing(pattern, wanted, marks, id, found)
             done = await self._mutations.carry_out(removing, validate_only=validate_only)
             if isinstance(done, Rejection):
                 refused = refused or done
@@ -169,14 +192,23 @@ class AclCalls:
                 bindings += found
         return Removed(bindings=tuple(bindings), before=before, refused=refused)
 
-    async def _has(self, pattern: ResourcePattern, wanted: AclFilter) -> bool:
-        """Whether a pattern has a rule that is meant, or rules that nobody can read."""
-        node = (await self._store.read_many((path_of(pattern),))).get(path_of(pattern))
-        try:
-            entries = frozenset() if node is None else decode_rules(pattern, node.data)
-        except MalformedNodeError:
-            return True
-        return any(wanted.takes(AclBinding(pattern=pattern, entry=entry)) for entry in entries)
+    async def _choose(self, wanted: AclFilter) -> AsyncIterator[tuple[ResourcePattern, Marks]]:
+        """Patterns that have a rule that is meant, with those rules, or that have rules that nobody can read."""
+        patterns = [pattern async for pattern in self._patterns(wanted)]
+        async for some in slices(patterns, NODES_PER_READ):
+            nodes = await self._store.read_many([path_of(pattern) for pattern in some])
+            for pattern in some:
+                node = nodes.get(path_of(pattern))
+                if node is None:
+                    continue
+                try:
+                    there = [AclBinding(pattern=pattern, entry=one) for one in decode_rules(pattern, node.data)]
+                except MalformedNodeError:
+                    yield pattern, None
+                    continue
+                if marks := frozenset(mark_of(one.entry) for one in wanted.among(there)):
+                    yield pattern, marks
+                await asyncio.sleep(0)
 
     async def _describe(self, wanted: AclFilter, *, after: str, most: int) -> Described:
         await self._store.until_connected()
@@ -258,18 +290,25 @@ def _adding(pattern: ResourcePattern, added: frozenset[Entry], mutation: str | N
     return Mutation(path=path, id=mutation, digest=digest, decide=decide)
 
 
-def _removing(pattern: ResourcePattern, wanted: AclFilter, mutation: str | None, found: list[AclBinding]) -> Mutation:
-    """``found`` gets the rules that go."""
+def _removing(
+    pattern: ResourcePattern, wanted: AclFilter, marks: Marks, mutation: str | None, found: list[AclBinding]
+) -> Mutation:
+    """``marks``: the rules that were chosen; None: whatever fits. ``found`` gets the rules that go."""
     path = path_of(pattern)
 
     def decide(nodes: Mapping[str, Node]) -> Change | Rejection:
         node = nodes.get(path)
         there = frozenset() if node is None else decode_rules(pattern, node.data)
-        found[:] = wanted.among(AclBinding(pattern=pattern, entry=entry) for entry in sorted(there, key=_order))
+        fitting = wanted.among(AclBinding(pattern=pattern, entry=entry) for entry in sorted(there, key=_order))
+        found[:] = [one for one in fitting if marks is None or mark_of(one.entry) in marks]
         after = there - {one.entry for one in found}
         return Change(data=encode_rules(after), empty=not after, result=str(len(found)))
 
-    return Mutation(path=path, id=mutation, digest=digest_of("delete acls", (repr(wanted),)), decide=decide)
+    return Mutation(path=path, id=mutation, digest=_digest(wanted), decide=decide)
+
+
+def _digest(wanted: AclFilter) -> str:
+    return digest_of("delete acls", (repr(wanted),))
 
 
 def _exact(wanted: AclFilter) -> ResourcePattern | None:

@@ -1,4 +1,4 @@
-"""Nodes of access rules that say nothing any more, and stand for the mutations that they know.
+"""Nodes that stand only for the mutations that they know: silent ones of access rules, and what wide filters chose.
 
 Nobody asks them after ``REPEATED_MS``; then they go. (Nodes of topics' settings go with ``ConfigBook.look``, those of
 quotas with the next change of a quota.)
@@ -13,6 +13,7 @@ from regnum_service.clock import Clock
 from regnum_service.slices import slices
 
 from regnum_election.reign.writing import FencedStore
+from regnum_election.state.acl_choices import Choices
 
 SWEEP_S: Final = 1_800.0
 """Time between two sweeps: each reads every pattern that has rules."""
@@ -29,6 +30,7 @@ class SilentNodes:
         self._store: Final = store
         self._clock: Final = clock
         self._mutations: Final = NodeMutations(store, wall_ms=clock.wall_ms)
+        self._choices: Final = Choices(store, clock.wall_ms)
         self._next_s = clock.monotonic() + SWEEP_S
 
     async def sweep_in_time(self) -> int:
@@ -36,7 +38,7 @@ class SilentNodes:
         if self._clock.monotonic() < self._next_s:
             return 0
         self._next_s = self._clock.monotonic() + SWEEP_S
-        gone = 0
+        gone = await self._choices.sweep()
         for folder in FOLDERS:
             names = await self._store.names(folder)
             async for some in slices(names, NODES_PER_READ):

@@ -398,9 +398,8 @@ class DeleteAclsRequest(_message.Message):
     validate_only: _builtins.bool
     """Look only; change nothing."""
     mutation_id: _builtins.str
-    """Identifies this mutation; see CreateAclsRequest.mutation_id. A filter that names one pattern, with a name and LITERAL
-    or PREFIXED, is carried out once however often it is sent; of a wider one each pattern is, and patterns that got
-    their first rules in between are looked at anew. Whoever wants to repeat lists first, and removes what was listed.
+    """Identifies this mutation; see CreateAclsRequest.mutation_id. A filter is carried out once however often it is sent:
+    a repeat removes what it chose when it first came, and nothing that was added since.
     """
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
