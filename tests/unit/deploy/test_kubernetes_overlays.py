@@ -1,0 +1,389 @@
+"""Every overlay of deploy/k8s, and the combinations of components that make sense: valid, and about the services."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import kubernetes_validate
+import pytest
+import yaml
+from regnum_coordination.drivers.etcd.address import EtcdAddress
+from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
+from regnum_service.settings import ServiceSettings, load
+from regnum_testing.kustomize import KustomizeError, build
+
+K8S: Final = Path(__file__).parents[3] / "deploy" / "k8s"
+SETTINGS: Final = {
+    "election": ("regnum_election.settings", "ElectionSettings"),
+    "quota": ("regnum_quota.settings", "QuotaSettings"),
+    "metadata": ("regnum_metadata.settings", "MetadataSettings"),
+    "broker": ("regnum_broker.settings", "BrokerSettings"),
+}
+VERSIONS: Final = sorted({tuple(map(int, name.split("."))) for name in kubernetes_validate.utils.all_versions()})[-3:]
+"""The three newest that the schemas are here of."""
+CLUSTER: Final = {
+    "coordination": "etcd://etcd-0.store:2379,etcd-1.store:2379/regnum",
+    "storageClass": "fast",
+    "zoneA": "eu-1a",
+    "zoneB": "eu-1b",
+    "zoneC": "eu-1c",
+}
+"""What the ConfigMap regnum-cluster of an overlay says."""
+COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "base": (),
+    "overlays/dev": (),
+    "overlays/production": (),
+    "overlays/dev external": ("external-store",),
+    "overlays/production external": ("external-store", "required-spread", "storage-class"),
+    "overlays/production zookeeper": ("zookeeper", "required-spread", "storage-class"),
+    "overlays/production zones": ("required-spread", "zones", "storage-class"),
+    "overlays/production zones first": ("zones", "zookeeper", "required-spread", "storage-class"),
+}
+"""Folder and what makes the name unique: components, in their order."""
+WORKLOADS: Final = frozenset({"StatefulSet", "Deployment", "CronJob"})
+
+
+def write_overlay(at: Path, name: str) -> Path:
+    """The overlay of a combination, as an operator would write it; the folder itself where it has no components."""
+    folder, components = K8S / name.partition(" ")[0], COMBINATIONS[name]
+    if not components:
+        return folder
+    told = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(folder, at)],
+        "components": [os.path.relpath(K8S / "components" / one, at) for one in components],
+        "configMapGenerator": [
+            {
+                "name": "regnum-cluster",
+                "literals": [f"{key}={value}" for key, value in CLUSTER.items()],
+                "options": {
+                    "disableNameSuffixHash": True,
+                    "annotations": {"config.kubernetes.io/local-config": "true"},
+                },
+            }
+        ],
+    }
+    (at / "kustomization.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+    return at
+
+
+@pytest.fixture(scope="session", params=list(COMBINATIONS))
+def name(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def overlay(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_overlay(tmp_path_factory.mktemp("overlay"), name)
+
+
+@pytest.fixture(scope="session")
+def objects(overlay: Path) -> list[dict[str, Any]]:
+    return build(overlay)
+
+
+def of(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [item for item in objects if item["kind"] in kinds]
+
+
+def component(item: Mapping[str, Any]) -> str:
+    return item["metadata"]["labels"]["app.kubernetes.io/component"]
+
+
+def template(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The template of the Pods of a workload."""
+    spec = item["spec"]["jobTemplate"]["spec"] if item["kind"] == "CronJob" else item["spec"]
+    return spec["template"]
+
+
+def containers(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    pod = template(item)["spec"]
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
+def services(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The StatefulSets of our own services."""
+    return [item for item in of(objects, "StatefulSet") if component(item) in SETTINGS]
+
+
+def pods(item: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Names and indexes of the Pods of a StatefulSet."""
+    start = item["spec"].get("ordinals", {}).get("start", 0)
+    indexes = range(start, start + item["spec"]["replicas"])
+    return [(f"{item['metadata']['name']}-{index}", index) for index in indexes]
+
+
+def environment(objects: list[dict[str, Any]], item: Mapping[str, Any], pod: str, index: int) -> dict[str, str]:
+    """The variables of a Pod with one container, as Kubernetes fills them in: by those that stand before them only."""
+    fields = {
+        "metadata.name": pod,
+        "metadata.namespace": "regnum",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(index),
+    }
+    (container,) = template(item)["spec"]["containers"]
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        (shared,) = [
+            one for one in of(objects, "ConfigMap") if one["metadata"]["name"] == source["configMapRef"]["name"]
+        ]
+        found.update(shared["data"])
+    for variable in container.get("env", ()):
+        if "value" in variable:
+            found[variable["name"]] = re.sub(
+                r"\$\((\w+)\)", lambda use: found.get(use[1], use[0]), str(variable["value"])
+            )
+        else:
+            found[variable["name"]] = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+    return found
+
+
+@cache
+def _valid(text: str, version: str) -> None:
+    kubernetes_validate.validate(json.loads(text), version, strict=True)
+
+
+def test_every_object_is_valid_in_the_three_newest_versions(objects: list[dict[str, Any]]) -> None:
+    assert len(VERSIONS) == 3
+    for item in objects:
+        for version in VERSIONS:
+            _valid(json.dumps(item, sort_keys=True), ".".join(map(str, version)))
+        labels = item["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == "regnum", item["metadata"]["name"]
+
+
+@pytest.mark.skipif(
+    shutil.which(os.environ.get("KUBECTL", "kubectl")) is None, reason="no kubectl here; KUBECTL may name one"
+)
+def test_kubectl_makes_the_same_of_it(overlay: Path, objects: list[dict[str, Any]]) -> None:
+    kubectl = shutil.which(os.environ.get("KUBECTL", "kubectl")) or ""
+    made = subprocess.run([kubectl, "kustomize", str(overlay)], capture_output=True, check=True, timeout=60).stdout
+    real = [item for item in yaml.safe_load_all(made) if item]
+
+    def by_name(items: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(item["kind"], item["metadata"]["name"]): item for item in items}
+
+    assert by_name(real) == by_name(objects)
+
+
+def test_what_is_not_of_this_kustomize_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("namePrefix: x-\n", encoding="utf-8")
+    with pytest.raises(KustomizeError, match="namePrefix"):
+        build(tmp_path)
+
+
+def test_a_component_without_its_setting_does_not_build(tmp_path: Path) -> None:
+    for one, missing in (("external-store", "coordination"), ("zones", "zoneA"), ("storage-class", "storageClass")):
+        told = {
+            "resources": [os.path.relpath(K8S / "base", tmp_path)],
+            "components": [os.path.relpath(K8S / "components" / one, tmp_path)],
+            "configMapGenerator": [
+                {"name": "regnum-cluster", "literals": ["x=y"], "options": {"disableNameSuffixHash": True}}
+            ],
+        }
+        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+        with pytest.raises(KustomizeError, match=missing):
+            build(tmp_path)
+
+
+def test_every_variable_is_a_setting_and_every_process_would_start(
+    objects: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for item in services(objects):
+        module, kind = SETTINGS[component(item)]
+        settings_class: type[ServiceSettings] = getattr(importlib.import_module(module), kind)
+        for pod, index in pods(item):
+            told = environment(objects, item, pod, index)
+            assert not [value for value in told.values() if "$(" in value], "a variable before the one that it uses"
+            own = {key: value for key, value in told.items() if key.startswith("REGNUM_")}
+            assert {key.removeprefix("REGNUM_").lower() for key in own} <= set(settings_class.model_fields)
+            with monkeypatch.context() as patch:
+                for key, value in own.items():
+                    patch.setenv(key, value)
+                settings = load(settings_class, [])
+            assert getattr(settings, f"{component(item)}_id") == index
+            assert settings.session_timeout_s >= 6
+            assert getattr(settings, "internal_advertised", "").startswith(
+                f"{pod}.regnum-{component(item)}.regnum.svc:"
+            )
+
+
+def test_ids_are_unique_over_all_pods_of_a_service(objects: list[dict[str, Any]]) -> None:
+    for service in SETTINGS:
+        ids = [index for item in services(objects) if component(item) == service for _, index in pods(item)]
+        assert len(ids) == len(set(ids)) >= 1
+    brokers = [item for item in services(objects) if component(item) == "broker"]
+    assert sum(item["spec"]["replicas"] for item in brokers) >= 3
+
+
+def test_every_zone_has_its_rack_on_its_nodes_and_ids_of_its_own(objects: list[dict[str, Any]], name: str) -> None:
+    brokers = [item for item in services(objects) if component(item) == "broker"]
+    if "zones" not in COMBINATIONS[name]:
+        assert len(brokers) == 1
+        return
+    racks = {}
+    for item in brokers:
+        (pod, index), *_ = pods(item)
+        rack = environment(objects, item, pod, index)["REGNUM_RACK"]
+        affinity = template(item)["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert affinity["nodeSelectorTerms"] == [
+            {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [rack]}]}
+        ]
+        # Nobody rolls all zones at once: each waits until somebody lets it.
+        assert item["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 1000
+        assert item["spec"]["selector"]["matchLabels"]["regnum.io/zone"] == item["metadata"]["name"][-1]
+        racks[rack] = index
+    assert racks == {"eu-1a": 0, "eu-1b": 1000, "eu-1c": 2000}
+
+
+def test_the_store_is_where_the_services_look(objects: list[dict[str, Any]]) -> None:
+    (shared,) = [item for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum"]
+    url = shared["data"]["REGNUM_COORDINATION"]
+    address = EtcdAddress.parse(url) if url.startswith("etcd:") else ZooKeeperAddress.parse(url)
+    stores = [item for item in of(objects, "StatefulSet") if component(item) not in SETTINGS]
+    if url == CLUSTER["coordination"]:
+        assert stores == []
+        assert [item for item in objects if "etcd" in item["metadata"]["name"]] == []
+        return
+    (store,) = stores
+    hosts = [f"{pod}.{store['spec']['serviceName']}" for pod, _ in pods(store)]
+    assert [host for host, _ in address.endpoints] == hosts
+    (container,) = containers(store)
+    assert {port for _, port in address.endpoints} <= {port["containerPort"] for port in container["ports"]}
+    if component(store) == "etcd":
+        told = environment(objects, store, *pods(store)[0])
+        members = told["ETCD_INITIAL_CLUSTER"].split(",")
+        assert [member.partition("=")[0] for member in members] == [pod for pod, _ in pods(store)]
+        assert [member.partition("//")[2] for member in members] == [f"{host}:2380" for host in hosts]
+        assert members[0].partition("=")[2] == told["ETCD_INITIAL_ADVERTISE_PEER_URLS"]
+
+
+def test_services_budgets_accounts_and_policies_are_of_the_pods_that_there_are(objects: list[dict[str, Any]]) -> None:
+    accounts = {item["metadata"]["name"] for item in of(objects, "ServiceAccount")}
+    used = set()
+    for item in of(objects, *WORKLOADS):
+        pod = template(item)
+        used.add(pod["spec"]["serviceAccountName"])
+        if item["kind"] != "CronJob":
+            assert item["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        if item["kind"] == "StatefulSet":
+            assert [one for one in of(objects, "Service") if one["metadata"]["name"] == item["spec"]["serviceName"]]
+    assert used == accounts
+    for kind, where in (("Service", "selector"), ("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        for item in of(objects, kind):
+            selector = item["spec"][where]
+            wanted = selector if kind == "Service" else selector["matchLabels"]
+            chosen = [
+                one for one in of(objects, *WORKLOADS) if wanted.items() <= template(one)["metadata"]["labels"].items()
+            ]
+            assert chosen, f"{kind} {item['metadata']['name']} is of nobody"
+            if kind == "PodDisruptionBudget":
+                assert item["spec"]["maxUnavailable"] == 1
+                assert chosen == [one for one in of(objects, *WORKLOADS) if component(one) == component(item)]
+
+
+def test_policies_open_the_ports_that_are_served_and_to_nobody_else(objects: list[dict[str, Any]]) -> None:
+    denied = [item for item in of(objects, "NetworkPolicy") if item["metadata"]["name"] == "regnum-deny"]
+    assert [item["spec"]["podSelector"] for item in denied] == [
+        {"matchLabels": {"app.kubernetes.io/part-of": "regnum"}}
+    ]
+    for item in of(objects, *WORKLOADS):
+        labels = template(item)["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == "regnum"
+        opened = {
+            port["port"]
+            for policy in of(objects, "NetworkPolicy")
+            if policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+            for rule in policy["spec"].get("ingress", ())
+            for port in rule["ports"]
+            if rule["from"]
+        }
+        served = {port["containerPort"]: port["name"] for one in containers(item) for port in one.get("ports", ())}
+        # Probes come from the node, which policies let through.
+        assert opened == {port for port, what in served.items() if what != "health"} - {2381}
+
+
+def test_pods_are_restricted_and_know_no_secret_by_environment(objects: list[dict[str, Any]]) -> None:
+    (namespace,) = of(objects, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for item in of(objects, *WORKLOADS):
+        pod = template(item)["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        for one in containers(item):
+            held = one["securityContext"]
+            assert (held["allowPrivilegeEscalation"], held["readOnlyRootFilesystem"]) == (False, True)
+            assert held["capabilities"] == {"drop": ["ALL"]}
+            assert re.fullmatch(r"[^:@]+:v?\d+(\.\d+)+", one["image"]), "a version, and not whatever is newest"
+            assert "cpu" not in one["resources"]["limits"]
+            assert one["resources"]["limits"]["memory"]
+            assert not [source for source in one.get("envFrom", ()) if "secretRef" in source]
+            assert not [var for var in one.get("env", ()) if "secretKeyRef" in var.get("valueFrom", {})]
+
+
+def cpus(text: str) -> float:
+    return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+def claimed_cpus(objects: list[dict[str, Any]]) -> float:
+    """What all Pods claim together, a job that runs now and then among them."""
+    return sum(
+        (item["spec"].get("replicas", 1)) * sum(cpus(one["resources"]["requests"]["cpu"]) for one in containers(item))
+        for item in of(objects, *WORKLOADS)
+    )
+
+
+def test_requests_fit(objects: list[dict[str, Any]], name: str) -> None:
+    # A tenth of the smallest node is for what it runs anyway: names, and an agent or two.
+    assert claimed_cpus(objects) <= (1.8 if name.startswith("overlays/dev") else 7.5)
+
+
+def test_whoever_has_a_priority_has_one_that_is_there(objects: list[dict[str, Any]], name: str) -> None:
+    classes = {item["metadata"]["name"]: item["value"] for item in of(objects, "PriorityClass")}
+    asked = {component(item): template(item)["spec"].get("priorityClassName") for item in of(objects, "StatefulSet")}
+    if not name.startswith("overlays/production"):
+        assert set(asked.values()) == {None}
+        return
+    value = {service: classes[priority] for service, priority in asked.items() if priority}
+    assert value["broker"] > value["election"] == value["metadata"] == value["quota"]
+    assert all(value[store] > value["broker"] for store in {"etcd", "zookeeper"} & set(value))
+    assert set(asked) == set(value)
+
+
+def claims(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for item in of(objects, "StatefulSet"):
+        yield from item["spec"].get("volumeClaimTemplates", ())
+    yield from of(objects, "PersistentVolumeClaim")
+
+
+def test_the_storage_class_is_said_once_for_every_volume(objects: list[dict[str, Any]], name: str) -> None:
+    wanted = CLUSTER["storageClass"] if "storage-class" in COMBINATIONS[name] else None
+    assert {claim["spec"].get("storageClassName") for claim in claims(objects)} == {wanted}
+
+
+def test_production_is_three_of_each_majority_spread_over_nodes_and_zones(
+    objects: list[dict[str, Any]], name: str
+) -> None:
+    if not name.startswith("overlays/production"):
+        return
+    wanted = "DoNotSchedule" if "required-spread" in COMBINATIONS[name] else "ScheduleAnyway"
+    for item in of(objects, "StatefulSet"):
+        spread = {one["topologyKey"]: one for one in template(item)["spec"]["topologySpreadConstraints"]}
+        assert set(spread) == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+        for one in spread.values():
+            assert one["labelSelector"]["matchLabels"].items() <= template(item)["metadata"]["labels"].items()
+            assert (one["maxSkew"], one["whenUnsatisfiable"]) == (1, wanted)
+        assert item["spec"]["minReadySeconds"] == 10
+        assert item["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
+        if component(item) in {"etcd", "zookeeper", "election"}:
+            assert item["spec"]["replicas"] == 3
