@@ -92,6 +92,10 @@ def test_a_load_that_did_not_end_and_one_that_wrote_nothing_prove_nothing() -> N
     assert broken(dataclasses.replace(SEEN, read_back=empty)) == ["records lost, doubled, moved, out of order"]
 
 
+def test_a_run_that_was_broken_off_proves_nothing() -> None:
+    assert broken(dataclasses.replace(SEEN, broken_off="no answer")) == ["all that was wanted is done"]
+
+
 def test_a_partition_below_its_minimum_breaks_the_promise_in_restarts_only() -> None:
     at_force = BelowMinimum(topic="judge-load", partition=3, begin=201, end=202, in_sync=1)
     assert broken(dataclasses.replace(SEEN, below=(at_force,))) == []

@@ -61,8 +61,12 @@ class _Outside:
         """Election id of the controller; -1: not known."""
         return self._pods.load.controller
 
+    def create(self, topic: str) -> None:
+        """Create a topic for a backlog."""
+        self._pods.ask("create", topic, str(PARTITIONS))
+
     def backlog(self, topic: str, megabytes: int) -> float:
-        """Write so much; seconds that it took."""
+        """Write so much to it; seconds that it took."""
         last = self._pods.ask("backlog", topic, str(PARTITIONS), str(megabytes)).splitlines()[-1]
         return float(json.loads(last)["seconds"])
 
@@ -94,7 +98,7 @@ def install(api: Api, overlay: Overlay, *, use_existing: bool) -> bool:
 
 def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
     """All of it. Raises OverlayError, ApiError."""
-    begun = time.monotonic()
+    begun, broken_off = time.monotonic(), ""
     made = install(api, overlay, use_existing=wanted.use_existing)
     cluster = KubernetesCluster(api, overlay.namespace)
     out: Path = wanted.out
@@ -119,7 +123,7 @@ def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
                 carry_out(steps, wanted)
             except ApiError as error:
                 say(f"broken off: {error}")
-                pods.load.other.append(f"broken off: {error}")
+                broken_off = str(error)
             say("reading everything back")
             pods.finish()
         finally:
@@ -128,11 +132,12 @@ def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
             if not wanted.keep:
                 pods.remove()
                 if made:
-                    api.run("delete", "namespace", overlay.namespace, "--wait=false")
+                    api.run("delete", "-f", "-", "--wait=false", stdin=overlay.text)
     load = pods.load
     ahead_s = load.ahead_s if load.seconds else 0.0
     return Observed(
         overlay=overlay.path,
+        broken_off=broken_off,
         ready_s=ready_s if made else None,
         disturbances=[dataclasses.replace(one, begin=one.begin + ahead_s, end=one.end + ahead_s) for one in steps.done],
         stalls=load.stalls,

@@ -127,6 +127,8 @@ class Observed:
     pods: Sequence[PodChange]
     read_back: ReadBack | None
     """None: the load did not come to its end."""
+    broken_off: str = ""
+    """Why not everything that was wanted was done; empty: it was."""
     machine: Mapping[str, float | str] = field(default_factory=dict)
     """What else was going on: load averages, processors."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+from regnum_testing.kubernetes.api import ApiError
 from regnum_testing.kubernetes.cluster import PERIOD_S, Clock, Cluster, Pod, Workload, wait_for
 from regnum_testing.kubernetes.observed import Disturbance, Kind
 from regnum_testing.kubernetes.verdict import BACK_NOTE
@@ -38,8 +39,11 @@ class Outside(Protocol):
     def controller(self) -> int:
         """Election id of the controller; -1: not known."""
 
+    def create(self, topic: str) -> None:
+        """Create a topic for a backlog."""
+
     def backlog(self, topic: str, megabytes: int) -> float:
-        """Write so much; seconds that it took."""
+        """Write so much to it; seconds that it took."""
 
     def drop(self, topic: str) -> None:
         """Delete such a topic."""
@@ -89,6 +93,8 @@ class Steps:
         brokers = sorted((one for one in self._cluster.pods() if one.component == BROKER), key=lambda one: one.index)
         first, second = brokers[number % len(brokers)], brokers[(number + 1) % len(brokers)]
         topic = f"{BACKLOG}-{number}"
+        if backlog_mb:
+            self._outside.create(topic)
         with self._disturbing(Kind.DRAIN, f"{first.name}, then {second.name}") as notes:
             self._cluster.cordon(on=True)
             try:
@@ -211,8 +217,13 @@ class Steps:
         notes: dict[str, float | str] = {}
         self._say(f"{kind.value}: {what}")
         begin = self._clock.wall()
-        yield notes
-        settled = self.settle()
+        done = True
+        try:
+            yield notes
+        except ApiError as error:
+            done = False
+            notes["not done"] = str(error)[:300]
+        settled = self.settle() and done
         self.done.append(
             Disturbance(kind=kind, what=what, begin=begin, end=self._clock.wall(), settled=settled, notes=notes)
         )

@@ -62,6 +62,8 @@ def said(length_s: float) -> str:
 
 
 def _records(observed: Observed) -> Iterator[Row]:
+    if observed.broken_off:
+        yield Row(promise="all that was wanted is done", limit="done", result=observed.broken_off[:300], holds=False)
     back = observed.read_back
     if back is None:
         yield Row(promise="the load comes to its end", limit="read back", result="it did not", holds=False)

@@ -1,6 +1,7 @@
 """Load on a cluster, seen from inside it: writes, reads along, watches who is in sync, reads everything back.
 
     load.py run TOPIC PARTITIONS INTERVAL_MS     until the file STOP exists; lines of JSON on stdout
+    load.py create TOPIC PARTITIONS
     load.py backlog TOPIC PARTITIONS MEGABYTES   as fast as it goes; one line
     load.py delete TOPIC
     load.py stop                                 has ``run`` end
@@ -31,6 +32,7 @@ from regnum_client import (
     ProducerSettings,
     TopicPartition,
 )
+from regnum_client.records import RecordMetadata
 from regnum_service.errors import RegnumError
 
 # An emptyDir of this Pod alone.
@@ -331,15 +333,14 @@ async def create(topic: str, partitions: int) -> None:
 
 
 async def backlog(topic: str, partitions: int, megabytes: int) -> None:
-    """Write so much to a topic of its own."""
-    await create(topic, partitions)
+    """Write so much to a topic that is there."""
     begun, value = time.time(), b"b" * 32_000
     total = -(-megabytes * 1_000_000 // len(value))
     async with Producer(client_id="judge-backlog") as producer:
-        last = [await producer.send(topic, value, partition=number % partitions) for number in range(min(total, 1))]
-        for number in range(1, total):
+        last: list[asyncio.Future[RecordMetadata]] = []
+        for number in range(total):
             last.append(await producer.send(topic, value, partition=number % partitions))
-            if len(last) > 2_000:
+            if len(last) >= 2_000:
                 await asyncio.gather(*last)
                 last.clear()
         await asyncio.gather(*last)
@@ -361,6 +362,8 @@ async def main(arguments: list[str]) -> None:
         case ["run", topic, partitions, interval_ms]:
             await create(topic, int(partitions))
             await Load(topic, int(partitions), int(interval_ms) / 1000).run()
+        case ["create", topic, partitions]:
+            await create(topic, int(partitions))
         case ["backlog", topic, partitions, megabytes]:
             await backlog(topic, int(partitions), int(megabytes))
         case ["delete", topic]:
