@@ -12,6 +12,7 @@ from regnum_model.nodes import Address
 from regnum_telemetry.rpc_client import TracedChannel
 
 from regnum_service.errors import RegnumError
+from regnum_service.renewed_channel import NAME_OPTIONS, RenewedChannel, is_name
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest message that any listener or channel takes."""
@@ -35,6 +36,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # Processes of one cluster do not reach one another through a web proxy.
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
+    *NAME_OPTIONS,
 )
 
 
@@ -44,7 +46,11 @@ Open: TypeAlias = Callable[[Address], grpc.aio.Channel]
 
 def open_channel(address: Address) -> grpc.aio.Channel:
     """A channel on the running event loop; connects with its first call. Whoever opens it closes it."""
-    channel = grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+
+    def make() -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+
+    channel = RenewedChannel(make, follows_name=True) if is_name(address.host) else make()
     return TracedChannel(channel, host=address.host, port=address.port)
 
 
