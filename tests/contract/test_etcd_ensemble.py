@@ -235,9 +235,8 @@ async def test_a_batch_in_the_middle_of_which_the_leader_dies(members: EtcdEnsem
     async with _session(members.url("/batch")) as store:
         resolver = Resolver(store, SystemClock())
         paths = [f"/{number}" for number in range(5000)]
-        created = await store.write_batch([(Create(path, b""),) for path in paths])
+        created = await resolver.write_batch([(Create(path, b""),) for path in paths])
         assert all(isinstance(outcome, Written) for outcome in created)
-        await store.create("/first", b"")
         async with aclosing(store.watch_node(paths[0])) as states:
             await within(anext(states))
             writing = asyncio.create_task(resolver.write_batch([(Set(path, b"1", 0),) for path in paths]))
