@@ -26,6 +26,7 @@ from regnum_model.config_definition import (
     ConfigType,
 )
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes.reading import dumped, loaded, versioned
 
 CLUSTER: Final = "/config/cluster"
 TOPICS: Final = "/config/topics"
@@ -335,9 +336,15 @@ def format_value(key: str, value: int) -> str:
     return DEFINITIONS[key].format(value)
 
 
-def encode_config(config: Mapping[str, str]) -> bytes:
-    """JSON."""
-    return json.dumps({"version": 1, "config": dict(sorted(config.items()))}, separators=(",", ":")).encode("utf-8")
+def encode_config(config: Mapping[str, str], *, over: bytes | None = None) -> bytes:
+    """JSON; what the node besides says that it replaces (``over``) stays: a later release may have written it."""
+    kept: dict[str, Any] = loaded(over) if over else {}
+    return dumped({**kept, "version": 1, "config": dict(sorted(config.items()))})
+
+
+def says_more(data: bytes | None) -> bool:
+    """Whether a node that ``decode_config`` has read says something besides settings and mutations."""
+    return bool(data) and bool(loaded(data or b"").keys() - {"version", "config", MUTATIONS_KEY})
 
 
 def _default_config(content: Mapping[str, Any]) -> dict[str, str] | None:
@@ -354,6 +361,8 @@ def decode_config(data: bytes, *, example: str) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         # ValueError: no UTF-8, no JSON, or a number with more digits than Python reads.
         raise MalformedNodeError(f"not JSON: {error}") from None
+    if isinstance(content, dict):
+        versioned(content, "a node of settings")
     config = content.get("config", _default_config(content)) if isinstance(content, dict) else None
     if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
         raise MalformedNodeError(f"{example} is expected")

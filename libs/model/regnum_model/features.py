@@ -7,11 +7,13 @@ next reign.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from regnum_model.configs import DEFINITIONS, INTER_BROKER_PROTOCOL
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes.reading import dumped, versioned
 
 PATH: Final = "/feature"
 EXAMPLE: Final = '{"version":1,"features":{"inter.broker.protocol.version":2}}'
@@ -25,11 +27,12 @@ class Features:
     inter_broker_protocol: int = 0
     """The highest ``inter.broker.protocol.version`` that was ever in force; 0: none is known. A later release may have
     written one that this one does not know."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """What a later release finalized besides; it stays."""
 
     def encode(self) -> bytes:
         """JSON."""
-        content = {"version": 1, "features": {INTER_BROKER_PROTOCOL: self.inter_broker_protocol}}
-        return json.dumps(content, separators=(",", ":")).encode()
+        return dumped({"version": 1, "features": {**self.others, INTER_BROKER_PROTOCOL: self.inter_broker_protocol}})
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -38,9 +41,12 @@ class Features:
             content: Any = json.loads(data.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise MalformedNodeError(f"not JSON: {error}") from None
-        features = content.get("features") if isinstance(content, dict) else None
-        level = features.get(INTER_BROKER_PROTOCOL) if isinstance(features, dict) else None
+        features = versioned(content, PATH).get("features") if isinstance(content, dict) else None
+        if not isinstance(features, dict):
+            features = {}
+        level = features.get(INTER_BROKER_PROTOCOL)
         definition = DEFINITIONS[INTER_BROKER_PROTOCOL]
         if isinstance(level, bool) or not isinstance(level, int) or level < definition.low:
             raise MalformedNodeError(f"{EXAMPLE} is expected, and {definition.valid_values}")
-        return cls(inter_broker_protocol=level)
+        others = {name: value for name, value in features.items() if name != INTER_BROKER_PROTOCOL}
+        return cls(inter_broker_protocol=level, others=others)

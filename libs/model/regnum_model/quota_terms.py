@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes.reading import versioned
 
 EXEMPT_MAX: Final = 500
 """Users who may be exempt: all of them go into one node, which has to stay below ZooKeeper's limit of 1 MiB."""
@@ -36,6 +37,9 @@ class QuotaTermsNode:
         try:
             content: Any = json.loads(data.decode("utf-8"))
             users = content["exempt_users"]
+            versioned(content, "/quota/terms")
+        except MalformedNodeError:
+            raise
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise MalformedNodeError(f"no list of exempt users: {error!r}") from None
         if not isinstance(users, list) or not all(isinstance(user, str) for user in users):

@@ -27,6 +27,8 @@ from regnum_model.configs import (
     encode_config,
 )
 from regnum_model.nodes import Address, MalformedNodeError
+from regnum_model.nodes.reading import build_of, versioned
+from regnum_model.protocols import UNSAID, Build
 
 USERS: Final = "/config/users"
 CLIENTS: Final = "/config/clients"
@@ -151,9 +153,9 @@ class QuotaNode:
     config: Mapping[str, str] = field(default_factory=dict)
     """Limits by key, as text; keys of other quotas than ours are kept."""
 
-    def encode(self) -> bytes:
-        """JSON."""
-        return encode_config(self.config)
+    def encode(self, *, over: bytes | None = None) -> bytes:
+        """JSON; what the node besides says that it replaces (``over``) stays."""
+        return encode_config(self.config, over=over)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -267,6 +269,8 @@ class QuotaProcessNode:
     """Unique name of this run."""
     internal: Address
     """Listener of QuotaService."""
+    build: Build = UNSAID
+    """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:
         """JSON."""
@@ -275,6 +279,7 @@ class QuotaProcessNode:
             "quota_id": self.id,
             "incarnation": self.incarnation,
             "listeners": {"internal": str(self.internal)},
+            **self.build.fields(),
         }
         return json.dumps(content, separators=(",", ":")).encode("utf-8")
 
@@ -285,6 +290,9 @@ class QuotaProcessNode:
             content: Any = json.loads(data.decode("utf-8"))
             id, incarnation = content["quota_id"], content["incarnation"]
             internal = content["listeners"]["internal"]
+            build = build_of(versioned(content, "a node of a quota process"))
+        except MalformedNodeError:
+            raise
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise MalformedNodeError(f"not a quota process: {error!r}") from None
         if (
@@ -297,7 +305,7 @@ class QuotaProcessNode:
         address = Address.parse(internal)
         if _HOST.fullmatch(address.host) is None:
             raise MalformedNodeError(f"not a quota process: {address.host!r} is no name of a host")
-        return cls(id=id, incarnation=incarnation, internal=address)
+        return cls(id=id, incarnation=incarnation, internal=address, build=build)
 
 
 def quota_id_path(id: int) -> str:

@@ -32,6 +32,7 @@ from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
+from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
@@ -260,6 +261,7 @@ class ElectionService:
             self._store = None
 
     async def _session(self, store: Store) -> None:
+        await require_spoken(store, self._clock)
         await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)
         cluster_id = await self._cluster_id(store)
         self._open_events(cluster_id)
@@ -327,7 +329,7 @@ class ElectionService:
             store,
             self._clock,
             path=paths.election_id(self._id),
-            encode=lambda _: ElectionNode(incarnation=incarnation, listeners=self._listeners).encode(),
+            encode=lambda _: ElectionNode(incarnation=incarnation, listeners=self._listeners, build=THIS).encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
         )

@@ -18,7 +18,7 @@ from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
-from regnum_election.brokers.changes import read_brokers
+from regnum_election.brokers.changes import leave_strangers_out, read_brokers
 from regnum_election.brokers.draining import take_up_draining
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.deletion import Removal
@@ -65,6 +65,7 @@ async def _take_office(
     started_s = context.clock.monotonic()
     await configs.begin()
     await take_up_brokers(context)
+    leave_strangers_out(context)
     await take_up_draining(context)
     brokers_known()
     await take_up_deletions(context)

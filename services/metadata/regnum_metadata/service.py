@@ -27,6 +27,7 @@ from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
+from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
@@ -154,6 +155,7 @@ class MetadataService:
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""
         self._store = store
+        await require_spoken(store, self._clock)
         await ensure_folders(store, (paths.METADATA_IDS,), self._clock)
         incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
         previous = self._incarnations.previous() | {incarnation}
@@ -162,7 +164,7 @@ class MetadataService:
             store,
             self._clock,
             path=paths.metadata_id(self._id),
-            encode=lambda _: MetadataNode(incarnation=incarnation, listeners=self._listeners).encode(),
+            encode=lambda _: MetadataNode(incarnation=incarnation, listeners=self._listeners, build=THIS).encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
         )

@@ -27,6 +27,7 @@ from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import quiet_poller
+from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
@@ -108,11 +109,13 @@ class QuotaService:
 
     async def _session(self, store: Store) -> None:
         """Register, stand by, decide; returns when the seat is lost and raises when the session is."""
+        await require_spoken(store, self._clock)
         await ensure_folders(store, quotas.FOLDERS, self._clock)
         me = QuotaProcessNode(
             id=self._id,
             incarnation=str(uuid.UUID(int=self._chance.getrandbits(128))),
             internal=advertised(self._settings.internal_advertised, self._internal.address),
+            build=THIS,
         )
         previous = self._incarnations.previous()
         self._incarnations.remember(me.incarnation)

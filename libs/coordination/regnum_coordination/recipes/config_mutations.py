@@ -6,7 +6,7 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum_model import paths
 from regnum_model.config_changes import Alteration, ResourceType, changed_config, unreadable
-from regnum_model.configs import decode_config, encode_config
+from regnum_model.configs import decode_config, encode_config, says_more
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import MalformedNodeError, TopicNode
 from regnum_model.quota_changes import EntityChange, changed_node
@@ -64,8 +64,10 @@ def config_mutation(
         if isinstance(after, Rejection):
             return after
         # As it is, however somebody wrote it, where nothing differs.
-        data = node.data if node is not None and before == after else encode_config(after)
-        return Change(data=data, empty=not after, also=(*guards, *guard), quiet=quiet(before, after))
+        old = None if node is None else node.data
+        data = old if old is not None and before == after else encode_config(after, over=old)
+        empty = not after and not says_more(old)
+        return Change(data=data, empty=empty, also=(*guards, *guard), quiet=quiet(before, after))
 
     return Mutation(
         path=path, id=id, digest=alteration.digest, decide=decide, reads=(*known, *(() if topic is None else (topic,)))
@@ -86,9 +88,11 @@ def quota_mutation(change: EntityChange, *, id: str | None) -> Mutation:
         if any(limit.value is not None for limit in change.limits):
             # Beside a limit that nobody can read, the one that is set would not be in force.
             _ = after.values
-        data = node.data if node is not None and before == after else after.encode()
+        old = None if node is None else node.data
+        data = old if old is not None and before == after else after.encode(over=old)
+        empty = not after.config and not says_more(old)
         missing = tuple(Create(folder, b"") for folder in entity.folders if folder not in nodes)
-        return Change(data=data, empty=not after.config, also=missing if node is None else ())
+        return Change(data=data, empty=empty, also=missing if node is None else ())
 
     return Mutation(path=entity.path, id=id, digest=change.digest, decide=decide, reads=entity.folders)
 

@@ -27,6 +27,7 @@ from regnum_model.nodes.reading import (
     object_of,
     str_of,
     topic_id_of,
+    versioned,
 )
 
 
@@ -111,7 +112,7 @@ class LeaderAndIsr:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError, also when a member of isr or elr has no recorded log."""
-        content = object_of(loaded(data), "leaderAndISR")
+        content = versioned(loaded(data), "leaderAndISR")
         isr, elr = ids_of(content.get("isr"), "isr"), ids_of(content.get("elr"), "elr")
         removed = content.get("removed", False)
         if not isinstance(removed, bool):

@@ -15,12 +15,15 @@ from regnum_model.nodes.reading import (
     MAX_BROKER_ID,
     MAX_EPOCH,
     MalformedNodeError,
+    build_of,
     dumped,
     int_of,
     loaded,
     object_of,
     str_of,
+    versioned,
 )
+from regnum_model.protocols import UNSAID, Build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class ControllerNode:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
+        # Of any version: who cannot read it takes it for foreign and deletes it (safety rule S7), so that a later
+        # release may only add to it.
         content = object_of(loaded(data), "/controller")
         id = int_of(content.get("brokerid"), "brokerid", low=-1, high=MAX_BROKER_ID)
         return cls(election_id=ElectionId(id), timestamp=str_of(content.get("timestamp", ""), "timestamp"))
@@ -92,20 +97,26 @@ class ElectionNode:
     """Unique name of this run of the process."""
     listeners: Mapping[str, Address]
     """``client`` (admin), ``internal`` (brokers), ``lifeline`` (beats and probes)."""
+    build: Build = UNSAID
+    """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:
         """JSON."""
         listeners = {name: str(address) for name, address in sorted(self.listeners.items())}
-        return dumped({"version": 1, "incarnation": self.incarnation, "listeners": listeners})
+        return dumped({"version": 1, "incarnation": self.incarnation, "listeners": listeners, **self.build.fields()})
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError. All three listeners must be there."""
-        content = object_of(loaded(data), "an election node")
+        content = versioned(loaded(data), "an election node")
         listeners = _listeners(content.get("listeners"))
         if missing := {"client", "internal", "lifeline"} - listeners.keys():
             raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
-        return cls(incarnation=str_of(content.get("incarnation"), "incarnation"), listeners=listeners)
+        return cls(
+            incarnation=str_of(content.get("incarnation"), "incarnation"),
+            listeners=listeners,
+            build=build_of(content),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +127,26 @@ class MetadataNode:
     """Unique name of this run of the process."""
     listeners: Mapping[str, Address]
     """``client`` (GetMetadata) and ``internal`` (the controller)."""
+    build: Build = UNSAID
+    """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:
         """JSON."""
         listeners = {name: str(address) for name, address in sorted(self.listeners.items())}
-        return dumped({"version": 1, "incarnation": self.incarnation, "listeners": listeners})
+        return dumped({"version": 1, "incarnation": self.incarnation, "listeners": listeners, **self.build.fields()})
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError. Both listeners must be there."""
-        content = object_of(loaded(data), "a metadata node")
+        content = versioned(loaded(data), "a metadata node")
         listeners = _listeners(content.get("listeners"))
         if missing := {"client", "internal"} - listeners.keys():
             raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
-        return cls(incarnation=str_of(content.get("incarnation"), "incarnation"), listeners=listeners)
+        return cls(
+            incarnation=str_of(content.get("incarnation"), "incarnation"),
+            listeners=listeners,
+            build=build_of(content),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +163,8 @@ class BrokerNode:
     """Log directories and the log id of what each holds now."""
     listeners: Mapping[str, Address]
     """``client`` and ``internal``."""
+    build: Build = UNSAID
+    """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:
         """JSON."""
@@ -157,13 +176,14 @@ class BrokerNode:
                 "rack": self.rack,
                 "directories": dict(sorted(self.directories.items())),
                 "listeners": {name: str(address) for name, address in sorted(self.listeners.items())},
+                **self.build.fields(),
             }
         )
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
-        content = object_of(loaded(data), "a broker node")
+        content = versioned(loaded(data), "a broker node")
         listeners = _listeners(content.get("listeners"))
         if missing := {"client", "internal"} - listeners.keys():
             raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
@@ -177,6 +197,7 @@ class BrokerNode:
             rack=None if rack is None else str_of(rack, "rack"),
             directories={DirectoryId(key): LogId(str_of(value, "log id")) for key, value in directories.items()},
             listeners=listeners,
+            build=build_of(content),
         )
 
 
@@ -196,6 +217,6 @@ class ProducerIdBlockNode:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
-        content = object_of(loaded(data), "/latest_producer_id_block")
+        content = versioned(loaded(data), "/latest_producer_id_block")
         first, count = int_of(content.get("first"), "first", low=0), int_of(content.get("count"), "count", low=1)
         return cls(first=first, count=count)

@@ -9,12 +9,16 @@ from regnum_model.ids import (
     TopicId,
     is_topic_id,
 )
+from regnum_model.protocols import Build
 
 MAX_EPOCH: Final = 999_999_999
 """Largest controller or leader epoch that a node may name: the next ones still fit where the wire carries them."""
 MAX_BROKER_ID: Final = 2**31 - 1
 MAX_PARTITIONS: Final = 1_000_000
 """Partitions of one topic that a node may list."""
+NODE_VERSION: Final = 1
+"""Version of the nodes' contents that this release writes, and the highest that it reads. Fields may be added without
+another version, where processes that do not know them may leave them aside."""
 
 
 class MalformedNodeError(ValueError):
@@ -28,6 +32,28 @@ def loaded(data: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         # Bytes that are no text, text that is no JSON, and a number of more digits than Python reads.
         raise MalformedNodeError(f"not JSON: {error}") from None
+
+
+def versioned(value: object, what: str) -> dict[str, Any]:
+    """A JSON object of a version that this release reads; one that says none was written by hand."""
+    content = object_of(value, what)
+    found = content.get("version", NODE_VERSION)
+    if found == NODE_VERSION and type(found) is int:
+        return content
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise MalformedNodeError(f"{what}: version is not an integer from 1")
+    raise MalformedNodeError(
+        f"{what} has version {found} and this release reads {NODE_VERSION}: a later release wrote it. Run "
+        "that release, and see docs/operations/upgrades.md; do not write or delete the node"
+    )
+
+
+def build_of(content: dict[str, Any]) -> Build:
+    """What a registration says of the release."""
+    try:
+        return Build.of(content)
+    except ValueError as error:
+        raise MalformedNodeError(str(error)) from None
 
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Final, Self
 
 from regnum_model.ids import (
     BrokerId,
@@ -22,6 +22,7 @@ from regnum_model.nodes.reading import (
     object_of,
     str_of,
     topic_id_of,
+    versioned,
 )
 from regnum_model.reassignment import Reassignment
 
@@ -46,6 +47,8 @@ class TopicNode:
     """Open reassignments by partition; ``partitions`` names the old replicas and, once it has begun, the new ones."""
     left: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
     """By partition, brokers that it went away from and that have not said that its files are gone (safety rule S13)."""
+    further: Mapping[str, Any] = field(default_factory=dict)
+    """What a later release says besides; it stays when the node is written again."""
 
     def encode(self) -> bytes:
         """JSON; what is empty is absent, but for ``partitions``."""
@@ -68,12 +71,12 @@ class TopicNode:
             }
         if self.left:
             content["left"] = {str(key): list(value) for key, value in sorted(self.left.items())}
-        return dumped(content)
+        return dumped({**self.further, **content} if self.further else content)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the full form or seed 001's bare ``{"0":[1,2,3]}``; raises MalformedNodeError."""
-        content = object_of(loaded(data), "a topic node")
+        content = versioned(loaded(data), "a topic node")
         bare = "partitions" not in content
         listed = object_of(content if bare else content["partitions"], "partitions")
         if not listed or len(listed) > MAX_PARTITIONS:
@@ -101,7 +104,17 @@ class TopicNode:
             partition_mutations=_mutations(content.get("partition_mutations", [])),
             reassigning=_reassigning(content.get("reassigning"), partitions),
             left=_left(content.get("left"), partitions),
+            further={key: content[key] for key in content if key not in _KNOWN},
         )
+
+
+_KNOWN: Final = frozenset(
+    {
+        *("version", "topic_id", "partitions", "creating", "mutation", "removing"),
+        *("partition_mutations", "reassigning", "left"),
+    }
+)
+"""Fields of a topic node that this release knows."""
 
 
 def _removing(value: object) -> dict[int, tuple[BrokerId, ...]]:
@@ -166,7 +179,7 @@ class TopicIdNode:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
-        return cls(topic=str_of(object_of(loaded(data), "a topic id node").get("topic"), "topic"))
+        return cls(topic=str_of(versioned(loaded(data), "a topic id node").get("topic"), "topic"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +203,7 @@ class DeletionNode:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
-        content = object_of(loaded(data), "a deletion node")
+        content = versioned(loaded(data), "a deletion node")
         mutation = content.get("mutation")
         return cls(
             topic=str_of(content.get("topic"), "topic"),
@@ -219,7 +232,7 @@ class PartitionDeletionNode:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
-        content = object_of(loaded(data), "a partition's deletion node")
+        content = versioned(loaded(data), "a partition's deletion node")
         return cls(
             topic=str_of(content.get("topic"), "topic"),
             brokers=frozenset(ids_of(content.get("brokers"), "brokers")),

@@ -21,6 +21,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, Registration
 from regnum_model.nodes import Address, BrokerNode, MalformedNodeError
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
+from regnum_service.release import THIS, require_spoken
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
@@ -99,7 +100,8 @@ class Registrar:
         """Be registered for ever; a task of the supervisor.
 
         Raises:
-            StartRefusedError: another live process has the id, or the directory belongs to another cluster.
+            StartRefusedError: another live process has the id, the directory belongs to another cluster, or the cluster
+                speaks a protocol that this release does not.
         """
         while True:
             store = await self._next_store()
@@ -149,6 +151,7 @@ class Registrar:
         while True:
             membership = self._membership(store)
             await self._give_up_leadership()
+            await require_spoken(store, self._clock)
             joined = await self._join(membership)
             # Only now was it a fence: a node that goes with its session is often heard of before the session's end is.
             self._fences = fences
@@ -236,6 +239,7 @@ class Registrar:
             rack=self._rack,
             directories={directory.directory_id: directory.log_id},
             listeners=self._listeners,
+            build=THIS,
         )
 
 

@@ -7,7 +7,7 @@ under which the log was last open, because a killed process loses nothing that i
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from regnum_model.ids import BrokerId, DirectoryId, LogId, PartitionKey, TopicId
@@ -32,10 +32,13 @@ class Identity:
     """Boot of the machine in which the log was last open; empty after a failure, which proves nothing."""
     cluster_id: str | None
     """Cluster it belongs to; None: none yet."""
+    further: Mapping[str, Any] = field(default_factory=dict)
+    """What a later release says besides; it stays."""
 
     def encode(self) -> bytes:
         """JSON that a person can read."""
         content = {
+            **self.further,
             "version": FORMAT_VERSION,
             "broker_id": self.broker_id,
             "directory_id": self.directory_id,
@@ -61,6 +64,7 @@ class Identity:
                 "log_id": str(log_id),
                 "boot_id": str(boot_id),
                 "cluster_id": str() | None as cluster_id,
+                **further,
             }:
                 return cls(
                     broker_id=BrokerId(broker_id),
@@ -68,6 +72,12 @@ class Identity:
                     log_id=LogId(log_id),
                     boot_id=boot_id,
                     cluster_id=cluster_id,
+                    further={str(name): value for name, value in further.items()},
+                )
+            case {"version": int(found)} if found > FORMAT_VERSION:
+                raise MalformedDirectoryError(
+                    f"{where} says that the directory has format {found}, and this release reads {FORMAT_VERSION}: a"
+                    " later release wrote it. Start that release, and see docs/operations/upgrades.md; do not format it"
                 )
             case _:
                 raise MalformedDirectoryError(

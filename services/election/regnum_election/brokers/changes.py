@@ -17,6 +17,7 @@ from regnum_coordination.port import Delete, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import BrokerNode, MalformedNodeError
+from regnum_model.protocols import refusal
 from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
@@ -75,6 +76,27 @@ async def read_brokers(context: ControllerContext, names: Iterable[str] | None =
     return brokers
 
 
+def is_stranger(context: ControllerContext, broker: Broker) -> bool:
+    """Whether a registered broker takes no part, because it does not speak the protocol in force; says so once.
+
+    For once the settings of the reign are read.
+    """
+    reason = refusal(context.picture.settings.inter_broker_protocol, broker.build)
+    if not reason:
+        context.strangers.pop(broker.id, None)
+    elif context.strangers.get(broker.id) != reason:
+        context.strangers[broker.id] = reason
+        context.log.error("registration refused", broker=broker.id, reason=reason)
+    return bool(reason)
+
+
+def leave_strangers_out(context: ControllerContext) -> None:
+    """At the beginning of a reign: of the brokers that were read, only those stay that may take part."""
+    for broker in tuple(context.picture.brokers.values()):
+        if is_stranger(context, broker):
+            context.picture = context.picture.without_broker(broker.id)
+
+
 async def look_at_brokers(context: ControllerContext, names: Collection[str] | None = None) -> bool:
     """Read registrations and act on what changed; returns whether anything did.
 
@@ -83,7 +105,8 @@ async def look_at_brokers(context: ControllerContext, names: Collection[str] | N
         names: names of the nodes that may have changed; None: all, also of those that the picture shows and that are
             gone.
     """
-    found = await read_brokers(context, names)
+    read = await read_brokers(context, names)
+    found = {id: broker for id, broker in read.items() if not is_stranger(context, broker)}
     known: Mapping[BrokerId, Broker] = context.picture.brokers
     if names is not None:
         looked_at = [id for name in names if (id := broker_named(name)) is not None]

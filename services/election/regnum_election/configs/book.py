@@ -13,7 +13,7 @@ import enum
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
 from regnum_coordination.port import Create, Set, Store
@@ -32,7 +32,6 @@ from regnum_model.configs import (
 )
 from regnum_model.features import Features
 from regnum_model.ids import PartitionKey
-from regnum_model.mutations import log_of, with_log
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import CHANGES
 from regnum_service.slices import Turns
@@ -43,6 +42,7 @@ from regnum_election.reign.reign import DeposedError
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied, change
+from regnum_election.state.releases import why_not_raised
 from regnum_election.state.telling import tell
 
 ROUNDS_MAX: Final = 20
@@ -80,6 +80,8 @@ class ConfigBook:
         self._looked_at = ""
         self._highest = 0
         """``inter.broker.protocol.version``, the highest that was ever in force; 0: not known."""
+        self._others: Mapping[str, Any] = {}
+        """What a later release made final besides."""
         self._announced = Announced()
         self._silent: set[str] = set()
         """Topics whose nodes say nothing: they stand for the mutations that they know."""
@@ -259,17 +261,20 @@ class ConfigBook:
         store = self._context.store
         for _ in range(ROUNDS_MAX):
             node = (await store.read_many((CLUSTER,))).get(CLUSTER)
-            reading = read_cluster(
-                None if node is None else node.data, known, reigns=reigns, highest=min(self._highest, MAX_BROKER_EPOCH)
-            )
+            data = None if node is None else node.data
+            highest = min(self._highest, MAX_BROKER_EPOCH)
+            reading = read_cluster(data, known, reigns=reigns, highest=highest)
+            if raised := self._raised(reading):
+                not_above = await why_not_raised(self._context, raised)
+                reading = read_cluster(data, known, reigns=reigns, highest=highest, not_above=not_above)
             if not reading.missing:
                 break
             if reading.refused:
                 self._context.log.error("setting taken back", path=CLUSTER, reason=reading.refused)
                 self._context.events.config("", f"taken back: {reading.refused}")
-            config = {} if node is None else decode_config(node.data, example=EXAMPLE)
+            config = {} if data is None else decode_config(data, example=EXAMPLE)
             config.update({key: str(reading.values[key]) for key in reading.missing})
-            data = with_log(encode_config(config), log_of(None if node is None else node.data))
+            data = encode_config(config, over=data)
             try:
                 await store.multi((Create(CLUSTER, data) if node is None else Set(CLUSTER, data, node.stat.version),))
             except (BadVersion, NodeExists, NoNode):
@@ -282,13 +287,20 @@ class ConfigBook:
         self._report(CLUSTER, reading.problem)
         return reading
 
+    def _raised(self, reading: ClusterReading) -> int:
+        """A protocol above all that were in force; 0: it is none. A cluster that begins has nobody to ask."""
+        wanted = reading.values.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
+        return wanted if 0 < self._highest < wanted else 0
+
     async def _read_features(self) -> int:
         """Take up what is final; returns the version of the node, or -1: there is none. What cannot be read is said."""
         node = (await self._context.store.read_many((features.PATH,))).get(features.PATH)
         if node is None:
             return NO_NODE
         try:
-            self._highest = max(self._highest, Features.decode(node.data).inter_broker_protocol)
+            found = Features.decode(node.data)
+            self._highest = max(self._highest, found.inter_broker_protocol)
+            self._others = found.others
         except MalformedNodeError as error:
             self._report(features.PATH, str(error))
         if self._highest > MAX_BROKER_EPOCH:
@@ -305,7 +317,9 @@ class ConfigBook:
             if settings.inter_broker_protocol <= self._highest:
                 return
             version = await self._read_features()
-            data = Features(inter_broker_protocol=max(settings.inter_broker_protocol, self._highest)).encode()
+            data = Features(
+                inter_broker_protocol=max(settings.inter_broker_protocol, self._highest), others=self._others
+            ).encode()
             write = Create(features.PATH, data) if version == NO_NODE else Set(features.PATH, data, version)
             try:
                 await store.multi((write,))

@@ -38,6 +38,7 @@ from regnum_election.decisions.configs import Settings, read_cluster, read_topic
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.releases import why_not_raised
 
 RESOURCES_PER_TURN: Final = 100
 """Resources looked at between two turns of the event loop (safety rule S22)."""
@@ -173,6 +174,8 @@ class ConfigCalls:
             if topic is None:
                 return _no_such_topic(resource.name)
             guards = (Check(paths.topic_id(topic.id)),)
+        if resource.type is ResourceType.CLUSTER and (refused := await self._over_others(alteration, settings)):
+            return refused
         wanted = config_mutation(alteration, id=mutation, guards=guards, quiet=_is_quiet(resource))
         done = await self._mutations.carry_out(wanted, validate_only=validate_only)
         if isinstance(done, Rejection):
@@ -186,6 +189,17 @@ class ConfigCalls:
         except MalformedNodeError as error:
             # Of a repeat: somebody has broken since what it left. The next look reports it.
             return unreadable(resource.path, error) if not done.repeated else settings
+
+    async def _over_others(self, alteration: Alteration, settings: Settings) -> Rejection | None:
+        """Why the protocol is not raised, where that is asked for: some process does not speak it."""
+        for operation in alteration.operations:
+            if operation.key != INTER_BROKER_PROTOCOL:
+                continue
+            definition = DEFINITIONS[INTER_BROKER_PROTOCOL]
+            wanted = definition.default if operation.value is None else definition.parse(operation.value)
+            if wanted > settings.inter_broker_protocol and (why := await why_not_raised(self._context, wanted)):
+                return Rejection(code=errors_pb2.ERROR_CODE_INVALID_CONFIG, message=why)
+        return None
 
 
 def _is_quiet(resource: Resource) -> Callable[[Mapping[str, str], Mapping[str, str]], bool]:

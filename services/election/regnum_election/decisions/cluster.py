@@ -16,6 +16,7 @@ from immutables import Map
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
+from regnum_model.protocols import UNSAID, Build
 from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.configs import Settings
@@ -42,6 +43,8 @@ class Broker:
     """Listener for clients."""
     internal: Address
     """Listener for the controller and other brokers."""
+    build: Build = UNSAID
+    """Its release, and the protocols that it speaks."""
 
     @classmethod
     def registered(cls, id: BrokerId, node: BrokerNode, *, epoch: BrokerEpoch, node_version: int) -> Self:
@@ -55,6 +58,7 @@ class Broker:
             log_ids=frozenset(node.directories.values()),
             client=node.listeners["client"],
             internal=node.listeners["internal"],
+            build=node.build,
         )
 
 

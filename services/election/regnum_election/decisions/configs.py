@@ -168,7 +168,7 @@ class TopicReading:
 
 
 def read_cluster(
-    data: bytes | None, known: Mapping[str, int], *, reigns: bool = False, highest: int = 0
+    data: bytes | None, known: Mapping[str, int], *, reigns: bool = False, highest: int = 0, not_above: str = ""
 ) -> ClusterReading:
     """What the node of the cluster says.
 
@@ -177,6 +177,7 @@ def read_cluster(
         known: what is in force, or, before anything is, what this process was started with.
         reigns: whether ``known`` is in force.
         highest: the highest ``inter.broker.protocol.version`` that was ever in force (``regnum_model.features``).
+        not_above: why nothing above that may be in force; empty: it may.
     """
     floor = max(highest, known.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH) if reigns else 0)
     try:
@@ -198,6 +199,10 @@ def read_cluster(
     elif wanted < floor:
         # Written by hand, perhaps while nobody reigned: it is written back.
         refused, missing = lowered(wanted, floor), (*missing, INTER_BROKER_PROTOCOL)
+        values[INTER_BROKER_PROTOCOL] = floor
+    elif not_above and wanted > floor:
+        # Raised by hand, or by a broker below protocol 2, over processes that do not know it.
+        refused, missing = not_above, (*missing, INTER_BROKER_PROTOCOL)
         values[INTER_BROKER_PROTOCOL] = floor
     values = {**{key: known[key] for key in missing if key not in values}, **values}
     return ClusterReading(values=values, missing=missing, problem=problem, refused=refused)

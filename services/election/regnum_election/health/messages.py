@@ -1,5 +1,6 @@
 """What is wrong with the cluster, in the words of the wire. Costs what is wrong, and an entry for each broker."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model import paths
 from regnum_model.ids import BrokerId
+from regnum_model.protocols import refusal
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
@@ -20,7 +22,9 @@ from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
+from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.releases import highest_spoken, registered
 
 PARTITIONS_NAMED: Final = 20
 """Partitions in trouble that are named when the caller does not say how many."""
@@ -30,6 +34,8 @@ ORDERS_NAMED: Final = 5
 """Partitions that are named of the overdue orders of a broker."""
 REASON_MAX: Final = 1_000
 """Characters of a reason; some of it was written into the store by hand."""
+STORE_S: Final = 1.0
+"""Seconds that the registrations are waited for."""
 NAMED_AT_ONCE: Final = 200
 """Partitions, or brokers, put into words between two turns of the event loop (safety rule S22)."""
 
@@ -84,9 +90,32 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
     response.damaged.extend(islice(_damaged(context), most))
     response.damaged_count = len(context.refused) + sum(map(len, context.removals.damaged.values()))
+    await _name_releases(context, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, now_s))
     return response
+
+
+async def _name_releases(context: ControllerContext, response: admin_pb2.DescribeHealthResponse) -> None:
+    """Who runs which release, as the store says it now; who asks must have the rest of the answer without the store."""
+    in_force = context.picture.settings.inter_broker_protocol
+    response.inter_broker_protocol = in_force
+    try:
+        async with asyncio.timeout(STORE_S):
+            processes = await registered(context)
+    except (TimeoutError, DeposedError):
+        return
+    response.inter_broker_protocol_max = highest_spoken(processes)
+    for one in processes:
+        protocols = one.build.protocols
+        response.releases.add(
+            role=one.role,
+            id=one.id,
+            release=one.build.release,
+            protocol_min=protocols.low,
+            protocol_max=protocols.high,
+            refused=(one.problem or refusal(in_force, one.build))[:REASON_MAX],
+        )
 
 
 def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:

@@ -37,6 +37,7 @@ from regnum_model.ids import TopicId
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
+from regnum_election.brokers.changes import leave_strangers_out
 from regnum_election.brokers.draining import take_up_draining
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.cluster import Cluster
@@ -152,6 +153,11 @@ async def _read_what_is_small(
     finally:
         for read in (guards, *reads):
             read.cancel()
+    # Which protocol is in force was read beside who is there.
+    before = context.picture.brokers
+    leave_strangers_out(context)
+    if context.picture.brokers is not before:
+        brokers_known()
     return guards.result()
 
 

@@ -79,6 +79,8 @@ class ControllerContext:
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}
+        self.strangers: Final[dict[BrokerId, str]] = {}
+        """Brokers that are registered and take no part, because they do not speak the protocol in force; with words."""
         self.troubled: set[TopicId] = set()
         """Topics of which some partition was in trouble; see ``trouble``."""
         self.failover: FailoverTrace | None = None

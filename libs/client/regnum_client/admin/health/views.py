@@ -108,6 +108,27 @@ class DamagedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRelease:
+    """Which release a registered process is.
+
+    >>> [one.id for one in admin.describe_health().releases if one.role == "broker" and one.refused]
+    []
+    """
+
+    role: str
+    """``broker``, ``election``, ``metadata`` or ``quota``."""
+    id: int
+    release: str
+    """Version of the distribution; 0.1.0 where it does not say."""
+    protocol_min: int
+    """Lowest ``inter.broker.protocol.version`` that it speaks."""
+    protocol_max: int
+    """Highest that it speaks."""
+    refused: str
+    """Why it takes no part in the cluster; empty: it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView:
     """What the controller says.
 
@@ -142,6 +163,12 @@ class HealthView:
     """Age from which on an order is overdue."""
     trouble_overdue_s: float
     """Time from which on trouble lasts for long."""
+    releases: tuple[ProcessRelease, ...] = ()
+    """Every registered process, by role and id; none where the store did not say, or the controller is of 0.1.0."""
+    inter_broker_protocol: int | None = None
+    """In force; None: not known."""
+    inter_broker_protocol_max: int | None = None
+    """The highest that all of these processes speak; None: not known."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -164,6 +191,7 @@ class HealthView:
             for broker in self.brokers
             if broker.offline_replicas
         )
+        found.extend(f"{one.role} {one.id} is refused: {one.refused}" for one in self.releases if one.refused)
         if self.damaged_count:
             found.append(f"{self.damaged_count} nodes in the store cannot be read and wait for a person")
         return tuple(found)
@@ -232,6 +260,19 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         damaged_count=answer.damaged_count,
         order_overdue_s=seconds_of(answer.order_overdue),
         trouble_overdue_s=seconds_of(answer.trouble_overdue),
+        releases=tuple(
+            ProcessRelease(
+                role=one.role,
+                id=one.id,
+                release=one.release or "0.1.0",
+                protocol_min=one.protocol_min,
+                protocol_max=one.protocol_max,
+                refused=one.refused,
+            )
+            for one in answer.releases
+        ),
+        inter_broker_protocol=answer.inter_broker_protocol or None,
+        inter_broker_protocol_max=answer.inter_broker_protocol_max or None,
     )
 
 

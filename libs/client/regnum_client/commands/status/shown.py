@@ -1,5 +1,6 @@
 """What `regnum status` shows: one document for programs, a few tables for people."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,12 @@ FIELDS = (
     "damaged_count",
     "order_overdue_s",
     "trouble_overdue_s",
+    "releases",
+    "inter_broker_protocol",
 )
 """What the controller says, in the document."""
 DAMAGED_COLUMNS = ("topic", "partition", "damaged_because", "what_to_do")
+RELEASE_COLUMNS = ("process", "release", "protocols", "refused")
 ORDER_COLUMNS = ("broker", "orders", "oldest_age_s", "partitions")
 BROKER_COLUMNS = (
     *("broker", "state", "draining", "replicas"),
@@ -80,6 +84,8 @@ def show(
     if health is None:
         return
     _table([row for row in _brokers(health) if _is_worth_a_line(row)], BROKER_COLUMNS)
+    if len({one.release for one in health.releases}) > 1 or any(one.refused for one in health.releases):
+        _table(_releases(health), RELEASE_COLUMNS)
     _table(_orders(health), ORDER_COLUMNS)
     _table(_partitions(health), PARTITION_COLUMNS)
     _table(_damaged(health), DAMAGED_COLUMNS)
@@ -126,6 +132,8 @@ def _fields(health: "HealthView") -> dict[str, Any]:
         health.damaged_count,
         health.order_overdue_s,
         health.trouble_overdue_s,
+        _releases(health),
+        _protocol(health),
     )
     return dict(zip(FIELDS, values, strict=True))
 
@@ -142,7 +150,40 @@ def _summary(health: "HealthView") -> dict[str, Any]:
             for trouble, count in health.troubles.items()
         },
         "overdue_orders": sum(one.orders for one in health.overdue_orders),
+        **({"releases": _releases_in_short(health), "protocol": _protocol_in_short(health)} if health.releases else {}),
     }
+
+
+def _releases(health: "HealthView") -> list[dict[str, Any]]:
+    return [
+        {
+            "process": f"{one.role}-{one.id}",
+            "release": one.release,
+            "protocols": f"{one.protocol_min} to {one.protocol_max}",
+            "refused": one.refused or None,
+        }
+        for one in health.releases
+    ]
+
+
+def _releases_in_short(health: "HealthView") -> str:
+    counted = Counter(one.release for one in health.releases)
+    return ", ".join(f"{release} ({count})" for release, count in sorted(counted.items()))
+
+
+def _protocol(health: "HealthView") -> dict[str, int | None] | None:
+    in_force, highest = health.inter_broker_protocol, health.inter_broker_protocol_max
+    if in_force is None:
+        return None
+    return {"in_force": in_force, "may_be_raised_to": highest if highest is not None and highest > in_force else None}
+
+
+def _protocol_in_short(health: "HealthView") -> str:
+    known = _protocol(health)
+    if known is None:
+        return "not known"
+    further = known["may_be_raised_to"]
+    return f"{known['in_force']}" + ("" if further is None else f" (all processes speak {further}: it may be raised)")
 
 
 def _brokers(health: "HealthView") -> list[dict[str, Any]]:

@@ -2499,6 +2499,9 @@ class DescribeHealthResponse(_message.Message):
     TROUBLE_OVERDUE_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     DAMAGED_COUNT_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
+    INTER_BROKER_PROTOCOL_FIELD_NUMBER: _builtins.int
+    INTER_BROKER_PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -2513,6 +2516,12 @@ class DescribeHealthResponse(_message.Message):
     """Partitions."""
     damaged_count: _builtins.int
     """How many there are."""
+    inter_broker_protocol: _builtins.int
+    """inter.broker.protocol.version in force. 0: the controller is of a release that does not say."""
+    inter_broker_protocol_max: _builtins.int
+    """The highest that every registered process speaks; where it is above the one in force, that may be raised to it. 0:
+    not known.
+    """
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerHealth]:
         """Brokers that are registered, or have replicas assigned, by id."""
@@ -2545,6 +2554,10 @@ class DescribeHealthResponse(_message.Message):
     def damaged(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedPartition]:
         """Topic nodes, and what is recorded of removed partitions, that cannot be read: some of them, as many as partitions_max."""
 
+    @_builtins.property
+    def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessRelease]:
+        """Every process that is registered, by role and id. None where the store did not say in time."""
+
     def __init__(
         self,
         *,
@@ -2563,14 +2576,59 @@ class DescribeHealthResponse(_message.Message):
         trouble_overdue: _duration_pb2.Duration | None = ...,
         damaged: _abc.Iterable[Global___DamagedPartition] | None = ...,
         damaged_count: _builtins.int = ...,
+        releases: _abc.Iterable[Global___ProcessRelease] | None = ...,
+        inter_broker_protocol: _builtins.int = ...,
+        inter_broker_protocol_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeHealthResponse: _TypeAlias = DescribeHealthResponse  # noqa: Y015
+
+@_typing.final
+class ProcessRelease(_message.Message):
+    """Which release a process is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_MIN_FIELD_NUMBER: _builtins.int
+    PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """broker, election, metadata or quota."""
+    id: _builtins.int
+    """Id among those of its role."""
+    release: _builtins.str
+    """Version of the distribution. Empty: it does not say, as 0.1.0 does not."""
+    protocol_min: _builtins.int
+    """Lowest inter.broker.protocol.version that it speaks."""
+    protocol_max: _builtins.int
+    """Highest that it speaks."""
+    refused: _builtins.str
+    """Why it takes no part in the cluster, though it is registered. Empty: it does."""
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        id: _builtins.int = ...,
+        release: _builtins.str = ...,
+        protocol_min: _builtins.int = ...,
+        protocol_max: _builtins.int = ...,
+        refused: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "refused", b"refused", "release", b"release", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessRelease: _TypeAlias = ProcessRelease  # noqa: Y015
 
 @_typing.final
 class BrokerHealth(_message.Message):

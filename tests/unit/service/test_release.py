@@ -1,0 +1,51 @@
+"""A process that does not speak the protocol in force ends with words before it registers."""
+
+from importlib.metadata import version
+
+import pytest
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_model.features import PATH, Features
+from regnum_model.protocols import KNOWN, Build, ProtocolRange
+from regnum_service.clock import SystemClock
+from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.release import THIS, require_spoken
+
+OLD = Build(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
+
+
+async def store_with(features: bytes | None) -> MemoryStore:
+    store = MemoryStore(MemoryServer())
+    if features is not None:
+        await store.create(PATH, features)
+    return store
+
+
+def test_this_release_says_its_version_and_what_it_speaks() -> None:
+    assert Build(release=version("regnum"), protocols=KNOWN) == THIS
+
+
+@pytest.mark.parametrize("level", [KNOWN.low, KNOWN.high])
+async def test_what_is_spoken_is_let_in(level: int) -> None:
+    await require_spoken(await store_with(Features(inter_broker_protocol=level).encode()), SystemClock())
+
+
+async def test_a_cluster_that_has_not_begun_lets_everybody_in() -> None:
+    await require_spoken(await store_with(None), SystemClock(), OLD)
+
+
+async def test_a_node_that_nobody_can_read_is_left_to_the_controller() -> None:
+    await require_spoken(await store_with(b"{"), SystemClock(), OLD)
+
+
+async def test_an_old_process_is_refused_above_its_highest_protocol_and_told_what_to_start() -> None:
+    store = await store_with(Features(inter_broker_protocol=2).encode())
+    with pytest.raises(StartRefusedError, match="start a release that speaks 2") as refused:
+        await require_spoken(store, SystemClock(), OLD)
+    assert refused.value.exit_status is ExitStatus.CONFLICT
+
+
+async def test_a_new_process_is_refused_below_its_lowest_protocol() -> None:
+    later = Build(release="9.0", protocols=ProtocolRange(low=2, high=4))
+    store = await store_with(Features(inter_broker_protocol=1).encode())
+    with pytest.raises(StartRefusedError, match="start the release before it"):
+        await require_spoken(store, SystemClock(), later)
