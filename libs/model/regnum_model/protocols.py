@@ -36,7 +36,7 @@ OF_FIRST_RELEASE: Final = ProtocolRange(low=1, high=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
+class ReleaseInfo:
     """What a process says of itself."""
 
     release: str = ""
@@ -70,7 +70,7 @@ class Build:
                 raise ValueError("protocols is not [lowest, highest]")
 
 
-UNSAID: Final = Build()
+UNSAID: Final = ReleaseInfo()
 """Of a process that says nothing."""
 
 
@@ -82,7 +82,7 @@ class RegisteredProcess:
     """``broker``, ``election``, ``metadata``, ``quota``."""
     id: int
     """Its id among those of its role."""
-    build: Build
+    build: ReleaseInfo
     """What it says of itself."""
     problem: str = ""
     """Why its registration cannot be read; empty: it can. Then nothing is known of what it speaks."""
@@ -111,7 +111,7 @@ def not_raised(level: int, lacking: tuple[RegisteredProcess, ...]) -> str:
     )
 
 
-def refusal(in_force: int, build: Build) -> str:
+def refusal(in_force: int, build: ReleaseInfo) -> str:
     """Why a process takes no part in a cluster; empty: it may."""
     if in_force in build.protocols:
         return ""

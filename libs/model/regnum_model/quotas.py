@@ -28,7 +28,7 @@ from regnum_model.configs import (
 )
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.nodes.reading import build_of, versioned
-from regnum_model.protocols import UNSAID, Build
+from regnum_model.protocols import UNSAID, ReleaseInfo
 
 USERS: Final = "/config/users"
 CLIENTS: Final = "/config/clients"
@@ -269,7 +269,7 @@ class QuotaProcessNode:
     """Unique name of this run."""
     internal: Address
     """Listener of QuotaService."""
-    build: Build = UNSAID
+    build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:

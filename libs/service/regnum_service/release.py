@@ -5,7 +5,6 @@ wait for ever: it ends with words before it registers. The controller refuses su
 release that does not look.
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import structlog
@@ -14,25 +13,17 @@ from regnum_coordination.port import Store
 from regnum_coordination.timing import Backoff
 from regnum_model import features
 from regnum_model.nodes import MalformedNodeError
-from regnum_model.protocols import KNOWN, Build, refusal
+from regnum_model.protocols import KNOWN, ReleaseInfo, refusal
+from regnum_telemetry.build import this_build
 
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 
-
-def _release() -> str:
-    try:
-        return version("regnum")
-    except PackageNotFoundError:
-        # Run from a folder that was never installed.
-        return "unknown"
-
-
-THIS: Final = Build(release=_release(), protocols=KNOWN)
+THIS: Final = ReleaseInfo(release=this_build().version, protocols=KNOWN)
 """This release, as registrations say it."""
 
 
-async def require_spoken(store: Store, clock: Clock, build: Build = THIS) -> None:
+async def require_spoken(store: Store, clock: Clock, build: ReleaseInfo = THIS) -> None:
     """Whether a process may register, before it does. Waits while the store does not answer.
 
     Raises:

@@ -32,7 +32,7 @@ from regnum_model.configs import (
 )
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
-from regnum_model.protocols import UNSAID, Build
+from regnum_model.protocols import UNSAID, ReleaseInfo
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_telemetry.metrics import Metrics
@@ -227,7 +227,7 @@ class FakeCluster:
         for id in ids:
             await self.register(id)
 
-    async def register(self, id: int, *, log_id: str | None = None, build: Build = UNSAID) -> FakeBroker:
+    async def register(self, id: int, *, log_id: str | None = None, build: ReleaseInfo = UNSAID) -> FakeBroker:
         """Register a broker (anew): a new session takes the old node over."""
         known = self.brokers.get(BrokerId(id))
         broker = FakeBroker(

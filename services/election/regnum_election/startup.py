@@ -41,7 +41,7 @@ RECORDS_PER_TURN: Final = 500
 async def become_controller(
     context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook, *, brokers_known: Callable[[], None]
 ) -> None:
-    """Build the picture, settle it, and begin to tell every live broker.
+    """ReleaseInfo the picture, settle it, and begin to tell every live broker.
 
     Args:
         context: the reign.

@@ -15,13 +15,13 @@ from regnum_model.configs import CLUSTER, INTER_BROKER_PROTOCOL, decode_config, 
 from regnum_model.features import PATH, Features
 from regnum_model.ids import BrokerId, ElectionId
 from regnum_model.nodes import Address, ElectionNode
-from regnum_model.protocols import Build, ProtocolRange
+from regnum_model.protocols import ProtocolRange, ReleaseInfo
 from regnum_model.quotas import QuotaProcessNode, quota_id_path
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import until
 
-OLD = Build(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
-NEW = Build(release="0.2.0", protocols=ProtocolRange(low=1, high=2))
+OLD = ReleaseInfo(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
+NEW = ReleaseInfo(release="0.2.0", protocols=ProtocolRange(low=1, high=2))
 
 
 class Call:

@@ -7,9 +7,9 @@ from regnum_model.protocols import (
     OF_FIRST_RELEASE,
     PROTOCOL,
     UNSAID,
-    Build,
     ProtocolRange,
     RegisteredProcess,
+    ReleaseInfo,
     not_raised,
     refusal,
     speaks_not,
@@ -17,7 +17,7 @@ from regnum_model.protocols import (
 
 
 def process(id: int, low: int, high: int, problem: str = "") -> RegisteredProcess:
-    build = Build(release="9.9", protocols=ProtocolRange(low=low, high=high))
+    build = ReleaseInfo(release="9.9", protocols=ProtocolRange(low=low, high=high))
     return RegisteredProcess(role="broker", id=id, build=build, problem=problem)
 
 
@@ -31,21 +31,21 @@ def test_what_is_known_is_what_the_setting_may_be() -> None:
 
 
 def test_who_says_nothing_is_of_the_first_release_which_never_changes() -> None:
-    assert Build.of({}) == UNSAID
+    assert ReleaseInfo.of({}) == UNSAID
     assert UNSAID.fields() == {}
     assert UNSAID.shown == "0.1.0"
     assert (OF_FIRST_RELEASE.low, OF_FIRST_RELEASE.high) == (1, 2)
 
 
 def test_what_a_build_says_is_read_back() -> None:
-    build = Build(release="0.2.0", protocols=ProtocolRange(low=2, high=5))
-    assert Build.of(build.fields()) == build
+    build = ReleaseInfo(release="0.2.0", protocols=ProtocolRange(low=2, high=5))
+    assert ReleaseInfo.of(build.fields()) == build
 
 
 @pytest.mark.parametrize("protocols", [[2], [2, 1], [0, 1], ["1", "2"], [True, 2], 2, {"low": 1}])
 def test_what_is_no_range_is_refused(protocols: object) -> None:
     with pytest.raises(ValueError, match=r"\[lowest, highest\]"):
-        Build.of({"release": "0.2.0", "protocols": protocols})
+        ReleaseInfo.of({"release": "0.2.0", "protocols": protocols})
 
 
 def test_who_stands_in_the_way_is_named_with_what_it_speaks() -> None:
@@ -59,7 +59,7 @@ def test_who_stands_in_the_way_is_named_with_what_it_speaks() -> None:
 
 
 def test_a_process_that_does_not_speak_what_is_in_force_is_told_what_to_start() -> None:
-    middle = Build(release="0.2.0", protocols=ProtocolRange(low=2, high=3))
+    middle = ReleaseInfo(release="0.2.0", protocols=ProtocolRange(low=2, high=3))
     assert not refusal(2, middle)
     assert not refusal(3, middle)
     assert "start a release that speaks 4" in refusal(4, middle)

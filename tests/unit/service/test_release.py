@@ -5,12 +5,12 @@ from importlib.metadata import version
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_model.features import PATH, Features
-from regnum_model.protocols import KNOWN, Build, ProtocolRange
+from regnum_model.protocols import KNOWN, ProtocolRange, ReleaseInfo
 from regnum_service.clock import SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.release import THIS, require_spoken
 
-OLD = Build(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
+OLD = ReleaseInfo(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
 
 
 async def store_with(features: bytes | None) -> MemoryStore:
@@ -21,7 +21,7 @@ async def store_with(features: bytes | None) -> MemoryStore:
 
 
 def test_this_release_says_its_version_and_what_it_speaks() -> None:
-    assert Build(release=version("regnum"), protocols=KNOWN) == THIS
+    assert ReleaseInfo(release=version("regnum"), protocols=KNOWN) == THIS
 
 
 @pytest.mark.parametrize("level", [KNOWN.low, KNOWN.high])
@@ -45,7 +45,7 @@ async def test_an_old_process_is_refused_above_its_highest_protocol_and_told_wha
 
 
 async def test_a_new_process_is_refused_below_its_lowest_protocol() -> None:
-    later = Build(release="9.0", protocols=ProtocolRange(low=2, high=4))
+    later = ReleaseInfo(release="9.0", protocols=ProtocolRange(low=2, high=4))
     store = await store_with(Features(inter_broker_protocol=1).encode())
     with pytest.raises(StartRefusedError, match="start the release before it"):
         await require_spoken(store, SystemClock(), later)

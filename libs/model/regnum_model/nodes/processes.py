@@ -23,7 +23,7 @@ from regnum_model.nodes.reading import (
     str_of,
     versioned,
 )
-from regnum_model.protocols import UNSAID, Build
+from regnum_model.protocols import UNSAID, ReleaseInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class ElectionNode:
     """Unique name of this run of the process."""
     listeners: Mapping[str, Address]
     """``client`` (admin), ``internal`` (brokers), ``lifeline`` (beats and probes)."""
-    build: Build = UNSAID
+    build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:
@@ -127,7 +127,7 @@ class MetadataNode:
     """Unique name of this run of the process."""
     listeners: Mapping[str, Address]
     """``client`` (GetMetadata) and ``internal`` (the controller)."""
-    build: Build = UNSAID
+    build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:
@@ -163,7 +163,7 @@ class BrokerNode:
     """Log directories and the log id of what each holds now."""
     listeners: Mapping[str, Address]
     """``client`` and ``internal``."""
-    build: Build = UNSAID
+    build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
     def encode(self) -> bytes:

@@ -9,7 +9,7 @@ from regnum_model.ids import (
     TopicId,
     is_topic_id,
 )
-from regnum_model.protocols import Build
+from regnum_model.protocols import ReleaseInfo
 
 MAX_EPOCH: Final = 999_999_999
 """Largest controller or leader epoch that a node may name: the next ones still fit where the wire carries them."""
@@ -48,10 +48,10 @@ def versioned(value: object, what: str) -> dict[str, Any]:
     )
 
 
-def build_of(content: dict[str, Any]) -> Build:
+def build_of(content: dict[str, Any]) -> ReleaseInfo:
     """What a registration says of the release."""
     try:
-        return Build.of(content)
+        return ReleaseInfo.of(content)
     except ValueError as error:
         raise MalformedNodeError(str(error)) from None
 

@@ -46,7 +46,7 @@ class TopicChanges:
         while not self._stopping.is_set():
             number += 1
             topic = f"changed-{number}"
-            await self._tried(f"create {topic}", self._admin.create_topic(topic, partitions=2, replication_factor=3))
+            await self._tried(f"create {topic}", self._admin.create_topic(topic, partitions=2, replication_factor=2))
             await self._tried(f"enlarge {topic}", self._admin.create_partitions(topic, 3))
             await self._tried(f"delete {topic}", self._admin.delete_topic(topic))
             await self._clock.sleep(PAUSE_S)

@@ -29,7 +29,7 @@ from regnum_local.demo.workload import Load, read_everything
 from regnum_local.plan import Launch, Member, Role, command
 from regnum_model.features import PATH, Features
 from regnum_model.nodes import Address
-from regnum_model.protocols import KNOWN, PROTOCOL, Build, ProtocolRange
+from regnum_model.protocols import KNOWN, PROTOCOL, ProtocolRange, ReleaseInfo
 from regnum_model.quotas import QuotaProcessNode, quota_id_path
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
@@ -235,7 +235,7 @@ class Upgrade:
 
     async def _raise(self, admin: Admin) -> None:
         """A process that does not speak it is in the way; without it the protocol is raised."""
-        build = Build(release="0.0.0", protocols=ProtocolRange(low=KNOWN.low, high=KNOWN.low))
+        build = ReleaseInfo(release="0.0.0", protocols=ProtocolRange(low=KNOWN.low, high=KNOWN.low))
         node = QuotaProcessNode(id=99, incarnation="old", internal=Address(host="127.0.0.1", port=9), build=build)
         store = await open_store(self.cluster.coordination, session_timeout_s=6.0)
         try:

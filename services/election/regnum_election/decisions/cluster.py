@@ -16,7 +16,7 @@ from immutables import Map
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
-from regnum_model.protocols import UNSAID, Build
+from regnum_model.protocols import UNSAID, ReleaseInfo
 from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.configs import Settings
@@ -43,7 +43,7 @@ class Broker:
     """Listener for clients."""
     internal: Address
     """Listener for the controller and other brokers."""
-    build: Build = UNSAID
+    build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
     @classmethod

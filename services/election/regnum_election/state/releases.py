@@ -6,7 +6,7 @@ from typing import Final
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.nodes import BrokerNode, ElectionNode, MalformedNodeError, MetadataNode
-from regnum_model.protocols import KNOWN, UNSAID, Build, RegisteredProcess, not_raised, speaks_not
+from regnum_model.protocols import KNOWN, UNSAID, RegisteredProcess, ReleaseInfo, not_raised, speaks_not
 from regnum_model.quotas import QUOTA_IDS, QuotaProcessNode
 from regnum_service.slices import Turns
 
@@ -15,7 +15,7 @@ from regnum_election.state.context import ControllerContext
 PER_TURN: Final = 200
 """Registrations decoded between two turns of the event loop (safety rule S22)."""
 
-ROLES: Final[Mapping[str, tuple[str, Callable[[bytes], Build]]]] = {
+ROLES: Final[Mapping[str, tuple[str, Callable[[bytes], ReleaseInfo]]]] = {
     "broker": (paths.BROKER_IDS, lambda data: BrokerNode.decode(data).build),
     "election": (paths.ELECTION_IDS, lambda data: ElectionNode.decode(data).build),
     "metadata": (paths.METADATA_IDS, lambda data: MetadataNode.decode(data).build),
