@@ -92,7 +92,7 @@ images: ## images of the services and of the job over traces, with buildah, podm
 	@deploy/docker/build.sh images
 
 wheel: install ## dist/regnum-VERSION-py3-none-any.whl: everything, to be installed without a checkout
-	@SOURCE_DATE_EPOCH=315532800 $(BIN)/python -m hatchling build --target wheel
+	@$(BIN)/python -m hatchling build --target wheel
 
 clean: ## remove the virtual environment and all caches
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

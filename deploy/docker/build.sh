@@ -32,7 +32,7 @@ fill() {  # DIR: the context; sets commit and made
     return
   fi
   commit=$(git rev-parse --short=12 HEAD) made=$(TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
-  local tree; tree=$(git stash create)
+  local tree; tree=$(git -c user.name=- -c user.email=- stash create)
   [ -z "$tree" ] || commit=$commit-dirty
   if [ -n "$(git ls-files --others --exclude-standard -- "${paths[@]}")" ]; then
     echo "left out, because git does not know them: $(git ls-files --others --exclude-standard -- "${paths[@]}" | tr '\n' ' ')" >&2

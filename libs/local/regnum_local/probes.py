@@ -5,7 +5,6 @@ import contextlib
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.channel import Open, open_channel
 
@@ -28,6 +27,9 @@ async def accepts(address: Address) -> bool:
 
 async def serves(address: Address, open_one: Open = open_channel) -> bool:
     """Whether a service says that it serves."""
+    # Of the extra `services`: whoever only reads what runs here, as `regnum status` does, may be without.
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
+
     # A refused connection is cheap; a gRPC channel that met one waits before it tries again.
     if not await accepts(address):
         return False

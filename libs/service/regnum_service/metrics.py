@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 from regnum_model.nodes import Address
+from regnum_telemetry.build import this_build
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.scraping import MetricsEndpoint
@@ -37,6 +38,8 @@ def serve_metrics(
     Raises:
         PortTakenError: the address cannot be listened on.
     """
+    build = this_build()
+    metrics.observe_all(instruments.BUILD, lambda: (((build.version, build.commit), 1.0),))
     if telemetry is not None:
         metrics.observe(instruments.SPANS_DROPPED, lambda: telemetry.dropped)
     if told.metrics_listen is None:

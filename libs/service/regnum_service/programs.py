@@ -5,6 +5,7 @@ before anything of it is imported. Services are found by name, as their launcher
 """
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
@@ -42,14 +43,21 @@ def bench() -> int:
     return _run("regnum-bench", "regnum_bench.command", BENCH, "bench")
 
 
+def missing(modules: Sequence[str] = SERVICES) -> tuple[str, ...]:
+    """Those of these modules that are not installed; none of them is imported."""
+    return tuple(name for name in modules if find_spec(name) is None)
+
+
+def in_words(absent: Sequence[str], extras: str) -> str:
+    """What is not installed, and how it gets there."""
+    what = f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+    return f"{what}; install with: pip install 'regnum[{extras}]'"
+
+
 def _run(command: str, module: str, needed: tuple[str, ...], extras: str) -> int:
-    package = module.partition(".")[0]
-    missing = [name for name in (package, *needed) if find_spec(name) is None]
-    if missing:
-        sys.stderr.write(
-            f"{command} cannot run here: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed;"
-            f" install with: pip install 'regnum[{extras}]'\n"
-        )
+    absent = missing((module.partition(".")[0], *needed))
+    if absent:
+        sys.stderr.write(f"{command} cannot run here: {in_words(absent, extras)}\n")
         return WRONG_USE
     status = import_module(module).main()
     return status if isinstance(status, int) else 0

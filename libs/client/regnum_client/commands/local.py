@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.commands.invocation import DebugOption, Output, OutputOption, note, run
+from regnum_client.commands.invocation import (
+    CommandFailedError,
+    DebugOption,
+    Failure,
+    Output,
+    OutputOption,
+    note,
+    run,
+)
 from regnum_client.commands.rendering import emit_rows
 
 if TYPE_CHECKING:
@@ -81,7 +89,11 @@ def up(
 
     async def work() -> int:
         from regnum_local.lifecycle import UpOptions, run_up  # noqa: PLC0415
+        from regnum_service.programs import in_words, missing  # noqa: PLC0415
 
+        if absent := missing():
+            message = f"services cannot run here: {in_words(absent, 'embedded')}"
+            raise CommandFailedError(Failure(code="LIBRARY_MISSING", message=message, exit_status=1, metadata={}))
         options = UpOptions(
             data_dir=folder,
             brokers=brokers,

@@ -98,3 +98,10 @@ ACL_PATTERNS_UNREADABLE: Final = DEFINED.gauge(
     "{patterns}",
     "Resource patterns whose rules cannot be read in the store: what they are about is denied to all but super users",
 )
+
+BUILD: Final = DEFINED.gauge(
+    "regnum.build.info",
+    "{processes}",
+    "1, with the version and the commit that the process is of; the commit is unknown where nobody said it",
+    labels=("version", "commit"),
+)
