@@ -101,14 +101,18 @@ class History:
                 self.everyone.append(await self.cluster.register(id))
         context = self.controller._context
         await until(lambda: len(context.picture.brokers) == len(BROKERS), what="all brokers")
+        await until(self.is_idle, what="what was asked for last and not waited for")
         if context.picture.topic_named("t") is None:
             await until(lambda: "t" not in context.clearing)
             await self.create(wait_s=DEADLINE_S)
         await until(lambda: not (len(context.removals) or context.removals.begun), what="removals confirmed")
         await until(lambda: not len(context.deletions), what="deletions confirmed")
         await until(self.is_marked_no_more, what="no marks in the topic node")
-        await until(lambda: self.controller.queue.is_empty and self.controller._in_hand is None)
+        await until(self.is_idle)
         return context.picture.names["t"]
+
+    def is_idle(self) -> bool:
+        return self.controller.queue.is_empty and self.controller._in_hand is None
 
     async def is_marked_no_more(self) -> bool:
         node = await self.cluster.topic("t")
