@@ -60,6 +60,11 @@ class ServiceSettings(BaseSettings):
         description="Where Prometheus reads metrics (GET /metrics), host:port; anybody who can connect may read them. "
         "Without, they are not shown.",
     )
+    health_listen: AddressText | None = Field(
+        default=None,
+        description="Where health is asked in plaintext, host:port: grpc.health.v1 and nothing else, for probes that"
+        " cannot speak TLS (Kubernetes'). Health is told at every other listener as well.",
+    )
     run_dir: Path | None = Field(
         default=None, description="Folder for what the process remembers between two runs; without it, nothing."
     )
@@ -92,6 +97,11 @@ class ServiceSettings(BaseSettings):
         description="Whether a resource that no access rule is about may be used by everybody (Kafka:"
         " allow.everyone.if.no.acl.found).",
     )
+
+    @property
+    def health_address(self) -> Address | None:
+        """Where health is told in plaintext; None: nowhere."""
+        return None if self.health_listen is None else Address.parse(self.health_listen)
 
     @field_validator("super_users")
     @classmethod
@@ -134,8 +144,8 @@ class ServiceSettings(BaseSettings):
     def _check_advertised(self) -> "ServiceSettings":
         for field in type(self).model_fields:
             name, _, kind = field.rpartition("_")
-            # Nobody is told where the metrics are.
-            if kind not in {"listen", "advertised"} or name == "metrics":
+            # Nobody is told where the metrics are, or where probes ask.
+            if kind not in {"listen", "advertised"} or name in {"metrics", "health"}:
                 continue
             told: str | None = getattr(self, field)
             if told is None or Address.parse(told).host not in ANYWHERE:

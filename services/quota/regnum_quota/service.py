@@ -86,6 +86,7 @@ class QuotaService:
             listener="internal",
             metrics=self._metrics,
             access=self._access.at(self._tls.internal),
+            health_at=settings.health_address,
         )
 
     async def start(self) -> None:
