@@ -30,9 +30,6 @@ class Forwarding:
     """First version that only the controller answers; a broker passes older ones on."""
     changes: bool = True
     """Whether it changes anything: what only shows something may be sent again whatever became of it."""
-    remembered: bool = True
-    """Whether the next controller knows by a mutation id what was done. Not of a deletion of topics: the node that says
-    so goes with the topic, and a repeat would delete whatever has the name since."""
 
 
 FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
@@ -40,7 +37,7 @@ FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
         # Seed 000.
         "CreateTopics": Forwarding(direct_since=6),
         "CreatePartitions": Forwarding(direct_since=3),
-        "DeleteTopics": Forwarding(direct_since=5, remembered=False),
+        "DeleteTopics": Forwarding(direct_since=5),
         # Seed 004.
         "AlterConfigs": Forwarding(direct_since=2),
         "IncrementalAlterConfigs": Forwarding(direct_since=2),

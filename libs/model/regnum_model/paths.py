@@ -20,6 +20,7 @@ BROKER_EPOCHS: Final = "/brokers/epochs"
 TOPICS: Final = "/brokers/topics"
 TOPIC_IDS: Final = "/brokers/topic_ids"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+DELETED_TOPICS: Final = "/admin/deleted_topics"
 DELETE_PARTITIONS: Final = "/admin/delete_partitions"
 PARTITIONS_ADD: Final = "/admin/partitions_add"
 PARTITIONS_REMOVE: Final = "/admin/partitions_remove"
@@ -35,6 +36,7 @@ PERSISTENT_FOLDERS: Final = (
     TOPICS,
     TOPIC_IDS,
     DELETE_TOPICS,
+    DELETED_TOPICS,
     DELETE_PARTITIONS,
     PARTITIONS_ADD,
     PARTITIONS_REMOVE,

@@ -16,7 +16,14 @@ from regnum_model.nodes.processes import (
     encode_controller_epoch,
 )
 from regnum_model.nodes.reading import MAX_BROKER_ID, MAX_EPOCH, MAX_PARTITIONS, MEMBERS_KEPT, MalformedNodeError
-from regnum_model.nodes.topics import DeletionNode, PartitionDeletionNode, TopicIdNode, TopicNode, decode_added_replicas
+from regnum_model.nodes.topics import (
+    DeletedTopicNode,
+    DeletionNode,
+    PartitionDeletionNode,
+    TopicIdNode,
+    TopicNode,
+    decode_added_replicas,
+)
 
 __all__ = [
     "MAX_BROKER_ID",
@@ -26,6 +33,7 @@ __all__ = [
     "Address",
     "BrokerNode",
     "ControllerNode",
+    "DeletedTopicNode",
     "DeletionNode",
     "ElectionNode",
     "LeaderAndIsr",

@@ -213,6 +213,43 @@ class DeletionNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopicNode:
+    """``/admin/deleted_topics/<digest>``: a deletion that is over, for who repeats it (safety rule S20)."""
+
+    topic: str
+    """Name the topic had."""
+    topic_id: TopicId
+    """Its id."""
+    mutation: str
+    """Id of the mutation that deleted it."""
+    at_ms: int
+    """When the last broker had confirmed, in milliseconds since 1970."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return dumped(
+            {
+                "version": 1,
+                "topic": self.topic,
+                "topic_id": self.topic_id,
+                "mutation": self.mutation,
+                "at": self.at_ms,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = object_of(loaded(data), "a deleted topic's node")
+        return cls(
+            topic=str_of(content.get("topic"), "topic"),
+            topic_id=topic_id_of(content.get("topic_id")),
+            mutation=str_of(content.get("mutation"), "mutation"),
+            at_ms=int_of(content.get("at"), "at", low=0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDeletionNode:
     """``/admin/delete_partitions/<topic id>/<partition>``: a removal that is not confirmed by every broker yet."""
 

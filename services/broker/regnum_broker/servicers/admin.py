@@ -76,7 +76,7 @@ class AdminCall:
         found = forwarding_of(path)
         if found is None:
             return cls(path=path, repeatable=False)
-        return cls(path=path, repeatable=not found.changes or (found.remembered and _takes_ids(method.input_type)))
+        return cls(path=path, repeatable=not found.changes or _takes_ids(method.input_type))
 
 
 class ForwardingServicer:

@@ -142,9 +142,9 @@ class BrokerForgetting:
         if validate_only:
             return len(meant), sum(one.remaining == {broker} for one in meant)
         checks = () if guard is None else (guard,)
-        groups: list[Group] = [(*checks, self._write(one, broker)) for one in meant]
+        groups: list[tuple[Deletion, Group]] = [(one, (*checks, self._write(one, broker))) for one in meant]
         ended = 0
-        for one, outcome in zip(meant, await context.store.write_batch(groups), strict=True):
+        for one, outcome in zip(meant, await self._deleter.write_records(groups), strict=True):
             match outcome:
                 case Written(results=results):
                     stat = results[-1].stat

@@ -1,4 +1,4 @@
-"""Nodes that stand only for the mutations that they know: silent ones of access rules, and what wide filters chose.
+"""Nodes that stand only for the mutations that they know: silent ones of access rules, choices, deleted topics.
 
 Nobody asks them after ``REPEATED_MS``; then they go. (Nodes of topics' settings go with ``ConfigBook.look``, those of
 quotas with the next change of a quota.)
@@ -14,6 +14,7 @@ from regnum_service.slices import slices
 
 from regnum_election.reign.writing import FencedStore
 from regnum_election.state.acl_choices import Choices
+from regnum_election.state.deleted_topics import DeletedTopics
 
 SWEEP_S: Final = 1_800.0
 """Time between two sweeps: each reads every pattern that has rules."""
@@ -31,6 +32,7 @@ class SilentNodes:
         self._clock: Final = clock
         self._mutations: Final = NodeMutations(store, wall_ms=clock.wall_ms)
         self._choices: Final = Choices(store, clock.wall_ms)
+        self._deleted: Final = DeletedTopics(store, clock.wall_ms)
         self._next_s = clock.monotonic() + SWEEP_S
 
     async def sweep_in_time(self) -> int:
@@ -38,7 +40,7 @@ class SilentNodes:
         if self._clock.monotonic() < self._next_s:
             return 0
         self._next_s = self._clock.monotonic() + SWEEP_S
-        gone = await self._choices.sweep()
+        gone = await self._choices.sweep() + await self._deleted.sweep()
         for folder in FOLDERS:
             names = await self._store.names(folder)
             async for some in slices(names, NODES_PER_READ):

@@ -143,6 +143,7 @@ class TopicCalls:
         context = self._context
         self._requests.require_room()
         await context.store.until_connected()
+        await self._deleter.answer_earlier(call)
         if not await self._charging.applies_to(account):
             return context.clock.monotonic()
         charged: list[Charged] = []
@@ -150,6 +151,8 @@ class TopicCalls:
         seen: set[TopicId] = set()
         for i, request in enumerate(call.requests):
             await turns.took()
+            if i in call.outcomes:
+                continue
             found = self._deleter.answered_before(request) or find_topic(request, context.picture)
             match found:
                 case Rejection() | Deleted():

@@ -28,9 +28,10 @@ from regnum_election.history.events import DELETION
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.deleted_topics import DeletedTopics
 from regnum_election.topics.clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
 from regnum_election.topics.deletion_orders import tell_deletions
-from regnum_election.topics.requests import DeletionRequest, find_topic
+from regnum_election.topics.requests import MUTATION_ID_LENGTH_MAX, DeletionRequest, find_topic
 
 FINISHED_MAX: Final = 10_000
 """Finished deletions whose mutation ids are remembered (safety rule S20)."""
@@ -75,6 +76,7 @@ class TopicDeleter:
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._clearer = TopicClearer(context)
+        self._deleted: Final = DeletedTopics(context.store, context.clock.wall_ms)
         self._finished: OrderedDict[str, Deleted] = OrderedDict()
         self._uncleared: set[TopicId] = set()
         """Topics whose nodes may still stand: until they are gone the record stays (safety rule S13)."""
@@ -142,12 +144,32 @@ class TopicDeleter:
         if request.mutation is None:
             return None
         if request.mutation in self._finished:
-            return self._finished[request.mutation]
+            return _answer(request, self._finished[request.mutation])
         for deletion in self._context.deletions.of_mutation(request.mutation):
             if deletion.topic_id in self._uncleared:
                 return _still_deleting(deletion.topic)
-            return Deleted(name=deletion.topic, topic_id=deletion.topic_id)
+            return _answer(request, Deleted(name=deletion.topic, topic_id=deletion.topic_id))
         return None
+
+    async def answer_earlier(self, call: DeletionCall) -> None:
+        """Answer repeats of what an earlier reign, or this one long ago, has finished. Raises what the store raises.
+
+        For the caller's coroutine, before anything is charged: what this reign finishes from here on is in memory.
+        """
+        asked = {
+            i: request.mutation
+            for i, request in enumerate(call.requests)
+            if request.mutation and len(request.mutation) <= MUTATION_ID_LENGTH_MAX
+            if i not in call.outcomes and self.answered_before(request) is None
+        }
+        found = await self._deleted.remembered(tuple(dict.fromkeys(asked.values())))
+        for i, mutation in asked.items():
+            if (node := found.get(mutation)) is not None:
+                call.outcomes[i] = _answer(call.requests[i], Deleted(name=node.topic, topic_id=node.topic_id))
+
+    async def write_records(self, records: Sequence[tuple[Deletion, Group]]) -> tuple[Written | Refused, ...]:
+        """Write groups that end with a deletion's record; the mutation id of a record that goes is kept for repeats."""
+        return await self._deleted.write(records)
 
     async def begin(
         self, topic_id: TopicId, *, mutation: str | None, brokers: Collection[BrokerId] = ()
@@ -283,8 +305,8 @@ class TopicDeleter:
                 due = deletion.record_due(context.picture.brokers)
                 if due is not None or not deletion.remaining:
                     meant.append((deletion, due))
-        groups = [_record_write(deletion, due) for deletion, due in meant]
-        for (deletion, due), outcome in zip(meant, await context.store.write_batch(groups), strict=True):
+        written = await self.write_records([(deletion, _record_write(deletion, due)) for deletion, due in meant])
+        for (deletion, due), outcome in zip(meant, written, strict=True):
             self._record_settled(deletion, due, outcome)
 
     def is_cleared(self, topic_id: TopicId) -> bool:
@@ -343,6 +365,17 @@ def _record_write(deletion: Deletion, due: DeletionNode | None) -> Group:
     if due is None:
         return (Delete(path, deletion.record_version),)
     return (Set(path, due.encode(), deletion.record_version),)
+
+
+def _answer(request: DeletionRequest, deleted: Deleted) -> DeletionOutcome:
+    """What a repeat hears; an id that was another topic's is a mistake of whoever made it."""
+    if request.name in {"", deleted.name} and request.topic_id in {"", deleted.topic_id}:
+        return deleted
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        message=f"mutation id {request.mutation} has been used for the deletion of another topic; give each deletion "
+        "an id of its own",
+    )
 
 
 def _not_recorded(topic: str, error: Exception) -> Rejection:
