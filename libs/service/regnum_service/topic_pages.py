@@ -9,7 +9,8 @@ nothing of 200,000 topics.
 
 Algorithm: the cursor is a place in the order of (name of the topic, number of the partition). ``NameOrder`` finds the
 names from there on, prefix and the beginning of a glob bound them, and the page ends when it has as many partitions
-(or, of summaries, topics) as were asked for, or when LOOKED_AT_MAX partitions were looked at for it.
+(or, of summaries, topics) as were asked for, or when LOOKED_AT_MAX partitions were looked at for it. Of a caller whose
+rules name what it may be told of, only these names are looked at.
 """
 
 import asyncio
@@ -130,7 +131,9 @@ class TopicPages(Generic[V]):
             elif wanted.names is None:
                 await self._names.bring_up(self._topics)
                 # No turn of the loop between the names and what they are names of.
-                names = self._names.since(max(wanted.topic, wanted.chosen.start))
+                first, reach = max(wanted.topic, wanted.chosen.start), sight.reach
+                since = self._names.since
+                names = since(first) if reach is None else reach.among(since, self._topics(), first)
             else:
                 names = iter(wanted.names)
             page = _Page(wanted, self._topics(), Encoding(head(), size=SLICE), self._state_of, sight)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
+from regnum_model.acls.reach import Reach
 from regnum_service.access.identity import Caller
 
 
@@ -46,6 +47,10 @@ class RecordedRights:
     def allows_all(self, who: Caller, operation: Operation, type: ResourceType) -> bool:
         """What the test says of the name ``*``."""
         return self.allows(who, operation, type, "*", audit=False)
+
+    def reach(self, _who: Caller, _operation: Operation, _type: ResourceType) -> Reach | None:
+        """Nobody can say."""
+        return None
 
     @property
     def denied_loudly(self) -> list[str]:

@@ -33,6 +33,10 @@ from regnum_model.acls.bindings import (
     Permission,
     ResourcePattern,
 )
+from regnum_model.acls.reach import Reach
+
+REACH_MAX: Final = 5_000
+"""Patterns of one caller that are put in order in one turn: a few milliseconds (safety rule S22)."""
 
 
 class Why(enum.Enum):
@@ -262,6 +266,32 @@ class AclIndex:
             for caller in callers
             for rules in tuple(self._of_caller.get((type, *caller), {}).values())
         )
+
+    def reach(self, principal: str, host: str, operation: Operation, type: ResourceType) -> Reach | None:
+        """Names outside of which they may not do that with any resource of the type.
+
+        None: that cannot be said, or not in few words: a super user, a rule about every name, a default that allows, or
+        more than ``REACH_MAX`` patterns with rules for this caller and for everybody.
+        """
+        if principal in self._super_users or self._everyone_if_no_acl:
+            return None
+        allowing = _ALLOWING[operation]
+        mine = [(caller, self._of_caller.get((type, *caller), {})) for caller in _callers(principal, host)]
+        if sum(len(patterns) for _, patterns in mine) > REACH_MAX:
+            return None
+        names: list[str] = []
+        prefixes: list[str] = []
+        for caller, patterns in mine:
+            for pattern, rules in tuple(patterns.items()):
+                if not (rules.by_caller or {}).get(caller, _NOTHING)[1] & allowing:
+                    continue
+                if pattern.pattern is PatternType.PREFIXED:
+                    prefixes.append(pattern.name)
+                elif pattern.name == ANY_NAME:
+                    return None
+                else:
+                    names.append(pattern.name)
+        return Reach.of(names, prefixes)
 
     def _is_covered(self, pattern: ResourcePattern, callers: _Callers, operation: Operation) -> bool:
         """Whether rules deny all that a pattern is about."""

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
+from regnum_model.acls.reach import Reach
 
 from regnum_service.access.identity import Caller, caller
 from regnum_service.errors import Code, RegnumError
@@ -39,6 +40,9 @@ class Authorizer(Protocol):
     def allows_all(self, who: Caller, operation: Operation, type: ResourceType) -> bool:
         """Whether the caller may do that with every such resource that there is or will be. A no is no denial."""
 
+    def reach(self, who: Caller, operation: Operation, type: ResourceType) -> Reach | None:
+        """Names outside of which the caller may do that with no such resource; within them, ask. None: unknown."""
+
     @property
     def generation(self) -> int:
         """Another number whenever answers may be other ones than before."""
@@ -63,6 +67,10 @@ class EverybodyMay:
     def allows_all(self, *_what: object, **_how: object) -> bool:
         """Yes."""
         return True
+
+    def reach(self, *_what: object, **_how: object) -> Reach | None:
+        """Everywhere."""
+        return None
 
 
 _call: Final[ContextVar[str]] = ContextVar("call", default="")

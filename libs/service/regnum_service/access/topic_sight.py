@@ -5,6 +5,7 @@ from typing import Final
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.access import Operation, ResourceType
+from regnum_model.acls.reach import Reach
 
 from regnum_service.access.authorization import EVERYBODY, Authorizer, Right
 from regnum_service.access.identity import caller
@@ -26,6 +27,13 @@ class TopicSight:
         return not self._everything and not self._authorizer.allows_any(
             caller(), Operation.DESCRIBE, ResourceType.TOPIC, audit=False
         )
+
+    @property
+    def reach(self) -> Reach | None:
+        """Names outside of which a list shows nothing, where rules say so in few words: lists look there only."""
+        if self._everything:
+            return None
+        return self._authorizer.reach(caller(), Operation.DESCRIBE, ResourceType.TOPIC)
 
     def lists(self, name: str) -> bool:
         """Whether a list shows the topic; a no is no denial."""

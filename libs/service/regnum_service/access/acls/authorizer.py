@@ -14,6 +14,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 from regnum_model.acls.bindings import Entry, ResourcePattern
 from regnum_model.acls.index import AclIndex, Decision
+from regnum_model.acls.reach import Reach
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -24,6 +25,9 @@ from regnum_service.errors import RegnumError
 
 KEPT_MAX: Final = 50_000
 """Decisions that are kept; when there are more, they are made anew."""
+
+REACHES_MAX: Final = 200
+"""Callers whose reach is kept: 5,000 names of each at most, which the rules hold as well."""
 
 KEPT_NAME_MAX: Final = 512
 """Characters of the longest name whose decision is kept: nothing that there is has a longer one, and a client may ask
@@ -62,6 +66,7 @@ class AclAuthorizer:
         self._denials: Final = counted.counter(instruments.ACL_DENIALS)
         self._kept: dict[_Question, Decision] = {}
         self._kept_any: dict[_Question, bool] = {}
+        self._kept_reach: dict[_Question, Reach | None] = {}
         self._loaded = False
         self._generation = 1
         counted.observe(instruments.ACLS_READ, lambda: float(self._loaded))
@@ -94,7 +99,7 @@ class AclAuthorizer:
     def changed(self) -> None:
         """Decisions that were made before count no more."""
         # New dictionaries, and not empty ones: who is about to keep a decision keeps it where nobody looks any more.
-        self._kept, self._kept_any = {}, {}
+        self._kept, self._kept_any, self._kept_reach = {}, {}, {}
         self._generation += 1
 
     def read(self) -> None:
@@ -151,6 +156,20 @@ class AclAuthorizer:
             allowed = kept[question] = self._index.all_allowed(principal, who.host, operation, type)
             self._bound(kept)
         return allowed
+
+    def reach(self, who: Caller, operation: Operation, type: ResourceType) -> Reach | None:
+        """Names outside of which they may with no such resource; None: nobody can say. Raises as ``allows``."""
+        question = (who.principal.name, who.host, operation, type, "reach")
+        kept = self._kept_reach
+        if question not in kept:
+            principal = str(who.principal)
+            self._check_read(principal)
+            found = self._index.reach(principal, who.host, operation, type)
+            if len(kept) >= REACHES_MAX:
+                kept.clear()
+            kept[question] = found
+            return found
+        return kept[question]
 
     def _decide(self, principal: str, question: _Question) -> Decision:
         self._check_read(principal)
