@@ -239,7 +239,8 @@ def command(member: Member, launch: Launch) -> list[str]:
         case Role.QUOTA:
             flags = ["--quota-id", str(member.id), "--run-dir", home]
         case Role.BROKER:
-            flags = ["--broker-id", str(member.id), "--data-dir", home]
+            # A cluster of one machine is stopped as a whole: nobody would come back for whom to wait.
+            flags = ["--broker-id", str(member.id), "--data-dir", home, "--termination-grace-s", "0"]
     flags += ["--traces-dir", str(launch.data_dir / TRACES)]
     if launch.certificates is not None:
         flags += _tls_flags(member, launch.certificates)

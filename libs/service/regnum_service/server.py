@@ -225,13 +225,18 @@ class GrpcServer:
         self._metrics.observe_also(instruments.CONNECTIONS, counted_at(lambda: self._port, self._listener))
         return (MetricsInterceptor(self._listener, self._metrics, SystemClock()),)
 
-    async def set_serving(self, *, serving: bool) -> None:
-        """What health says, of every service here and of the server as a whole."""
+    async def set_serving(self, *, serving: bool, but: str | None = None) -> None:
+        """What health says, of the server as a whole and of every service here, except the one named ``but``."""
+        for name in ("", *(service.name for service in self._services)):
+            if name != but:
+                self.set_service(name, serving=serving)
+
+    def set_service(self, name: str, *, serving: bool) -> None:
+        """What health says of one service."""
         if self._health is None:
             raise RuntimeError("set_serving before start")
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", *(service.name for service in self._services)):
-            self._health.set(name, status)
+        self._health.set(name, status)
 
     async def stop(self, grace_s: float = 0.5) -> None:
         """Refuse new calls; what still runs after the grace time is cancelled. Does nothing when not started."""

@@ -39,6 +39,8 @@ class Supervisor:
         self._log = structlog.get_logger(service)
         self._stack: dict[asyncio.Task[Any] | _Closer, None] = {}
         self._stopped = asyncio.Event()
+        self.hurried: Final = asyncio.Event()
+        """Set by a second signal: who only stops well, and could go at once, goes at once."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unwinding = False
         self._reason: str | None = None
@@ -125,7 +127,7 @@ class Supervisor:
             self._stopped.set()
         handled = (signal.SIGTERM, signal.SIGINT)
         for signum in handled:
-            loop.add_signal_handler(signum, self.stop, signal.Signals(signum).name)
+            loop.add_signal_handler(signum, self._signalled, signal.Signals(signum).name)
         try:
             await self._stopped.wait()
             self._log.info("stopping", reason=self._reason)
@@ -135,6 +137,12 @@ class Supervisor:
                 loop.remove_signal_handler(signum)
         self._log.info("stopped", exit_status=int(self.exit_status))
         return self.exit_status
+
+    def _signalled(self, name: str) -> None:
+        if self.stopping:
+            self._log.info("stopping at once", reason=name)
+            self.hurried.set()
+        self.stop(name)
 
     async def unwind(self) -> None:
         """Cancel tasks and call closers, newest first. For tests and failed starts."""

@@ -111,6 +111,7 @@ class BrokerWorld:
                 "replica-lag-s": self._lag_s,
                 "disk-timeout-s": self._disk_timeout_s,
                 "stray-grace-s": self._stray_grace_s,
+                "termination-grace-s": 0,
                 **self._more,
                 **({"rack": self._racks[id]} if id in self._racks else {}),
             }

@@ -23,9 +23,10 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
-from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
+from regnum_broker.cluster.shutdown import ControlledShutdown
 from regnum_broker.composition.access import start_access
 from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching
@@ -58,6 +59,9 @@ from regnum_broker.settings import BrokerSettings
 from regnum_broker.showing import Showing
 from regnum_broker.storage import Storage
 
+LOG_SERVICE: Final = "regnum.broker.v1.LogService"
+"""What the readiness probe asks for."""
+
 STORAGE_CLOSE_TIMEOUT_S: Final = 60.0
 """Flushing what the operating system holds may take long; without it the next start cannot trust the log."""
 
@@ -85,6 +89,8 @@ class Broker:
         self._listeners: Final = Listeners.told(settings)
         self.registered: Final = asyncio.Event()
         """Set once the broker has registered for the first time."""
+        self.readiness: Final = Readiness()
+        """Whether it has been in sync."""
         self._storage: Storage | None = None
         self.replicas: Final = Replicas(self._id)
         self.throttle: Final = ReplicationThrottle(clock)
@@ -118,7 +124,12 @@ class Broker:
         supervisor.defer("channels", channels.close)
         storage = self._storage = await open_storage(self._settings, clock=clock, metrics=self._metrics)
         show_limits(self._metrics, self._limits)
-        lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline), tls=tls.files)
+        lifeline = Lifeline(
+            self._id,
+            offline=lambda: tuple(storage.directory.offline),
+            tls=tls.files,
+            readiness=self.readiness,
+        )
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
         supervisor.defer(
             "storage", partial(close_storage, storage, checkpointing, supervisor), timeout_s=STORAGE_CLOSE_TIMEOUT_S
@@ -171,6 +182,7 @@ class Broker:
                 storage=storage,
                 cache=cache,
                 fence=fence,
+                readiness=self.readiness,
                 lifeline_open=lambda: lifeline.is_open,
                 client_port=lambda: self._listeners.client.port,
             ),
@@ -208,12 +220,20 @@ class Broker:
         )
         supervisor.start("registration", registering.run())
         start_stray_watch(parts, orders=orders, fetchers=fetchers)
-        supervisor.start("health", _serve_when(self.registered, internal, client))
-        shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
+        supervisor.start("health", _serve_when(self.registered, self.readiness, internal, client))
+        shutdown = ControlledShutdown(
+            broker=self._id,
+            fence=fence,
+            calls=calls,
+            fetchers=fetchers,
+            clock=clock,
+            grace_s=self._settings.termination_grace_s,
+            hurried=supervisor.hurried,
+        )
         supervisor.defer(
             "leadership",
-            partial(_hand_over, supervisor, shutdown, internal, client),
-            timeout_s=2 * HAND_OVER_TIMEOUT_S,
+            partial(_hand_over, supervisor, shutdown, self.readiness, internal, client),
+            timeout_s=shutdown.timeout_s,
         )
 
     def _parts(self, storage: Storage, tls: ProcessTls) -> BrokerParts:
@@ -239,14 +259,23 @@ class Broker:
         )
 
 
-async def _hand_over(supervisor: Supervisor, shutdown: ControlledShutdown, *servers: GrpcServer) -> None:
+async def _hand_over(
+    supervisor: Supervisor, shutdown: ControlledShutdown, readiness: Readiness, *servers: GrpcServer
+) -> None:
+    readiness.stop()
     for server in servers:
         await server.set_serving(serving=False)
     if supervisor.failure is None:
         await shutdown.run()
 
 
-async def _serve_when(registered: asyncio.Event, *servers: GrpcServer) -> None:
+async def _serve_when(
+    registered: asyncio.Event, readiness: Readiness, internal: GrpcServer, client: GrpcServer
+) -> None:
+    """Health: registered is enough for those who know this broker, and in sync is what it takes to begin with it."""
     await registered.wait()
-    for server in servers:
-        await server.set_serving(serving=True)
+    readiness.registered()
+    await internal.set_serving(serving=True)
+    await client.set_serving(serving=True, but=LOG_SERVICE)
+    await readiness.wait()
+    client.set_service(LOG_SERVICE, serving=True)

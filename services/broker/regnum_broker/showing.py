@@ -12,7 +12,8 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.figures.gauges import show_broker, show_standing
+from regnum_broker.cluster.readiness import Readiness
+from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import RecentRates
 from regnum_broker.replication.replicas import Replicas
@@ -57,6 +58,7 @@ class Showing:
         storage: Storage,
         cache: MetadataCache,
         fence: Fence,
+        readiness: Readiness,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
     ) -> ServiceRegistration:
@@ -67,11 +69,13 @@ class Showing:
             storage: the logs.
             cache: which metadata it has.
             fence: whether it is registered.
+            readiness: whether it has been in sync.
             lifeline_open: whether the controller hears it.
             client_port: where clients connect.
         """
         show_broker(self._metrics, replicas, storage)
         show_standing(self._metrics, fence, cache, lifeline_open)
+        show_readiness(self._metrics, readiness)
         sizing = LogSizing(storage, self.traffic, self._clock)
         sizing.show(self._metrics)
         return ServiceRegistration(
@@ -84,6 +88,7 @@ class Showing:
                 storage=storage,
                 cache=cache,
                 loop_lag=self._loop_lag,
+                readiness=readiness,
                 lifeline_open=lifeline_open,
                 client_port=client_port,
                 clock=self._clock,

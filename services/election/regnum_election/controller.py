@@ -32,6 +32,7 @@ from regnum_election.admission.quotas import Quotas
 from regnum_election.brokers.calls import BrokerCalls
 from regnum_election.brokers.changes import fence_broker, look_at_brokers, take_up_isrs
 from regnum_election.brokers.forgetting import BrokerForgetting
+from regnum_election.brokers.in_sync import Tell, nobody_is_told
 from regnum_election.brokers.offline_replicas import take_back, take_offline
 from regnum_election.brokers.relieving import Relieving
 from regnum_election.configs.book import ConfigBook
@@ -109,6 +110,7 @@ class Controller:
         open_quota: Callable[[Address], QuotaChannel],
         quota_stand_in: Limit | None,
         picture_changed: Callable[[Cluster], None],
+        tell_in_sync: Tell = nobody_is_told,
         clock: Clock,
         chance: random.Random,
         spawn: Spawn,
@@ -221,7 +223,7 @@ class Controller:
         """What is done by the clock."""
         self.replies: Final = replies
         """Who takes what others answer."""
-        self.brokers: Final = BrokerCalls(self._context, self._requests)
+        self.brokers: Final = BrokerCalls(self._context, self._requests, tell_in_sync)
         """What brokers ask for."""
         self.quota_calls: Final = QuotaCalls(self._quotas.book)
         self.acls: Final = AclCalls(self._context.store, clock.wall_ms)
@@ -274,6 +276,7 @@ class Controller:
             watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
             # Not before: its first answer lists every topic, which on some stores costs what lies below them.
             watches += [self._spawn("watch-topics", self._watch_topics()), self._spawn("health", self.health.run())]
+            watches.append(self._spawn("in sync", self.brokers.in_sync.run()))
             watches += [self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS]
             watches.append(self._spawn("watch-settings", self._config_book.follow(self._store, self._put_internal)))
             self._ready.set()

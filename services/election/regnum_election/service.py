@@ -59,7 +59,7 @@ from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
 from regnum_election.history.segments import folder_of
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
-from regnum_election.reign.events import ClusterEvent, ReplicasMoving
+from regnum_election.reign.events import ClusterEvent, Hint
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
@@ -367,6 +367,7 @@ class ElectionService:
             open_quota=partial(GrpcQuotaChannel, open_one=self._tls.open_channel),
             quota_stand_in=self._settings.quota_stand_in,
             picture_changed=picture_changed,
+            tell_in_sync=partial(self._lifelines.tell, reign.epoch),
             clock=self._clock,
             chance=self._chance,
             spawn=self._supervisor.start,
@@ -411,7 +412,7 @@ class ElectionService:
         store = self._store
         return store is not None and store.session_state is SessionState.CONNECTED
 
-    def _report(self, epoch: ControllerEpoch, event: ClusterEvent | ReplicasMoving) -> None:
+    def _report(self, epoch: ControllerEpoch, event: ClusterEvent | Hint) -> None:
         self._role.report(epoch, event)
 
     async def _serve(self, *, serving: bool) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regnum.broker.v1 import figures_pb2
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.figures.recent_rates import LOOKS, PERIOD_S, SUMS, Look, RecentRates, between, quantile
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.showing import Showing
@@ -76,6 +77,7 @@ class Told:
             storage=leading.storage,
             cache=MetadataCache(fence, leading.replicas.learn_listeners),
             fence=fence,
+            readiness=Readiness(),
             lifeline_open=lambda: True,
             client_port=lambda: 1,
         )

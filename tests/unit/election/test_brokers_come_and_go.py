@@ -116,8 +116,8 @@ async def test_controlled_shutdown_moves_leaders_and_isrs(cluster: FakeCluster) 
     controller = await cluster.reign()
     (led, followed, alone) = await create(controller, assigned("a", 1, 2), assigned("b", 2, 1), assigned("c", 1))
     broker = cluster.brokers[BrokerId(1)]
-    remaining = await controller.brokers.controlled_shutdown(broker.id, broker.epoch, wait_s=DEADLINE_S)
-    assert remaining == 1
+    departure = await controller.brokers.controlled_shutdown(broker.id, broker.epoch, wait_s=DEADLINE_S)
+    assert departure.remaining == 1
     assert (await cluster.state("a", 0)).leader == 2
     assert (await cluster.state("a", 0)).isr == (2,)
     assert (await cluster.state("b", 0)).isr == (2,)

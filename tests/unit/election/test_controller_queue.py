@@ -3,9 +3,8 @@
 from collections.abc import AsyncGenerator
 
 import pytest
-from regnum_election.decisions.deletion import Deletion
+from regnum_election.decisions.deletion import Deletion, ReplicaState
 from regnum_election.decisions.isr_reports import ReportedNode
-from regnum_election.decisions.replicas import ReplicaState
 from regnum_election.reign.events import (
     MUTATIONS_MAX,
     REPORTS_IN_A_ROW,

@@ -3,9 +3,9 @@
 import pytest
 from regnum_election.decisions import partitions, replicas
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition
+from regnum_election.decisions.deletion import ReplicaState
 from regnum_election.decisions.partitions import PartitionState
 from regnum_election.decisions.registrations import compare
-from regnum_election.decisions.replicas import ReplicaState
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, TopicId
 from regnum_testing.election_values import broker, cluster, state, topic
 from regnum_testing.election_values import replicas as assigned

@@ -224,12 +224,12 @@ async def test_a_controlled_shutdown_makes_way_for_a_failure_after_each_step(clu
     controller.queue.put(
         BrokerDead(broker=dying.id, epoch=dying.epoch, registration=Registration(dying.registration), evidence="test")
     )
-    remaining = await answer
+    departure = await answer
     writes = [one for one in asked(cluster) if one in {"write", "fence"}]
     # A step is 500 partitions; all three would be six calls.
     assert writes.index("fence") <= 2, writes
 
-    assert remaining == 0
+    assert departure.remaining == 0
     states = [await cluster.state("t", number) for number in range(1_200)]
     assert {state.leader for state in states} == {1}
     assert not any(3 in state.isr for state in states)

@@ -107,6 +107,7 @@ def test_command_lines():
     ]
     assert command(plan.get("broker-1"), launch) == [
         *("/py", "-P", "-m", "regnum_broker", "--broker-id", "1", "--data-dir", "/d/broker-1"),
+        *("--termination-grace-s", "0"),
         *("--traces-dir", "/d/traces"),
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15006"),
         *("--internal-listen", "127.0.0.1:15007", "--metrics-listen", "127.0.0.1:15008", "--rack", "a"),

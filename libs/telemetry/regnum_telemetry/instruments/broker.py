@@ -317,6 +317,18 @@ LIFELINE_OPEN: Final = DEFINED.gauge(
     "1 while the lifeline to the controller is open",
 )
 
+READY: Final = DEFINED.gauge(
+    "regnum.broker.ready",
+    "{brokers}",
+    "1 from the moment when this broker was in sync for the first time until it stops: what its readiness says",
+)
+
+REPLICAS_AWAITED: Final = DEFINED.gauge(
+    "regnum.broker.replicas.awaited",
+    "{partitions}",
+    "Partitions whose in-sync set this broker has still to enter before it is ready for the first time",
+)
+
 FORWARDING_CALLS: Final = DEFINED.gauge(
     "regnum.broker.forwarding.calls",
     "{calls}",

@@ -6,7 +6,8 @@ and of every replica here that cannot be used.
 Algorithm: a thread with an event loop of its own holds one stream to the controller's lifeline listener. It sends a
 beat every 100 ms (as seldom as the controller says where there are many brokers), and at once when a probe comes.
 Reports travel in numbered batches (see ``reports``). A stream says in its first message which registration it speaks
-for; when that changes, a new stream is opened. The controller may answer that this registration is over.
+for; when that changes, a new stream is opened. The controller may answer that this registration is over. Until the
+broker has been in sync once, each stream asks how far it is from that.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from regnum_service.tls.files import WatchedFiles
 from regnum_broker.cluster.contacts import FetchContacts
 from regnum_broker.cluster.controller import ControllerLocation
 from regnum_broker.cluster.lifeline_stream import LifelineStream
+from regnum_broker.cluster.readiness import CatchingUp, Readiness
 from regnum_broker.cluster.reports import Reports
 from regnum_broker.identity import Identity
 from regnum_broker.replication.isr_writer import WrittenIsr
@@ -57,6 +59,7 @@ class Lifeline:
         *,
         offline: Callable[[], Collection[PartitionKey]],
         tls: WatchedFiles | None = None,
+        readiness: Readiness | None = None,
     ) -> None:
         """Only assigns.
 
@@ -64,9 +67,12 @@ class Lifeline:
             broker: who speaks.
             offline: the replicas that cannot be used now; called on the lifeline's thread.
             tls: what the controller is shown; None: plaintext.
+            readiness: told how far the broker is from being in sync; None: nobody wants to know.
         """
+        self._readiness: Final = readiness or Readiness()
         self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
         self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline), tls)
+        self._speaker.awaits_in_sync = readiness is not None
         self._open: Final = asyncio.Event()
         self._fenced: Final = asyncio.Event()
         self._epoch = UNREGISTERED
@@ -126,16 +132,20 @@ class Lifeline:
         """Return when the controller says that the registration this broker speaks for is over."""
         await self._fenced.wait()
 
-    def _tell_main(self, news: "_News", epoch: int) -> None:
+    def _tell_main(self, news: "_Told", epoch: int) -> None:
         main = self._main
         if main is not None and not main.is_closed():
             main.call_soon_threadsafe(self._take_news, news, epoch)
 
-    def _take_news(self, news: "_News", epoch: int) -> None:
+    def _take_news(self, news: "_Told", epoch: int) -> None:
         if epoch != self._epoch:
             # From a stream that spoke for another registration.
             return
         match news:
+            case CatchingUp():
+                self._take_catching_up(news)
+            case _News.NOT_COUNTED:
+                self._take_catching_up(None)
             case _News.OPEN:
                 self._open.set()
             case _News.ENDED:
@@ -145,6 +155,11 @@ class Lifeline:
             case _:
                 assert_never(news)
 
+    def _take_catching_up(self, said: CatchingUp | None) -> None:
+        self._readiness.take(said)
+        if self._readiness.is_ready:
+            self._speaker.call(self._speaker.in_sync)
+
 
 class _News(enum.Enum):
     """What the thread tells the main loop of a stream."""
@@ -152,6 +167,11 @@ class _News(enum.Enum):
     OPEN = "open"
     ENDED = "ended"
     FENCED = "fenced"
+    NOT_COUNTED = "not counted"
+    """The controller is of a release that does not say how far brokers are from being in sync."""
+
+
+_Told = _News | CatchingUp
 
 
 class _Speaker:
@@ -160,7 +180,7 @@ class _Speaker:
     def __init__(
         self,
         broker: BrokerId,
-        tell_main: Callable[[_News, int], None],
+        tell_main: Callable[[_Told, int], None],
         reports: Reports,
         tls: WatchedFiles | None,
     ) -> None:
@@ -180,6 +200,8 @@ class _Speaker:
         self._probe = 0
         self._interval_s = BEAT_INTERVAL_S
         self._ended = ""
+        self.awaits_in_sync = False
+        """Whether streams ask how far the broker is from being in sync."""
 
     def run(self) -> None:
         """The thread."""
@@ -237,6 +259,10 @@ class _Speaker:
         """How far moving partitions are: a hint, which can wait for the next beat."""
         self._reports.set_moving(replicas)
 
+    def in_sync(self) -> None:
+        """The broker has been in sync: it does not ask again."""
+        self.awaits_in_sync = False
+
     async def _speak(self) -> None:
         while not self._stopped:
             self._changed.clear()
@@ -271,7 +297,9 @@ class _Speaker:
         self._reports.begin_stream()
         self._probe = 0
         self._interval_s = BEAT_INTERVAL_S
-        hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=epoch)
+        hello = controller_pb2.LifelineHello(
+            broker_id=self._broker, broker_epoch=epoch, awaits_in_sync=self.awaits_in_sync
+        )
         beats = asyncio.create_task(self._send_beats(stream, hello), name="lifeline: beats")
         changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
         answers = asyncio.create_task(self._read(stream, epoch), name="lifeline: answers")
@@ -313,6 +341,11 @@ class _Speaker:
                 opened = True
                 self._ended = ""
                 self._tell_main(_News.OPEN, epoch)
+                if epoch != UNREGISTERED and not answer.HasField("catching_up"):
+                    self._tell_main(_News.NOT_COUNTED, epoch)
+            if answer.catching_up.counted:
+                said = answer.catching_up
+                self._tell_main(CatchingUp(replicas=said.replicas, awaited=said.awaited), epoch)
             if answer.fenced and not fenced:
                 fenced = True
                 self._tell_main(_News.FENCED, epoch)

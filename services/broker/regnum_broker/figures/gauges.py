@@ -6,6 +6,7 @@ from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.limits.held_bytes import Purpose
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
@@ -81,3 +82,9 @@ def show_standing(metrics: Metrics, fence: Fence, cache: MetadataCache, lifeline
     metrics.observe(instruments.WATCHERS_OPEN, lambda: len(cache.feed.watchers))
     metrics.observe(instruments.WATCHERS_SENT, lambda: cache.feed.sent_bytes)
     metrics.observe(instruments.WATCHERS_DROPPED, lambda: cache.feed.watchers.dropped)
+
+
+def show_readiness(metrics: Metrics, readiness: Readiness) -> None:
+    """Let the metrics read whether it is ready, and how far it is from that."""
+    metrics.observe(instruments.READY, lambda: 0 if readiness.why_not else 1)
+    metrics.observe(instruments.REPLICAS_AWAITED, lambda: readiness.awaited)

@@ -21,12 +21,17 @@ class Fetchers:
         self._streams: Final[dict[BrokerId, LeaderStream]] = {}
         self._tasks: Final[list[asyncio.Task[None]]] = []
         self._leaders: Final[dict[PartitionKey, BrokerId]] = {}
+        self._held: dict[PartitionKey, tuple[Partition, Following]] | None = None
         self._stopped = False
 
     def follow(self, partition: Partition, following: Following) -> None:
         """Fetch a partition from its leader."""
+        known = partition.key in self._leaders
         self.forget(partition.key)
         if following.leader == NO_LEADER or self._stopped:
+            return
+        if self._held is not None and not known:
+            self._held[partition.key] = partition, following
             return
         stream = self._streams.get(following.leader)
         if stream is None:
@@ -37,9 +42,26 @@ class Fetchers:
 
     def forget(self, key: PartitionKey) -> None:
         """Fetch it no longer."""
+        if self._held:
+            self._held.pop(key, None)
         leader = self._leaders.pop(key, None)
         if leader is not None:
             self._streams[leader].remove(key)
+
+    def hold(self) -> None:
+        """Follow from now on what is followed, and nothing else.
+
+        What is led is about to be handed over, and a broker that goes must not enter the in-sync sets of those who take
+        it (defect D11).
+        """
+        if self._held is None:
+            self._held = {}
+
+    def release(self) -> None:
+        """The broker stays: follow what was not followed meanwhile."""
+        held, self._held = self._held, None
+        for partition, following in () if held is None else held.values():
+            self.follow(partition, following)
 
     def start_moved(self, key: PartitionKey) -> None:
         """The log of a replica begins later now: its leader, if it follows one, is told."""

@@ -13,6 +13,7 @@ from regnum_service.connections import open_at
 from regnum_service.loop_lag import LoopLag
 from regnum_telemetry.instruments import broker as instruments
 
+from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import Rates, RecentRates
 from regnum_broker.replication.replicas import Replicas
@@ -45,6 +46,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         storage: Storage,
         cache: MetadataCache,
         loop_lag: LoopLag,
+        readiness: Readiness,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
         clock: Clock,
@@ -57,6 +59,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         self._storage: Final = storage
         self._cache: Final = cache
         self._loop_lag: Final = loop_lag
+        self._readiness: Final = readiness
         self._lifeline_open: Final = lifeline_open
         self._client_port: Final = client_port
         self._clock: Final = clock
@@ -107,6 +110,8 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             open_files_max=min(process.open_files_max, 2**31 - 1),
             connections=open_at(self._client_port()) or 0,
             lifeline_open=self._lifeline_open(),
+            not_ready_because=self._readiness.why_not,
+            replicas_awaited=self._readiness.awaited,
         )
         if rates.produce_p99_s is not None:
             answer.produce_p99.CopyFrom(duration_of(rates.produce_p99_s))

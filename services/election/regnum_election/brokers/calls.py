@@ -9,8 +9,9 @@ from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_service.errors import RegnumError
 
 from regnum_election.brokers.draining import BrokerDraining
+from regnum_election.brokers.in_sync import InSyncWatch, Tell, nobody_is_told
 from regnum_election.brokers.producer_ids import next_block
-from regnum_election.brokers.shutdown import controlled_shutdown
+from regnum_election.brokers.shutdown import Departure, controlled_shutdown
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 
@@ -18,16 +19,20 @@ from regnum_election.state.context import ControllerContext
 class BrokerCalls:
     """What brokers ask of the controller of one reign: urgent, and refused when their registration is another."""
 
-    def __init__(self, context: ControllerContext, requests: RequestQueue) -> None:
-        """Only assigns."""
+    def __init__(self, context: ControllerContext, requests: RequestQueue, tell_in_sync: Tell = nobody_is_told) -> None:
+        """Only assigns; ``tell_in_sync`` takes what brokers are told of how far they are from being in sync."""
         self._context: Final = context
         self._requests: Final = requests
         self.draining: Final = BrokerDraining(context, requests)
         """Brokers that are given no new replicas."""
+        self.in_sync: Final = InSyncWatch(context, tell_in_sync)
+        """Brokers that have started and are not in sync yet."""
 
-    async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
-        """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""
-        result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async def controlled_shutdown(
+        self, broker: BrokerId, epoch: BrokerEpoch, *, can_wait: bool = False, wait_s: float
+    ) -> Departure:
+        """Move leadership away from a broker, unless it can wait and has to. Raises RegnumError."""
+        result: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
         begun = False
 
         def check() -> None:
@@ -37,11 +42,11 @@ class BrokerCalls:
                 raise error
             begun = True
 
-        def done(remaining: int) -> None:
+        def done(departure: Departure) -> None:
             if not result.done():
-                result.set_result(remaining)
+                result.set_result(departure)
 
-        steps = controlled_shutdown(self._context, broker, check=check, done=done)
+        steps = controlled_shutdown(self._context, broker, can_wait=can_wait, check=check, done=done)
         self._requests.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
         return await self._requests.answer(result, wait_s)
 

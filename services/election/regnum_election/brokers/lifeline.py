@@ -37,8 +37,11 @@ from regnum_election.decisions.liveness import (
 from regnum_election.decisions.registrations import ended_epochs, is_over
 from regnum_election.decisions.relief import FetchContacts, cut_leaders
 from regnum_election.reign.events import (
+    AwaitsInSync,
     BrokerDead,
+    CatchingUp,
     ClusterEvent,
+    Hint,
     IsrsWritten,
     LeaderCutOff,
     LogSize,
@@ -96,6 +99,15 @@ class Stream:
     """What it last said of fetches between it and others."""
     busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
     """What it last said of busy partitions; nobody reads it before the broker is dead."""
+    awaits_in_sync: bool = False
+    """Whether it asked how far it is from being in sync."""
+    catching_up: controller_pb2.CatchingUp | None = None
+    """What it has to be told of that."""
+
+    def take_catching_up(self) -> controller_pb2.CatchingUp | None:
+        """What it is told of that in the next message; None: nothing."""
+        said, self.catching_up = self.catching_up, None
+        return said
 
     def end(self) -> None:
         """Let whoever speaks on it hang up."""
@@ -111,7 +123,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         *,
         clock: Clock,
         probe: Probe,
-        report: Callable[[ClusterEvent | ReplicasMoving], None],
+        report: Callable[[ClusterEvent | Hint], None],
         listening: Callable[[], Listener],
         spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         fences: bool,
@@ -178,6 +190,13 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 if self._is_over(stream):
                     stream.due.set()
 
+    def tell(self, epoch: ControllerEpoch, said: CatchingUp) -> None:
+        """Say to a broker how far it is from being in sync."""
+        stream = self._streams.get(said.broker)
+        if epoch == self._epoch and stream is not None and stream.awaits_in_sync and stream.epoch == said.epoch:
+            stream.catching_up = controller_pb2.CatchingUp(counted=True, replicas=said.replicas, awaited=said.awaited)
+            stream.due.set()
+
     def end(self) -> None:
         """The reign is over: brokers find the next controller."""
         self._epoch = None
@@ -223,13 +242,15 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the first message of a lifeline carries hello")
         if min(first.hello.broker_id, first.hello.broker_epoch) < 0:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "broker id and broker epoch are not negative")
-        stream = Stream(broker=BrokerId(first.hello.broker_id), epoch=BrokerEpoch(first.hello.broker_epoch))
+        stream = _stream_of(first.hello)
         replaced = self._streams.get(stream.broker)
         if replaced is not None:
             replaced.end()
         self._streams[stream.broker] = stream
         self._left.pop(stream.broker, None)
         self._hear(stream, first)
+        if stream.awaits_in_sync:
+            self._report(AwaitsInSync(broker=stream.broker, epoch=stream.epoch, open=True))
         reader = self._spawn(f"lifeline-{stream.broker}-reader", self._read(stream, request_iterator))
         beat = 0
         try:
@@ -247,6 +268,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     report_acknowledged=stream.report,
                     fenced=self._is_over(stream),
                     beat_interval_ms=round(interval_s * 1000),
+                    catching_up=stream.take_catching_up(),
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
@@ -320,6 +342,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             return
         del self._streams[stream.broker]
         if self._epoch == epoch:
+            if stream.awaits_in_sync:
+                self._report(AwaitsInSync(broker=stream.broker, epoch=stream.epoch, open=False))
             self._left[stream.broker] = stream
             self._log.info("lifeline ended", broker=stream.broker)
             evidence = "lifeline ended, port refused twice"
@@ -427,6 +451,18 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         elif verdict is not before:
             # Once for each reason: it is looked at ten times a second.
             self._log.warning("silent broker not fenced", broker=broker.id, why=verdict.value)
+
+
+def _stream_of(hello: controller_pb2.LifelineHello) -> Stream:
+    # Without a registration there is nothing to be in sync with.
+    awaits = hello.awaits_in_sync and hello.broker_epoch != UNREGISTERED
+    return Stream(
+        broker=BrokerId(hello.broker_id),
+        epoch=BrokerEpoch(hello.broker_epoch),
+        awaits_in_sync=awaits,
+        # That it is counted here is said at once: whoever hears nothing of it does not wait for it.
+        catching_up=controller_pb2.CatchingUp() if awaits else None,
+    )
 
 
 def _moving(broker: BrokerId, request: controller_pb2.BrokerLifelineRequest) -> ReplicasMoving:

@@ -27,7 +27,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.liveness import SILENCE_S, Listener
-from regnum_election.reign.events import ClusterEvent, ReplicasMoving
+from regnum_election.reign.events import CatchingUp, ClusterEvent, Hint
 
 SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
 START_TIMEOUT_S: Final = 10.0
@@ -46,7 +46,7 @@ class LifelineThread:
         main_lag: LoopLag,
         session_connected: Callable[[], bool],
         session_timeout_s: float,
-        report: Callable[[ControllerEpoch, ClusterEvent | ReplicasMoving], None],
+        report: Callable[[ControllerEpoch, ClusterEvent | Hint], None],
         fences: bool,
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
@@ -112,6 +112,10 @@ class LifelineThread:
         """The live brokers of the reign; the mapping must not change afterwards."""
         self._tell(lambda lifelines: lifelines.show(epoch, brokers))
 
+    def tell(self, epoch: ControllerEpoch, said: CatchingUp) -> None:
+        """Say to a broker that asked, in the reign of that epoch, how far it is from being in sync."""
+        self._tell(lambda lifelines: lifelines.tell(epoch, said))
+
     def end(self) -> None:
         """The reign is over."""
         self._epoch = None
@@ -143,7 +147,7 @@ class LifelineThread:
         self._loop, self._stop = loop, asyncio.Event()
         lag = LoopLag(self._clock, loop_name="lifeline", metrics=self._metrics)
 
-        def hand_over(event: ClusterEvent | ReplicasMoving) -> None:
+        def hand_over(event: ClusterEvent | Hint) -> None:
             epoch = self._epoch
             if epoch is not None and not main.is_closed():
                 main.call_soon_threadsafe(self._report, epoch, event)

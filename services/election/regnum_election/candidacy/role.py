@@ -9,7 +9,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.candidacy.candidacy import KnownController
 from regnum_election.controller import Controller
-from regnum_election.reign.events import ClusterEvent, ReplicasMoving
+from regnum_election.reign.events import AwaitsInSync, ClusterEvent, Hint, ReplicasMoving
 
 READY_PATIENCE_S: Final = 5.0
 """How long a call waits for a reign that has just begun to have read everything."""
@@ -39,12 +39,14 @@ class ControllerRole:
         """Somebody else reigns, or nobody."""
         self._known = known
 
-    def report(self, epoch: ControllerEpoch, event: ClusterEvent | ReplicasMoving) -> None:
+    def report(self, epoch: ControllerEpoch, event: ClusterEvent | Hint) -> None:
         """An event for the controller of that reign; dropped when the reign is over."""
         if self._controller is None or self._controller.reign.epoch != epoch:
             return
         if isinstance(event, ReplicasMoving):
             self._controller.reassignments.heard_of(event)
+        elif isinstance(event, AwaitsInSync):
+            self._controller.brokers.in_sync.heard_of(event)
         else:
             self._controller.queue.put(event)
 

@@ -4,17 +4,55 @@ Safety rule S13. The record ``/admin/delete_topics/<topic id>`` is written befor
 last, so a broker that was away, and a controller that comes later, learn of it. The name is free as soon as the
 topic's nodes are gone; files are removed broker by broker, and a broker that is away never holds the others up. For a
 partition whose topic stays the record is ``/admin/delete_partitions/<topic id>/<partition>``.
+
+The states of replicas are the part of Kafka's ``ReplicaStateMachine`` that deletion needs.
 """
 
-from collections.abc import Collection, Iterable
+import enum
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from types import MappingProxyType
+from typing import Final, Self
 
 from immutables import Map
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, PartitionDeletionNode
 
-from regnum_election.decisions.replicas import ReplicaState, may_enter
+
+class ReplicaState(enum.Enum):
+    """Where the replicas of a deleted topic on one broker stand."""
+
+    OFFLINE = "offline"
+    """The broker is away."""
+    DELETION_STARTED = "deletion started"
+    """The broker has been told to delete."""
+    DELETION_SUCCESSFUL = "deletion successful"
+    """The broker confirmed."""
+    DELETION_INELIGIBLE = "deletion ineligible"
+    """The broker could not delete; it is told again."""
+    NON_EXISTENT = "non-existent"
+    """Taken out of the deletion record."""
+
+
+PREVIOUS: Final[Mapping[ReplicaState, frozenset[ReplicaState]]] = MappingProxyType(
+    {
+        ReplicaState.OFFLINE: frozenset(
+            {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED, ReplicaState.DELETION_INELIGIBLE}
+        ),
+        ReplicaState.DELETION_STARTED: frozenset(
+            {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED, ReplicaState.DELETION_INELIGIBLE}
+        ),
+        ReplicaState.DELETION_SUCCESSFUL: frozenset({ReplicaState.DELETION_STARTED}),
+        ReplicaState.DELETION_INELIGIBLE: frozenset({ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED}),
+        ReplicaState.NON_EXISTENT: frozenset({ReplicaState.DELETION_SUCCESSFUL}),
+    }
+)
+"""States from which each state may be entered."""
+
+
+def may_enter(target: ReplicaState, source: ReplicaState) -> bool:
+    """Whether a replica may go from ``source`` to ``target``."""
+    return source in PREVIOUS[target]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

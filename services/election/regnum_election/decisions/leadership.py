@@ -68,6 +68,7 @@ class Refusal(enum.Enum):
     NO_ELIGIBLE_MEMBER = "no live broker holds a log that ISR or ELR record"
     NO_LIVE_REPLICA = "no assigned broker is live"
     NO_OTHER_MEMBER = "no other in-sync replica can take over"
+    BELOW_MIN_INSYNC = "too few in-sync replicas would be left"
     FOLLOWERS_DISAGREE = "not all live members of the ISR, or too few, are cut off from the leader"
     PREFERRED_LEADS = "the preferred replica leads already"
     PREFERRED_NOT_IN_SYNC = "the preferred replica is not live and in sync"

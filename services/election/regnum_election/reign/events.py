@@ -166,6 +166,30 @@ class ReplicasMoving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitsInSync:
+    """A broker wants to know how far it is from being in sync: not for the queue, it is counted beside it."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    open: bool
+    """Whether the lifeline on which it asked is open; False: it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchingUp:
+    """What a broker that asked is told."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    replicas: int
+    """Partitions that are assigned to it."""
+    awaited: int
+    """Those of them whose in-sync set it has still to enter; 0: it is in sync."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
     """Somebody has seen a later controller epoch (safety rule S7)."""
 
@@ -197,6 +221,8 @@ ClusterEvent = (
     | Superseded
 )
 Event = ClusterEvent | Mutation
+Hint = ReplicasMoving | AwaitsInSync
+"""What brokers say that no event follows from."""
 
 
 def nobody_waits() -> None:

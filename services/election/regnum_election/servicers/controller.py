@@ -74,14 +74,21 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         """Move leadership away from a broker."""
         controller = await self._role.controller()
         try:
-            remaining = await controller.brokers.controlled_shutdown(
-                BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
+            departure = await controller.brokers.controlled_shutdown(
+                BrokerId(request.broker_id),
+                BrokerEpoch(request.broker_epoch),
+                can_wait=request.can_wait,
+                wait_s=wait_s(0, context),
             )
         except RegnumError as error:
             if error.code in ITEM_ERRORS:
                 return controller_pb2.ControlledShutdownResponse(error_code=error.code)
             raise
-        return controller_pb2.ControlledShutdownResponse(remaining_partitions=remaining)
+        return controller_pb2.ControlledShutdownResponse(
+            remaining_partitions=departure.remaining,
+            below_min_isr=departure.below,
+            held=[controller_pb2.HeldPartition(topic=topic, partition=number) for topic, number in departure.held],
+        )
 
     async def AllocateProducerIds(  # noqa: N802 - the name in the proto
         self, request: controller_pb2.AllocateProducerIdsRequest, context: Context

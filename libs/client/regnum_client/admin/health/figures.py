@@ -70,6 +70,10 @@ class BrokerFigures:
     """Of clients."""
     lifeline_open: bool
     """Whether the controller hears it."""
+    not_ready_because: str = ""
+    """Why it is not ready, in words; empty: it is, or is of a release that does not say."""
+    replicas_awaited: int = 0
+    """Partitions whose in-sync set it has still to enter before it is ready for the first time."""
 
 
 Figures = dict[int, BrokerFigures | RegnumError]
@@ -145,4 +149,6 @@ def figures_of(answer: figures_pb2.DescribeFiguresResponse) -> BrokerFigures:
         open_files_max=answer.open_files_max,
         connections=answer.connections,
         lifeline_open=answer.lifeline_open,
+        not_ready_because=answer.not_ready_because,
+        replicas_awaited=answer.replicas_awaited,
     )

@@ -77,7 +77,11 @@ def show(
         note("")
     if health is not None:
         emit_one(_summary(health), output)
-    _table([line(one) for one in figure_rows(figures, health)], LINE_COLUMNS)
+    rows = figure_rows(figures, health)
+    _table([line(one) for one in rows], LINE_COLUMNS)
+    for row in rows:
+        if row.get("not_ready_because"):
+            note(f"broker {row['broker']} is not ready: {row['not_ready_because']}")
     _table([metadata_line(one) for one in metadata_rows(services.propagation)], METADATA_COLUMNS)
     quotas = quota_row(services.quotas)
     _table([] if quotas is None else [quota_line(quotas)], QUOTA_COLUMNS)

@@ -74,6 +74,8 @@ class DescribeFiguresResponse(_message.Message):
     OPEN_FILES_MAX_FIELD_NUMBER: _builtins.int
     CONNECTIONS_FIELD_NUMBER: _builtins.int
     LIFELINE_OPEN_FIELD_NUMBER: _builtins.int
+    NOT_READY_BECAUSE_FIELD_NUMBER: _builtins.int
+    REPLICAS_AWAITED_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Id of the broker."""
     metadata_controller_epoch: _builtins.int
@@ -118,6 +120,10 @@ class DescribeFiguresResponse(_message.Message):
     """TCP connections of clients."""
     lifeline_open: _builtins.bool
     """Whether the lifeline to the controller is open."""
+    not_ready_because: _builtins.str
+    """Why its health says NOT_SERVING of regnum.broker.v1.LogService, in words. Empty: it is ready."""
+    replicas_awaited: _builtins.int
+    """Partitions whose in-sync set it has still to enter before it is ready for the first time."""
     @_builtins.property
     def uptime(self) -> _duration_pb2.Duration:
         """Time since it started."""
@@ -163,10 +169,12 @@ class DescribeFiguresResponse(_message.Message):
         open_files_max: _builtins.int = ...,
         connections: _builtins.int = ...,
         lifeline_open: _builtins.bool = ...,
+        not_ready_because: _builtins.str = ...,
+        replicas_awaited: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["loop_lag_max", b"loop_lag_max", "produce_p99", b"produce_p99", "rates_over", b"rates_over", "uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "connections", b"connections", "fetched_bytes_per_second", b"fetched_bytes_per_second", "fetched_records_per_second", b"fetched_records_per_second", "leading", b"leading", "lifeline_open", b"lifeline_open", "log_bytes", b"log_bytes", "log_segments", b"log_segments", "loop_lag_max", b"loop_lag_max", "metadata_controller_epoch", b"metadata_controller_epoch", "metadata_version", b"metadata_version", "offline", b"offline", "open_files", b"open_files", "open_files_max", b"open_files_max", "produce_p99", b"produce_p99", "produced_bytes_per_second", b"produced_bytes_per_second", "produced_records_per_second", b"produced_records_per_second", "rates_over", b"rates_over", "refused_batches_per_second", b"refused_batches_per_second", "replicas", b"replicas", "replicated_in_bytes_per_second", b"replicated_in_bytes_per_second", "replicated_out_bytes_per_second", b"replicated_out_bytes_per_second", "resident_bytes", b"resident_bytes", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated", "uptime", b"uptime"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "connections", b"connections", "fetched_bytes_per_second", b"fetched_bytes_per_second", "fetched_records_per_second", b"fetched_records_per_second", "leading", b"leading", "lifeline_open", b"lifeline_open", "log_bytes", b"log_bytes", "log_segments", b"log_segments", "loop_lag_max", b"loop_lag_max", "metadata_controller_epoch", b"metadata_controller_epoch", "metadata_version", b"metadata_version", "not_ready_because", b"not_ready_because", "offline", b"offline", "open_files", b"open_files", "open_files_max", b"open_files_max", "produce_p99", b"produce_p99", "produced_bytes_per_second", b"produced_bytes_per_second", "produced_records_per_second", b"produced_records_per_second", "rates_over", b"rates_over", "refused_batches_per_second", b"refused_batches_per_second", "replicas", b"replicas", "replicas_awaited", b"replicas_awaited", "replicated_in_bytes_per_second", b"replicated_in_bytes_per_second", "replicated_out_bytes_per_second", b"replicated_out_bytes_per_second", "resident_bytes", b"resident_bytes", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated", "uptime", b"uptime"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,19 +28,25 @@ class ControlledShutdownRequest(_message.Message):
 
     BROKER_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    CAN_WAIT_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """The broker that wants to stop."""
     broker_epoch: _builtins.int
     """Its broker epoch; an older one is refused."""
+    can_wait: _builtins.bool
+    """The broker can wait: it must not go while a partition would fall below min.insync.replicas by that. Such partitions
+    are named in the answer, and nothing is taken from the broker before there are none. False: it goes in any case.
+    """
     def __init__(
         self,
         *,
         broker_id: _builtins.int = ...,
         broker_epoch: _builtins.int = ...,
+        can_wait: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "can_wait", b"can_wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -54,23 +60,61 @@ class ControlledShutdownResponse(_message.Message):
 
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     REMAINING_PARTITIONS_FIELD_NUMBER: _builtins.int
+    BELOW_MIN_ISR_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     error_code: _errors_pb2.ErrorCode.ValueType
     """Outcome."""
     remaining_partitions: _builtins.int
     """Number of partitions that the broker still leads, because no other replica may lead them."""
+    below_min_isr: _builtins.int
+    """Number of partitions that would fall below min.insync.replicas if the broker went now: it asks again later. Always 0
+    for a broker that cannot wait.
+    """
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldPartition]:
+        """The first of these."""
+
     def __init__(
         self,
         *,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         remaining_partitions: _builtins.int = ...,
+        below_min_isr: _builtins.int = ...,
+        held: _abc.Iterable[Global___HeldPartition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "remaining_partitions", b"remaining_partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["below_min_isr", b"below_min_isr", "error_code", b"error_code", "held", b"held", "remaining_partitions", b"remaining_partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ControlledShutdownResponse: _TypeAlias = ControlledShutdownResponse  # noqa: Y015
+
+@_typing.final
+class HeldPartition(_message.Message):
+    """A partition that holds a broker back which wants to stop."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of its topic."""
+    partition: _builtins.int
+    """Partition number."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldPartition: _TypeAlias = HeldPartition  # noqa: Y015
 
 @_typing.final
 class AllocateProducerIdsRequest(_message.Message):
@@ -477,19 +521,23 @@ class LifelineHello(_message.Message):
 
     BROKER_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    AWAITS_IN_SYNC_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Broker id."""
     broker_epoch: _builtins.int
     """Broker epoch. 0 means not registered: a fenced broker opens its lifeline first and then registers."""
+    awaits_in_sync: _builtins.bool
+    """The broker has not been in sync since its process began, and waits for it before it says that it is ready."""
     def __init__(
         self,
         *,
         broker_id: _builtins.int = ...,
         broker_epoch: _builtins.int = ...,
+        awaits_in_sync: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaits_in_sync", b"awaits_in_sync", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -657,6 +705,7 @@ class BrokerLifelineResponse(_message.Message):
     REPORT_ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     BEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    CATCHING_UP_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     beat: _builtins.int
@@ -671,6 +720,12 @@ class BrokerLifelineResponse(_message.Message):
     """Milliseconds until the next beat of the controller, unless it has news before: 100, and more where there are more
     than a hundred brokers. The broker takes it for its own beats as well. 0 means 100.
     """
+    @_builtins.property
+    def catching_up(self) -> Global___CatchingUp:
+        """How far the broker is from being in sync, if its hello asked for that: in the first message, and whenever it has
+        changed. Absent in the first message: the controller is of a release that does not count it.
+        """
+
     def __init__(
         self,
         *,
@@ -680,11 +735,44 @@ class BrokerLifelineResponse(_message.Message):
         report_acknowledged: _builtins.int = ...,
         fenced: _builtins.bool = ...,
         beat_interval_ms: _builtins.int = ...,
+        catching_up: Global___CatchingUp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["catching_up", b"catching_up"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "catching_up", b"catching_up", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerLifelineResponse: _TypeAlias = BrokerLifelineResponse  # noqa: Y015
+
+@_typing.final
+class CatchingUp(_message.Message):
+    """Partitions whose in-sync set a broker has still to enter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTED_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    AWAITED_FIELD_NUMBER: _builtins.int
+    counted: _builtins.bool
+    """The controller has counted. False: it has yet to hear of the registration, or to look at its partitions."""
+    replicas: _builtins.int
+    """Partitions that are assigned to the broker."""
+    awaited: _builtins.int
+    """Those of them in whose in-sync set it is not and can come to be by waiting: they have a leader, the broker can use
+    its replica, and no reassignment is only now bringing it there. 0: the broker is in sync.
+    """
+    def __init__(
+        self,
+        *,
+        counted: _builtins.bool = ...,
+        replicas: _builtins.int = ...,
+        awaited: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaited", b"awaited", "counted", b"counted", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CatchingUp: _TypeAlias = CatchingUp  # noqa: Y015

@@ -1,0 +1,66 @@
+"""Which partitions a broker has still to be in sync with, and which hold it back when it wants to stop. Pure.
+
+Goals
+    A broker says that it is ready when its going away again would cost as little as that of any other: when it is in
+    the in-sync set of all that it holds. One that stops in order takes no partition below min.insync.replicas. Both
+    together let a rolling restart, and the draining of machines, go on by themselves without a moment in which
+    acks=all is refused.
+
+Constraints
+    - Nothing is waited for that cannot come right by waiting. A partition without a leader has nobody to catch up
+      with: a leader that is away for good is no leader, because the controller elects another one or writes that there
+      is none. A replica that its broker cannot use stays as it is until somebody mends the disk. A broker that a
+      reassignment brings in fills its replica for as long as that takes, and nothing counts on it before.
+    - A partition whose other replicas would not suffice even if all of them were in sync holds nobody back: with a
+      replication factor of 1, or of 2 and min.insync.replicas 2, whoever stops takes it below in any case.
+    - A member of the in-sync set counts only with the broker epoch that is recorded for it (safety rule S10): a broker
+      that came back faster than it was missed has yet to catch up.
+
+Example: assignment [1, 2, 3], min.insync.replicas 2. Broker 1 restarts: it waits for the partition until the in-sync
+set is [2, 3, 1]. If 2 is told to stop while the set is [2, 3], it is held back until 1 is in it.
+"""
+
+from collections.abc import Sequence
+
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
+from regnum_model.nodes import LeaderAndIsr
+
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.decisions.leadership import Surroundings
+
+
+def is_awaited(picture: Cluster, key: PartitionKey, id: BrokerId) -> bool:
+    """Whether a live broker has still to enter the in-sync set of a partition, and can by waiting."""
+    partition, broker = picture.partitions.get(key), picture.brokers.get(id)
+    if partition is None or broker is None or id not in partition.replicas:
+        return False
+    if not partition.is_led or partition.held is None or key in picture.offline.get(id, ()):
+        return False
+    move = partition.reassignment
+    if move is not None and id not in move.origin:
+        return False
+    state = partition.held.state
+    return id not in state.isr or state.members[id].broker_epoch != broker.epoch
+
+
+def holds_back(
+    state: LeaderAndIsr, replicas: Sequence[BrokerId], id: BrokerId, surroundings: Surroundings, *, min_insync: int
+) -> bool:
+    """Whether a partition would have too few in-sync replicas without a broker, and waiting may help.
+
+    Args:
+        state: what the node holds.
+        replicas: assignment.
+        id: the broker that wants to stop.
+        surroundings: live brokers, and those that are stopping already.
+        min_insync: effective min.insync.replicas.
+    """
+    if state.leader == NO_LEADER or id not in state.isr:
+        return False
+    if len(set(replicas) - {id}) < min_insync:
+        return False
+    staying = sum(
+        other != id and other not in surroundings.leaving and surroundings.is_intact(other, state.members)
+        for other in state.isr
+    )
+    return staying < min_insync
