@@ -20,6 +20,7 @@ from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.history.events import Entry
 from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.publication.subscriber import DeathDetector
+from regnum_election.reign.events import CatchingUp
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.standby.picture import Followed
 from regnum_model import paths
@@ -211,6 +212,8 @@ class FakeCluster:
         self.metadata = FakeMetadata(self.server, self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.pictures: list[Cluster] = []
+        self.told_in_sync: list[CatchingUp] = []
+        """What brokers were told of how far they are from being in sync."""
         self.recorded: list[Entry] = []
         """What reigns wrote into the event log."""
         self.open_store: Callable[[MemoryServer], MemoryStore] = MemoryStore
@@ -307,6 +310,7 @@ class FakeCluster:
             open_quota=open_quota,
             quota_stand_in=quota_stand_in,
             picture_changed=self.pictures.append,
+            tell_in_sync=self.told_in_sync.append,
             clock=self.clock,
             chance=self.chance,
             spawn=self.spawn,
