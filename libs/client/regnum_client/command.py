@@ -44,6 +44,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "groups.command": ("groups", "group"),
     "looking.events": ("events", "explain"),
     "metadata.command": ("metadata",),
+    "backups.command": ("backup", "restore"),
     "failovers": ("failovers",),
     "logs.command": ("logs", "log"),
     "certs": ("certs",),

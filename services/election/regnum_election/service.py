@@ -46,6 +46,7 @@ from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
 from regnum_election.candidacy.reach import Isolation, Reach, ask_candidate
 from regnum_election.candidacy.role import ControllerRole
+from regnum_election.candidacy.whole_tree import WORDS, is_whole_now, wait_whole
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
@@ -262,6 +263,7 @@ class ElectionService:
             self._store = None
 
     async def _session(self, store: Store) -> None:
+        await wait_whole(store)
         await require_spoken(store, self._clock)
         await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)
         cluster_id = await self._cluster_id(store)
@@ -347,6 +349,9 @@ class ElectionService:
                 continue
 
     async def _reign(self, store: Store, reign: Reign, cluster_id: str) -> DeposedError:
+        # After the win: a restore that began between the look before the campaign and the win is seen here.
+        if not await is_whole_now(store, self._clock):
+            raise StartRefusedError(WORDS)
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:

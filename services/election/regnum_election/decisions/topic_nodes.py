@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from regnum_model.backup.nodes import RestoredState
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
@@ -36,6 +37,15 @@ REMOVED: Final = (
 
 STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
 """Trouble of a partition that is past its creation and has no state."""
+
+
+RESTORED: Final = "restored from a backup: it gets a leader when every broker has said what its log holds"
+"""Trouble of a partition that a restore wrote, until one of its logs is known to be the newest."""
+
+
+def is_restored(trouble: str | None) -> bool:
+    """Whether a partition in trouble is one that a restore wrote; what follows says why it still has no leader."""
+    return trouble is not None and trouble.startswith(RESTORED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +165,8 @@ def judge_state(
     try:
         state = LeaderAndIsr.decode(found.data)
     except MalformedNodeError as error:
+        if (restored := restored_state(found.data)) is not None and restored.topic_id == topic_id:
+            return RESTORED
         return f"leaderAndISR: {error}; correct it, or see regnum partitions recover"
     if state.topic_id != topic_id:
         return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
@@ -164,6 +176,14 @@ def judge_state(
             "or see regnum partitions recover"
         )
     return REMOVED if state.removed and not creating else HeldState(state=state, version=found.version)
+
+
+def restored_state(data: bytes) -> RestoredState | None:
+    """What a restore wrote of a partition; None where it did not write this node."""
+    try:
+        return RestoredState.decode(data)
+    except MalformedNodeError:
+        return None
 
 
 def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int]:

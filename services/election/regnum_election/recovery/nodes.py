@@ -17,7 +17,7 @@ from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, To
 from regnum_election.decisions.cluster import Broker, HeldState, Partition, Topic
 from regnum_election.decisions.leadership import Change, ChangeKind, Decision, Refusal
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.decisions.topic_nodes import REMOVED, FoundNode, judge_state
+from regnum_election.decisions.topic_nodes import REMOVED, FoundNode, is_restored, judge_state, restored_state
 
 WITHOUT_RECORD: Final = "no member that ISR or ELR record may be elected"
 
@@ -131,9 +131,13 @@ def judge_partition(
         reason = str(judged)
     else:
         reason = partition.trouble or WITHOUT_RECORD
+    if is_restored(partition.trouble) and is_restored(reason):
+        reason = partition.trouble or reason
     known = partition.held
     recorded = held or known
     epochs = [one.state.leader_epoch for one in (held, known) if one is not None]
+    if node is not None and (restored := restored_state(node.data)) is not None:
+        epochs.append(restored.leader_epoch)
     return Recoverable(
         key=key,
         partition=partition,

@@ -19,7 +19,16 @@ from regnum_service.slices import Turns, slices
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.decisions.leadership import Decision, Refusal, reaffirm
-from regnum_election.decisions.topic_nodes import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, readable
+from regnum_election.decisions.topic_nodes import (
+    RESTORED,
+    STATE_MISSING,
+    Accepted,
+    FoundNode,
+    Refused,
+    is_restored,
+    judge_topic,
+    readable,
+)
 from regnum_election.history.events import BY_HAND
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import NotTaken
@@ -456,6 +465,9 @@ def _remembering(picture: Cluster, id: TopicId, members: Mapping[int, Partition]
 
     def seen(number: int, partition: Partition) -> Partition:
         known = picture.partitions.get(PartitionKey(id, number))
+        if partition.trouble == RESTORED and known is not None and is_restored(known.trouble):
+            # What has been found of it since says more.
+            return replace(partition, trouble=known.trouble)
         if not partition.creating or known is None or known.creating:
             return partition
         return replace(partition, creating=False, trouble=STATE_MISSING)

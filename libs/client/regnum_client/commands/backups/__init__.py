@@ -1,0 +1,1 @@
+"""`regnum backup` and `regnum restore`: the store's tree in a file."""

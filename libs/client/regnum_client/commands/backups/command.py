@@ -1,0 +1,176 @@
+"""`regnum backup` and `regnum restore`.
+
+They speak to the store itself: a restore is for when there is no controller to ask.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+import typer
+
+from regnum_client.commands.invocation import (
+    CommandFailedError,
+    DebugOption,
+    Failure,
+    Output,
+    OutputOption,
+    note,
+    run,
+    wrong_use,
+)
+from regnum_client.commands.rendering import emit_one
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from regnum_coordination.port import Store
+
+    from regnum_client.commands.backups.restore import Restored
+
+CoordinationOption = Annotated[
+    str,
+    typer.Option(
+        "--coordination",
+        metavar="URL",
+        envvar="REGNUM_COORDINATION",
+        help="The store, as the services are told it: etcd://..., zookeeper://..., with the options for TLS and users.",
+    ),
+]
+NODES_PER_NOTE: Final = 20_000
+"""Nodes between two words of progress."""
+
+T = TypeVar("T")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line."""
+    app.command("backup")(backup)
+    app.command("restore")(restore)
+
+
+def backup(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; there must be no such file yet.")],
+    coordination: CoordinationOption,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    output: OutputOption = Output.TABLE,
+    _debug: DebugOption = False,
+) -> None:
+    """Write everything that the store holds into one file: topics, states, settings, quotas, ACLs, tokens.
+
+    Records are not in it. The cluster may run meanwhile. The file has mode 0600: it holds secrets.
+    """
+    if file.exists():
+        raise wrong_use(f"{file} exists already; a backup never takes the place of another. Name another file")
+
+    async def work() -> Mapping[str, object]:
+        from regnum_client.commands.backups.backup import back_up  # noqa: PLC0415 - loaded when there is something to do
+
+        return await with_store(coordination, lambda store: back_up(store, coordination, file, _progress(quiet=quiet)))
+
+    emit_one(run(work()), output)
+
+
+def restore(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    coordination: CoordinationOption,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it. Default: check, and tell what would be done.")
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Delete the tree that is in the store: one of the same cluster, or without topics."
+        ),
+    ] = False,
+    without_tokens: Annotated[
+        bool,
+        typer.Option("--without-tokens", help="Leave delegation tokens out: those revoked since would be valid again."),
+    ] = False,
+    broker: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--broker",
+            metavar="ID",
+            min=0,
+            help="A broker that joined after the backup: it may have the newest records. May repeat.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    output: OutputOption = Output.TABLE,
+    _debug: DebugOption = False,
+) -> None:
+    """Put a backup into an empty store. Without --execute nothing is changed.
+
+    Stop every process of the cluster first, and start all of them afterwards, with this store. No partition has a
+    leader until every broker has said what its log holds; then the newest log leads. `regnum status` shows who is
+    waited for.
+    """
+
+    async def work() -> "Restored":
+        from regnum_client.commands.backups.restore import Wish, restore_from  # noqa: PLC0415
+
+        wish = Wish(
+            file=file,
+            execute=execute,
+            replace=replace,
+            without_tokens=without_tokens,
+            more_brokers=frozenset(broker or ()),
+        )
+        return await with_store(coordination, lambda store: restore_from(store, wish, _progress(quiet=quiet)))
+
+    done = run(work())
+    emit_one(done.row, output)
+    if output is Output.TABLE:
+        for line in done.words:
+            note(line)
+    if done.objection is not None:
+        raise _failed("RESTORE_REFUSED", done.objection, 4)
+
+
+async def with_store(coordination: str, work: "Callable[[Store], Awaitable[T]]") -> T:
+    """Do it with a session of the store; its errors become those of a command."""
+    from regnum_coordination import open_store  # noqa: PLC0415 - drivers are loaded when there is something to do
+    from regnum_coordination.backup.restoring import RestoreRefusedError  # noqa: PLC0415
+    from regnum_coordination.backup.taking import NoTreeError  # noqa: PLC0415
+    from regnum_coordination.errors import CoordinationError, InvalidRequest  # noqa: PLC0415
+    from regnum_model.backup.lines import MalformedBackupError  # noqa: PLC0415
+
+    try:
+        store = await open_store(coordination)
+    except (ValueError, InvalidRequest) as error:
+        raise wrong_use(f"--coordination: {error}") from error
+    except ModuleNotFoundError as error:
+        raise _failed("LIBRARY_MISSING", str(error), 1) from error
+    except CoordinationError as error:
+        raise _failed("STORE_UNAVAILABLE", f"no store answers at --coordination: {error}", 5) from error
+    try:
+        return await work(store)
+    except NoTreeError as error:
+        raise _failed("NO_TREE", str(error), 3) from error
+    except RestoreRefusedError as error:
+        raise _failed("RESTORE_REFUSED", str(error), 4) from error
+    except MalformedBackupError as error:
+        raise _failed("BACKUP_DAMAGED", str(error), 1) from error
+    except CoordinationError as error:
+        raise _failed("STORE_UNAVAILABLE", f"the store failed: {error}", 5) from error
+    finally:
+        await store.close()
+
+
+def _progress(*, quiet: bool) -> "Callable[[int], None]":
+    told = 0
+
+    def tell(nodes: int) -> None:
+        nonlocal told
+        if not quiet and nodes >= told + NODES_PER_NOTE:
+            told = nodes
+            note(f"{nodes} nodes")
+
+    return tell
+
+
+def _failed(code: str, message: str, exit_status: int) -> CommandFailedError:
+    return CommandFailedError(Failure(code=code, message=message, exit_status=exit_status, metadata={}))

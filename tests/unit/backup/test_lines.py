@@ -1,0 +1,89 @@
+"""The file of a backup: every byte comes back, and nothing that was changed or cut off is taken for whole."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regnum_model.backup.lines import End, Entry, Header, LineReader, LineWriter, MalformedBackupError
+
+HEADER = Header(cluster_id="c", store="etcd", taken_ms=7, one_moment=True, revision=812, regnum="0.1.0")
+ENTRIES = (
+    Entry(path="/brokers/topics/t", data=b'{"version":1,"partitions":{"0":[1]}}', version=3),
+    Entry(path="/brokers/ids/1", data=b"{}", version=0, live=True),
+    Entry(path="/config/cluster", data=b"not JSON", version=9),
+    Entry(path="/acl/x", data=b"\xff\x00", version=0),
+    Entry(path="/admin", data=b"", version=0),
+)
+
+
+def _lines(entries: tuple[Entry, ...] = ENTRIES) -> list[bytes]:
+    writer = LineWriter()
+    return [writer.header(HEADER), *(writer.entry(one) for one in entries), writer.end()]
+
+
+def _read(lines: list[bytes]) -> list[Header | Entry | End]:
+    reader = LineReader()
+    found = [reader.take(line) for line in lines]
+    reader.finish()
+    return found
+
+
+def test_a_backup_comes_back_as_it_was() -> None:
+    header, *entries, end = _read(_lines())
+    assert header == HEADER
+    assert tuple(entries) == ENTRIES
+    assert isinstance(end, End)
+    assert end.nodes == len(ENTRIES)
+
+
+def test_a_person_can_read_it() -> None:
+    lines = [json.loads(line) for line in _lines()]
+    assert lines[1]["json"] == {"version": 1, "partitions": {"0": [1]}}
+    assert lines[3]["text"] == "not JSON"
+    assert lines[4]["base64"] == "/wA="
+
+
+@given(
+    st.binary(max_size=60)
+    | st.text(max_size=40).map(str.encode)
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    ).map(lambda value: json.dumps(value, separators=(",", ":")).encode())
+)
+def test_any_content_comes_back_to_the_byte(data: bytes) -> None:
+    entry = Entry(path="/config/topics/t", data=data, version=0)
+    assert _read(_lines((entry,)))[1] == entry
+
+
+@given(st.data())
+def test_a_changed_byte_is_found_before_the_end(data: st.DataObject) -> None:
+    whole = b"".join(_lines())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    changed = whole[:place] + bytes([data.draw(st.integers(0, 255).filter(lambda one: one != whole[place]))])
+    with pytest.raises(MalformedBackupError):
+        _read((changed + whole[place + 1 :]).splitlines(keepends=True))
+
+
+@given(st.integers(0, 2_000))
+def test_a_file_that_was_cut_off_is_refused(kept: int) -> None:
+    whole = b"".join(_lines())
+    with pytest.raises(MalformedBackupError):
+        _read(whole[: min(kept, len(whole) - 2)].splitlines(keepends=True))
+
+
+def test_lines_in_another_order_are_refused() -> None:
+    lines = _lines()
+    lines[1], lines[2] = lines[2], lines[1]
+    with pytest.raises(MalformedBackupError, match="last line"):
+        _read(lines)
+
+
+def test_a_later_format_and_another_file_are_refused_by_name() -> None:
+    with pytest.raises(MalformedBackupError, match="format 2"):
+        LineReader().take(b'{"regnum_backup":2}\n')
+    with pytest.raises(MalformedBackupError, match="not a backup"):
+        LineReader().take(b"{}\n")
+    with pytest.raises(MalformedBackupError, match="cut off"):
+        LineReader().finish()

@@ -1,0 +1,265 @@
+"""A backup of one store restored into another: whole or used by nobody, and beside nobody."""
+
+import asyncio
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from regnum_client.commands.backups.backup import back_up
+from regnum_client.commands.backups.restore import Restored, Wish, restore_from
+from regnum_coordination.backup.restoring import RestoreRefusedError
+from regnum_coordination.backup.taking import NoTreeError
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import Check, Create, Group, Outcome
+from regnum_election.candidacy.whole_tree import is_whole
+from regnum_model import paths
+from regnum_model.backup.lines import MalformedBackupError
+from regnum_model.backup.nodes import MARK, RestoredState, RestoreMark
+from regnum_model.ids import BrokerId, TopicId
+from regnum_model.nodes import TopicIdNode, TopicNode
+
+TREE = {
+    "/cluster/id": b"cluster 1",
+    "/controller_epoch": b"7",
+    "/brokers/ids": b"",
+    "/election/ids": b"",
+    "/config/cluster": b'{"version":1,"config":{"min.insync.replicas":"2"}}',
+    "/delegation_tokens/secret": b"{}",
+}
+
+
+def _id(number: int) -> TopicId:
+    return TopicId(f"{number:022d}")
+
+
+def _tree(topics: int = 3) -> dict[str, bytes]:
+    tree = dict(TREE)
+    for number in range(topics):
+        name = f"t{number}"
+        node = TopicNode(topic_id=_id(number), partitions={0: (BrokerId(1), BrokerId(2))}, creating=frozenset({0}))
+        tree[f"/brokers/topics/{name}"] = node.encode()
+        tree[f"/brokers/topic_ids/{_id(number)}"] = TopicIdNode(topic=name).encode()
+    return tree
+
+
+async def _filled(tree: Mapping[str, bytes]) -> MemoryStore:
+    store = MemoryStore(MemoryServer())
+    for path, data in tree.items():
+        await store.create(path, data, make_parents=True)
+    return store
+
+
+async def _everything(store: MemoryStore) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    async for page in store.read_tree("/"):
+        found.update({path: node.data for path, node in page.nodes.items()})
+    return found
+
+
+def _nothing(_nodes: int) -> None:
+    return
+
+
+async def _backup(tmp_path: Path, tree: Mapping[str, bytes] | None = None) -> Path:
+    store = await _filled(_tree() if tree is None else tree)
+    file = tmp_path / "backup"
+    await back_up(store, "memory://x", file, _nothing)
+    return file
+
+
+async def _restore(store: MemoryStore, file: Path, **wish: object) -> Restored:
+    asked = {"execute": True, "replace": False, "without_tokens": False, "more_brokers": frozenset(), **wish}
+    return await restore_from(store, Wish(file=file, **asked), _nothing)  # type: ignore[arg-type]
+
+
+class CutStore(MemoryStore):
+    """Ends after so many nodes were written, as a process that is killed."""
+
+    writes_left = 10**9
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """As the store's, as far as it comes."""
+        if len(groups) > self.writes_left:
+            await super().write_batch(groups[: self.writes_left], fence=fence)
+            self.writes_left = 0
+            raise ConnectionLoss("killed")
+        self.writes_left -= len(groups)
+        return await super().write_batch(groups, fence=fence)
+
+
+async def test_what_was_backed_up_comes_back_and_nothing_leads(tmp_path: Path) -> None:
+    file = await _backup(tmp_path)
+    store = MemoryStore(MemoryServer())
+    done = await _restore(store, file)
+    found = await _everything(store)
+    assert found["/cluster/id"] == b"cluster 1"
+    assert found["/config/cluster"] == TREE["/config/cluster"]
+    assert found["/controller_epoch"] == b"10007"
+    for number in range(3):
+        assert TopicNode.decode(found[f"/brokers/topics/t{number}"]).topic_id == _id(number)
+        assert RestoredState.decode(found[f"/brokers/topics/t{number}/0/leaderAndISR"]).topic_id == _id(number)
+        assert found[f"/brokers/topic_ids/{_id(number)}"] == TopicIdNode(topic=f"t{number}").encode()
+    mark = RestoreMark.decode(found[MARK])
+    assert mark.whole
+    assert mark.brokers == {1, 2}
+    assert (done.row["restored"], done.row["topics"], done.objection) == (True, 3, None)
+
+
+async def test_a_backup_is_for_its_owner_and_takes_no_other_files_place(tmp_path: Path) -> None:
+    file = await _backup(tmp_path)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    before = file.read_bytes()
+    with pytest.raises(FileExistsError):
+        await _backup(tmp_path)
+    assert file.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["backup"]
+
+
+async def test_a_dry_run_changes_nothing_and_tells(tmp_path: Path) -> None:
+    file = await _backup(tmp_path)
+    store = MemoryStore(MemoryServer())
+    told = await _restore(store, file, execute=False, more_brokers=frozenset({9}))
+    assert await _everything(store) == {}
+    assert (told.row["restored"], told.row["waits_for_brokers"], told.row["tokens"]) == (False, [1, 2, 9], 1)
+    assert any("nothing was changed" in word for word in told.words)
+
+
+async def test_a_tree_that_stands_is_not_touched(tmp_path: Path) -> None:
+    file = await _backup(tmp_path)
+    store = await _filled({"/cluster/id": b"cluster 2", "/brokers/topics/u": b"{}"})
+    before = await _everything(store)
+    told = await _restore(store, file, execute=False)
+    assert told.objection is not None
+    assert "cluster 2" in told.objection
+    for replace in (False, True):
+        with pytest.raises(RestoreRefusedError, match="cluster 2"):
+            await _restore(store, file, replace=replace)
+    assert await _everything(store) == before
+
+
+@pytest.mark.parametrize("cluster", [b"cluster 1", b"what a process that found nothing made up"])
+async def test_replace_takes_the_place_of_the_same_cluster_or_of_one_without_topics(
+    tmp_path: Path, cluster: bytes
+) -> None:
+    file = await _backup(tmp_path)
+    extra = {"/brokers/topics/gone": b"{}"} if cluster == b"cluster 1" else {"/brokers/topics": b""}
+    store = await _filled({"/cluster/id": cluster, "/controller_epoch": b"900", "/admin/draining/3": b"", **extra})
+    await _restore(store, file, replace=True)
+    empty = MemoryStore(MemoryServer())
+    await _restore(empty, file)
+    found, expected = await _everything(store), await _everything(empty)
+    assert found.pop(MARK) != expected.pop(MARK)
+    assert found == expected
+
+
+@pytest.mark.parametrize("path", ["/brokers/ids/1", "/election/ids/2", "/controller", "/quota/active"])
+async def test_nothing_is_restored_while_a_process_runs(tmp_path: Path, path: str) -> None:
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    store, process = MemoryStore(server), MemoryStore(server)
+    await process.create(path.rpartition("/")[0] or "/x", b"", make_parents=True)
+    await process.create(path, b"{}", ephemeral=True)
+    before = await _everything(store)
+    for replace in (False, True):
+        with pytest.raises(RestoreRefusedError, match="a process runs"):
+            await _restore(store, file, replace=replace)
+    assert await _everything(store) == before
+
+
+@pytest.mark.parametrize("kept", range(26))
+async def test_a_restore_that_was_killed_is_used_by_nobody_and_simply_run_again(tmp_path: Path, kept: int) -> None:
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    store = CutStore(server)
+    store.writes_left = kept
+    with pytest.raises((ConnectionLoss, SessionExpired)):
+        await _restore(store, file)
+    again = MemoryStore(server)
+    found = await _everything(again)
+    if kept:
+        assert not is_whole(await again.get(MARK))
+        with pytest.raises(NoTreeError, match="not whole"):
+            await back_up(again, "memory://x", tmp_path / "other", _nothing)
+    assert "/cluster/id" not in found
+    done = await _restore(again, file)
+    assert done.row["goes_on_from_one_cut_off"] is bool(kept)
+    assert is_whole(await again.get(MARK))
+    empty = MemoryStore(MemoryServer())
+    await _restore(empty, file)
+    expected, found = await _everything(empty), await _everything(again)
+    assert found.pop(MARK) != expected.pop(MARK)
+    assert found == expected
+
+
+async def test_two_restores_at_once_do_not_mix(tmp_path: Path) -> None:
+    first, second = await _backup(tmp_path), tmp_path / "second"
+    await back_up(await _filled(_tree(40)), "memory://x", second, _nothing)
+    server = MemoryServer()
+    ends = await asyncio.gather(
+        _restore(MemoryStore(server), first), _restore(MemoryStore(server), second), return_exceptions=True
+    )
+    refused = [end for end in ends if isinstance(end, RestoreRefusedError)]
+    done = [end for end in ends if isinstance(end, Restored)]
+    assert len(refused) + len(done) == 2
+    assert len(done) <= 1
+    store = MemoryStore(server)
+    if done:
+        assert len((await store.children(paths.TOPICS)).names) == done[0].row["topics"]
+    else:
+        assert not is_whole(await store.get(MARK))
+
+
+class InterruptedStore(MemoryStore):
+    """Somebody wins an election after so many batches."""
+
+    batches_left = 0
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """As the store's, after what the other one does."""
+        self.batches_left -= 1
+        if self.batches_left == 0:
+            other = MemoryStore(self.server)
+            stat = await other.exists("/controller_epoch")
+            if stat is None:
+                await other.create("/controller_epoch", b"1")
+            else:
+                await other.set("/controller_epoch", b"99999", version=stat.version)
+            await other.create("/controller", b"{}", ephemeral=True)
+        return await super().write_batch(groups, fence=fence)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+async def test_a_controller_that_appears_meanwhile_ends_the_restore(tmp_path: Path, batches: int) -> None:
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    store = InterruptedStore(server)
+    store.server = server
+    store.batches_left = batches
+    with pytest.raises(RestoreRefusedError):
+        await _restore(store, file)
+    found = await _everything(MemoryStore(server))
+    assert "/cluster/id" not in found
+
+
+async def test_a_damaged_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    file = await _backup(tmp_path)
+    file.write_bytes(file.read_bytes()[:-40])
+    store = MemoryStore(MemoryServer())
+    with pytest.raises(MalformedBackupError):
+        await _restore(store, file)
+    assert await _everything(store) == {}
+
+
+async def test_an_empty_store_is_not_backed_up(tmp_path: Path) -> None:
+    with pytest.raises(NoTreeError, match="no tree"):
+        await back_up(MemoryStore(MemoryServer()), "memory://x", tmp_path / "b", _nothing)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_nobody_reigns_by_a_mark_that_cannot_be_read() -> None:
+    store = MemoryStore(MemoryServer())
+    await store.multi([Create(MARK, b"?")])
+    assert not is_whole(await store.get(MARK))
+    assert is_whole(None)
