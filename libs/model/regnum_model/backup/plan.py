@@ -11,22 +11,22 @@ Constraints
     - What a process registers is never restored, and a new store counts its revisions from the first.
 
 Rules (safety rules S2, S7, S10, S13, S14)
-    leaderAndISR             nobody leads and nobody is in sync: what the backup said stands for people to read, until
-                             all brokers have reported (``RestoredState``)
-    ``creating`` in a topic  taken out, and such a partition is restored like the others: never a new epoch 0
-    ``removing`` in a topic  taken out; the partition leaves a tombstone, its files stay on the disks
-    ``left`` in a topic      taken out: a replica that came back there since would be deleted
-    topic without an id      left out: it was written by hand and not taken up
-    guard                    only with the node of its topic: alone it is an order to delete the topic
-    tombstones               1,000 leader epochs on, above those of a partition that was added anew since
-    deletion records         as they are: an id never comes again, and that of a removed partition deletes no replica of
-                             a later leader epoch
-    orders by hand           left out (below /admin/partitions_*): given hours ago, perhaps carried out
-    /controller_epoch        10,000 on: above every one that a broker has seen since
-    producer ids             2^40 on, also where none had been given out
-    /config/changes          the folder alone: a change is announced to those who follow, and nobody does
-    settings, quotas, ACLs, tokens, draining, /feature    as they are; tokens may be left out
-    /cluster/id              last of all: brokers wait for it
+    - leaderAndISR: nobody leads and nobody is in sync. What the backup said stands for people to read, until all
+      brokers have reported (``RestoredState``).
+    - ``creating`` in a topic: taken out, and such a partition is restored like the others. Never a new epoch 0.
+    - ``removing`` in a topic: taken out; the partition leaves a tombstone, its files stay on the disks.
+    - ``left`` in a topic: taken out; a replica that came back there since would be deleted.
+    - A topic without an id: left out. It was written by hand and not taken up.
+    - A guard: only with the node of its topic. Alone it is an order to delete the topic.
+    - Tombstones: 1,000 leader epochs on, above those of a partition that was added anew since.
+    - Deletion records: as they are. A topic id never comes again, and the record of a removed partition deletes no
+      replica of a later leader epoch.
+    - Orders by hand, below ``/admin/partitions_*``: left out. They were given hours ago and perhaps carried out.
+    - ``/controller_epoch``: 10,000 on, above every one that a broker has seen since.
+    - Producer ids: 2^40 on, also where none had been given out.
+    - ``/config/changes``: the folder alone. A change is announced to those who follow, and nobody does.
+    - Settings, quotas, access rules, tokens, draining, ``/feature``: as they are; tokens may be left out.
+    - ``/cluster/id``: last of all. Brokers wait for it.
 
 Example: ``{"topic_id":"T","partitions":{"0":[1,2]},"creating":[0],"left":{"0":[3]}}`` becomes
 ``{"topic_id":"T","partitions":{"0":[1,2]}}``, and partition 0 a restored state, though the backup has none.
