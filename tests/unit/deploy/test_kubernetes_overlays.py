@@ -5,8 +5,6 @@ import json
 import os
 import re
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -17,145 +15,29 @@ import yaml
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_service.settings import ServiceSettings, load
-from regnum_telemetry.scraping import PATH
-from regnum_telemetry.setup import Destination, choose
-from regnum_testing import prometheus_rule
 from regnum_testing.kustomize import KustomizeError, build
+from regnum_testing.kustomize.overlays import (
+    CLUSTER,
+    COMBINATIONS,
+    K8S,
+    SETTINGS,
+    WORKLOADS,
+    claimed_cpus,
+    claims,
+    component,
+    containers,
+    environment,
+    has,
+    of,
+    pods,
+    services,
+    template,
+)
 
-K8S: Final = Path(__file__).parents[3] / "deploy" / "k8s"
-SETTINGS: Final = {
-    "election": ("regnum_election.settings", "ElectionSettings"),
-    "quota": ("regnum_quota.settings", "QuotaSettings"),
-    "metadata": ("regnum_metadata.settings", "MetadataSettings"),
-    "broker": ("regnum_broker.settings", "BrokerSettings"),
-}
 VERSIONS: Final = sorted({tuple(map(int, name.split("."))) for name in kubernetes_validate.utils.all_versions()})[-3:]
 """The three newest that the schemas are here of."""
-CLUSTER: Final = {
-    "coordination": "etcd://etcd-0.store:2379,etcd-1.store:2379/regnum",
-    "storageClass": "fast",
-    "zoneA": "eu-1a",
-    "zoneB": "eu-1b",
-    "zoneC": "eu-1c",
-}
-"""What the ConfigMap regnum-cluster of an overlay says."""
-COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "base": (),
-    "overlays/dev": (),
-    "overlays/production": (),
-    "overlays/dev external": ("external-store",),
-    "overlays/production external": ("external-store", "required-spread", "storage-class"),
-    "overlays/production zookeeper": ("zookeeper", "required-spread", "storage-class"),
-    "overlays/production zones": ("required-spread", "zones", "storage-class"),
-    "overlays/dev traces": ("traces", "failovers"),
-    "overlays/tls": (),
-    "overlays/tls everything": (
-        *("cert-manager", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),
-    ),
-    "overlays/production tls external": ("tls", "external-store", "storage-class"),
-    "overlays/production zones first": ("zones", "zookeeper", "required-spread", "storage-class"),
-}
-"""Folder and what makes the name unique: components, in their order."""
-PVC: Final = "PersistentVolumeClaim"
-WORKLOADS: Final = frozenset({"StatefulSet", "Deployment", "CronJob"})
 CUSTOM: Final = frozenset({"Issuer", "Certificate", "PodMonitor", "PrometheusRule"})
 """Kinds that clusters have by their operators: no schema of theirs is here, tests below hold what they are for."""
-
-
-def write_overlay(at: Path, name: str) -> Path:
-    """The overlay of a combination, as an operator would write it; the folder itself where it has no components."""
-    folder, components = K8S / name.partition(" ")[0], COMBINATIONS[name]
-    if not components:
-        return folder
-    told = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [os.path.relpath(folder, at)],
-        "components": [os.path.relpath(K8S / "components" / one, at) for one in components],
-        "configMapGenerator": [
-            {
-                "name": "regnum-cluster",
-                "literals": [f"{key}={value}" for key, value in CLUSTER.items()],
-                "options": {
-                    "disableNameSuffixHash": True,
-                    "annotations": {"config.kubernetes.io/local-config": "true"},
-                },
-            }
-        ],
-    }
-    (at / "kustomization.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
-    return at
-
-
-@pytest.fixture(scope="session", params=list(COMBINATIONS))
-def name(request: pytest.FixtureRequest) -> str:
-    chosen: str = request.param
-    return chosen
-
-
-@pytest.fixture(scope="session")
-def overlay(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_overlay(tmp_path_factory.mktemp("overlay"), name)
-
-
-@pytest.fixture(scope="session")
-def objects(overlay: Path) -> list[dict[str, Any]]:
-    return build(overlay)
-
-
-def of(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
-    return [item for item in objects if item["kind"] in kinds]
-
-
-def component(item: Mapping[str, Any]) -> str:
-    return item["metadata"]["labels"]["app.kubernetes.io/component"]
-
-
-def template(item: Mapping[str, Any]) -> dict[str, Any]:
-    """The template of the Pods of a workload."""
-    spec = item["spec"]["jobTemplate"]["spec"] if item["kind"] == "CronJob" else item["spec"]
-    return spec["template"]
-
-
-def containers(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    pod = template(item)["spec"]
-    return [*pod.get("initContainers", ()), *pod["containers"]]
-
-
-def services(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The StatefulSets of our own services."""
-    return [item for item in of(objects, "StatefulSet") if component(item) in SETTINGS]
-
-
-def pods(item: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Names and indexes of the Pods of a StatefulSet."""
-    start = item["spec"].get("ordinals", {}).get("start", 0)
-    indexes = range(start, start + item["spec"]["replicas"])
-    return [(f"{item['metadata']['name']}-{index}", index) for index in indexes]
-
-
-def environment(objects: list[dict[str, Any]], item: Mapping[str, Any], pod: str, index: int) -> dict[str, str]:
-    """The variables of a Pod with one container, as Kubernetes fills them in: by those that stand before them only."""
-    fields = {
-        "metadata.name": pod,
-        "metadata.namespace": "regnum",
-        "metadata.labels['apps.kubernetes.io/pod-index']": str(index),
-    }
-    (container,) = template(item)["spec"]["containers"]
-    found: dict[str, str] = {}
-    for source in container.get("envFrom", ()):
-        (shared,) = [
-            one for one in of(objects, "ConfigMap") if one["metadata"]["name"] == source["configMapRef"]["name"]
-        ]
-        found.update(shared["data"])
-    for variable in container.get("env", ()):
-        if "value" in variable:
-            found[variable["name"]] = re.sub(
-                r"\$\((\w+)\)", lambda use: found.get(use[1], use[0]), str(variable["value"])
-            )
-        else:
-            found[variable["name"]] = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-    return found
 
 
 @cache
@@ -224,11 +106,6 @@ def test_every_variable_is_a_setting_and_every_process_would_start(
             assert getattr(settings, "internal_advertised", "").startswith(
                 f"{pod}.regnum-{component(item)}.regnum.svc:"
             )
-
-
-def has(name: str, one: str) -> bool:
-    """Whether a combination has a component, by itself or in its folder."""
-    return one in COMBINATIONS[name] or (one in {"tls", "etcd-tls"} and name.startswith("overlays/tls"))
 
 
 def test_probes_ask_where_nobody_speaks_tls(objects: list[dict[str, Any]], name: str) -> None:
@@ -418,18 +295,6 @@ def test_pods_are_restricted_and_know_no_secret_by_environment(objects: list[dic
             assert not [var for var in one.get("env", ()) if "secretKeyRef" in var.get("valueFrom", {})]
 
 
-def cpus(text: str) -> float:
-    return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
-
-
-def claimed_cpus(objects: list[dict[str, Any]]) -> float:
-    """What all Pods claim together, a job that runs now and then among them."""
-    return sum(
-        (item["spec"].get("replicas", 1)) * sum(cpus(one["resources"]["requests"]["cpu"]) for one in containers(item))
-        for item in of(objects, *WORKLOADS)
-    )
-
-
 def test_requests_fit(objects: list[dict[str, Any]], name: str) -> None:
     # A tenth of the smallest node is for what it runs anyway: names, and an agent or two.
     assert claimed_cpus(objects) <= (1.8 if name.startswith("overlays/dev") else 7.5)
@@ -445,12 +310,6 @@ def test_whoever_has_a_priority_has_one_that_is_there(objects: list[dict[str, An
     assert value["broker"] > value["election"] == value["metadata"] == value["quota"]
     assert all(value[store] > value["broker"] for store in {"etcd", "zookeeper"} & set(value))
     assert set(asked) == set(value)
-
-
-def claims(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for item in of(objects, "StatefulSet"):
-        yield from item["spec"].get("volumeClaimTemplates", ())
-    yield from of(objects, "PersistentVolumeClaim")
 
 
 def test_the_storage_class_is_said_once_for_every_volume(objects: list[dict[str, Any]], name: str) -> None:
@@ -474,118 +333,3 @@ def test_production_is_three_of_each_majority_spread_over_nodes_and_zones(
         assert item["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
         if component(item) in {"etcd", "zookeeper", "election"}:
             assert item["spec"]["replicas"] == 3
-
-
-def test_spans_go_where_the_collector_listens_and_writes_what_the_job_reads(
-    objects: list[dict[str, Any]], name: str
-) -> None:
-    shared = {item["metadata"]["name"]: item["data"] for item in of(objects, "ConfigMap")}
-    if not has(name, "traces"):
-        assert choose(shared["regnum"], has_folder=False) is Destination.NOWHERE
-        return
-    assert choose(shared["regnum"], has_folder=False) is Destination.COLLECTOR
-    (collector,) = of(objects, "Deployment")
-    (container,) = containers(collector)
-    told = yaml.safe_load(shared["regnum-collector"]["collector.config.yaml"])
-    (service,) = [item for item in of(objects, "Service") if component(item) == "collector"]
-    (port,) = service["spec"]["ports"]
-    endpoint = f"http://{service['metadata']['name']}:{port['port']}"
-    assert shared["regnum"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == endpoint
-    assert told["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] == f"0.0.0.0:{port['targetPort']}"
-    probed = {container[kind]["httpGet"]["port"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert {f"0.0.0.0:{one}" for one in probed} == {told["extensions"]["health_check"]["endpoint"]}
-    (mounted,) = [
-        mount["mountPath"] for mount in container["volumeMounts"] if mount["mountPath"] in container["args"][0]
-    ]
-    assert container["args"] == [f"--config={mounted}/collector.config.yaml"]
-    # Retention: what the rotation leaves fits on the volume, with room; the job reads names that end so.
-    file = told["exporters"]["file"]
-    assert file["path"].endswith(".jsonl")
-    kept_mb = file["rotation"]["max_megabytes"] * (file["rotation"]["max_backups"] + 1)
-    size = {item["metadata"]["name"]: item["spec"]["resources"]["requests"]["storage"] for item in of(objects, PVC)}
-    assert kept_mb <= 0.8 * 1024 * int(size["regnum-traces"].removesuffix("Gi"))
-    assert collector["spec"]["strategy"] == {"type": "Recreate"}
-    pipelines = told["service"]["pipelines"]
-    assert set(pipelines) == {"traces"}
-    for kind in ("receivers", "processors", "exporters"):
-        assert set(pipelines["traces"][kind]) == set(told[kind])
-
-
-def test_the_nightly_job_reads_the_collector_s_volume_and_leaves_folders_of_days(
-    objects: list[dict[str, Any]], name: str, tmp_path: Path
-) -> None:
-    if not has(name, "failovers"):
-        assert of(objects, "CronJob") == []
-        return
-    (job,) = of(objects, "CronJob")
-    (collector,) = of(objects, "Deployment")
-
-    def claimed(item: Mapping[str, Any]) -> dict[str, str]:
-        volumes = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in template(item)["spec"]["volumes"]
-                   if "persistentVolumeClaim" in one}  # fmt: skip
-        (container,) = containers(item)
-        return {
-            volumes[mount["name"]]: mount["mountPath"]
-            for mount in container["volumeMounts"]
-            if mount["name"] in volumes
-        }
-
-    assert claimed(collector).keys() == {"regnum-traces"}
-    assert claimed(job) == {"regnum-traces": "/traces", "regnum-failovers": "/out"}
-    near = template(job)["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    labels = template(collector)["metadata"]["labels"]
-    assert [term["topologyKey"] for term in near] == ["kubernetes.io/hostname"]
-    assert near[0]["labelSelector"]["matchLabels"].items() <= labels.items()
-    (container,) = containers(job)
-    shell, flag, script = container["command"]
-    # The script itself, with a job that ends with each status, and folders below that are old and new.
-    out = tmp_path / "out"
-    for day, age_days in (("2026-01-01", 40), ("2026-11-01", 10), ("mine", 40)):
-        folder = out / day / "failovers"
-        folder.mkdir(parents=True, exist_ok=True)
-        then = time.time() - age_days * 86_400
-        os.utime(folder.parent, (then, then))
-    fake = tmp_path / "python"
-    for status, expected in ((0, 0), (3, 0), (1, 1)):
-        fake.write_text(f'#!/bin/sh\necho "report of $*"\nexit {status}\n', encoding="utf-8")
-        fake.chmod(0o755)
-        run = subprocess.run(
-            [shell, flag, script.replace("/out", str(out))],
-            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, check=False, timeout=60,
-        )  # fmt: skip
-        assert run.returncode == expected, run.stderr
-        (today,) = [folder for folder in out.iterdir() if (folder / "report.txt").exists()]
-        assert (today / "report.txt").read_text("utf-8") == f"report of -P -m regnum_failover /traces {today}\n"
-        assert run.stdout.decode() == (today / "report.txt").read_text("utf-8")
-    assert {folder.name for folder in out.iterdir()} == {"2026-11-01", "mine", today.name}
-
-
-def test_prometheus_scrapes_all_services_by_the_name_of_their_port(objects: list[dict[str, Any]], name: str) -> None:
-    if not has(name, "prometheus-operator"):
-        assert of(objects, "PodMonitor", "PrometheusRule") == []
-        return
-    (monitor,) = of(objects, "PodMonitor")
-    (term,) = monitor["spec"]["selector"]["matchExpressions"]
-    for item in services(objects):
-        assert term["operator"] == "In"
-        assert template(item)["metadata"]["labels"][term["key"]] in term["values"]
-        (container,) = containers(item)
-        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-        (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == endpoint["port"]]
-        assert endpoint["path"] == PATH
-        told = environment(objects, item, *pods(item)[0])
-        assert told["REGNUM_METRICS_LISTEN"] == f"0.0.0.0:{port}"
-
-
-def test_the_rules_of_the_operator_are_those_of_prometheus() -> None:
-    assert prometheus_rule.main([]) == 0, "run `make proto`"
-    made = yaml.safe_load(prometheus_rule.OBJECT.read_text(encoding="utf-8"))
-    assert made["spec"] == yaml.safe_load(prometheus_rule.RULES.read_text(encoding="utf-8"))
-
-
-def test_the_dashboard_is_the_one_of_grafana(objects: list[dict[str, Any]], name: str) -> None:
-    found = [item for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum-dashboard"]
-    assert len(found) == has(name, "grafana")
-    for item in found:
-        assert item["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert json.loads(item["data"]["regnum.json"])["panels"]
