@@ -19,7 +19,7 @@ is found to be over the quota again, by 1 s: its answer says so, and the second 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from regnum.types.v1 import errors_pb2
 
@@ -261,13 +261,23 @@ class Muting:
         )
 
 
+class OfConnections(Protocol):
+    """What is kept of connections, and let go when they are gone."""
+
+    def names(self) -> Collection[str]:
+        """Which they are."""
+
+    def keep(self, looked_at: Collection[str], found: Mapping[str, int]) -> None:
+        """Of these, those were found, each as that socket."""
+
+
 async def forget_departed(
-    mutings: Collection[Muting], look: Callable[[Collection[str]], Mapping[str, int] | None], clock: Clock
+    mutings: Collection[OfConnections], look: Callable[[Collection[str]], Mapping[str, int] | None], clock: Clock
 ) -> None:
     """Let go of connections that are gone, for ever; a task of the supervisor.
 
     Args:
-        mutings: where they are muted.
+        mutings: where they are muted, or kept otherwise.
         look: which of these are open, and as which socket (``connections.incarnations``); called on a thread. None:
             nobody knows, and nobody is forgotten.
         clock: paces it.

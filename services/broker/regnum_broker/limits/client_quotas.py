@@ -9,18 +9,27 @@ time: whoever comes back begins anew, as after a restart. A quota that changes a
 
 Bytes are owed: who was told to wait owes until that time is over, also when the windows have forgotten what he took,
 and whichever connection asks. Else a large answer every eleven windows, on a new connection each, would pass a small
-quota. An account that stands against another bound by now owes what is measured.
+quota. What is sent is owed by the entity and by the connection that it came by (``connection_shares``). An account that
+stands against another bound by now owes what is measured.
 """
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from regnum_model.bucket import Windows
 from regnum_model.quota_matching import BucketKey, levels
-from regnum_model.quotas import CLIENT_RATES, DEFAULT_WINDOWS, REQUEST_PERCENTAGE, QuotaEntity, QuotaTable
+from regnum_model.quotas import (
+    CLIENT_RATES,
+    DEFAULT_WINDOWS,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    QuotaEntity,
+    QuotaTable,
+)
 
+from regnum_broker.limits.connection_shares import ConnectionShares
 from regnum_broker.limits.rates import WAIT_S_MAX, SampledRate
 
 ACCOUNTS_MAX: Final = 20_000
@@ -29,6 +38,9 @@ IDLE_S: Final = 3_600.0
 """For so long an account is kept that nobody uses (as in Kafka)."""
 LOOKED_AT: Final = 2
 """Accounts that are looked at with each new one, whether they can be dropped: so the old ones go as new ones come."""
+
+SHARED_MAX: Final = 2_000
+"""Entities whose connections share; of more, the one that was not heard of for the longest time begins anew."""
 
 
 class Debt(NamedTuple):
@@ -86,6 +98,8 @@ class ClientQuotas:
         self._accounts: Final[dict[str, OrderedDict[BucketKey, Account]]] = {
             rate: OrderedDict() for rate in CLIENT_RATES
         }
+        self._shares: Final[OrderedDict[BucketKey, ConnectionShares]] = OrderedDict()
+        """Of entities that owe for what they sent, or did when they were heard of last."""
         self.throttled: Final = dict.fromkeys(CLIENT_RATES, 0)
         """Answers that asked for time so far."""
 
@@ -96,6 +110,8 @@ class ClientQuotas:
         for rate, accounts in self._accounts.items():
             if rate not in self._bounds:
                 accounts.clear()
+        if PRODUCER_BYTE_RATE not in self._bounds:
+            self._shares.clear()
 
     def limits(self, rate: str) -> bool:
         """Whether anybody has such a quota: else there is nothing to be measured."""
@@ -130,6 +146,51 @@ class ClientQuotas:
             return NO_DEBT
         wait_s = account.owed_s(bound, now_s, self._windows)
         return Debt(wait_s, wait_s * bound)
+
+    def sent_s(self, user: str, client_id: str, connection: str, value: float, now_s: float) -> float:
+        """As ``wait_s`` for what a connection sends: it waits for no longer than its own share needs to pay for it."""
+        found = self._quota_of(PRODUCER_BYTE_RATE, user, client_id)
+        if found is None:
+            return 0.0
+        key, bound = found
+        owed = self.debt(PRODUCER_BYTE_RATE, user, client_id, now_s).value
+        wait_s = self.wait_s(PRODUCER_BYTE_RATE, user, client_id, value, now_s)
+        if not wait_s:
+            self._shares.pop(key, None)
+            return 0.0
+        # What the quota had left was free.
+        charged = value if owed else min(value, wait_s * bound)
+        return min(wait_s, self._shares_of(key, owed, now_s).sent(connection, charged, bound, now_s))
+
+    def refused_s(self, user: str, client_id: str, connection: str, value: float, now_s: float) -> float:
+        """How long a connection has to wait before it sends so much; 0: it may."""
+        found = self._quota_of(PRODUCER_BYTE_RATE, user, client_id)
+        debt = self.debt(PRODUCER_BYTE_RATE, user, client_id, now_s)
+        if found is None or debt.value <= value:
+            return 0.0
+        key, bound = found
+        return min(debt.wait_s, self._shares_of(key, debt.value, now_s).asks(connection, value, bound, now_s))
+
+    def names(self) -> tuple[str, ...]:
+        """Connections that share a quota at present."""
+        return tuple(name for shares in self._shares.values() for name in shares.names())
+
+    def keep(self, looked_at: Collection[str], found: Mapping[str, int]) -> None:
+        """Of these connections those were found; the others are gone."""
+        gone = [name for name in looked_at if name not in found]
+        for shares in self._shares.values():
+            for name in gone:
+                shares.forget(name)
+
+    def _shares_of(self, key: BucketKey, owed: float, now_s: float) -> ConnectionShares:
+        shares = self._shares.get(key)
+        if shares is None or not owed:
+            # What was saved up of an earlier debt counts for nothing in this one.
+            shares = self._shares[key] = ConnectionShares(now_s)
+            if len(self._shares) > SHARED_MAX:
+                self._shares.popitem(last=False)
+        self._shares.move_to_end(key)
+        return shares
 
     def most(self, rate: str, user: str, client_id: str) -> float:
         """As much as somebody's quota allows in all its windows; infinite without one."""

@@ -13,6 +13,9 @@ goes out on a Consume stream counts before it does.
 
 Example, 1 MiB/s: a fetch of 20 MiB on a new connection is answered, and nobody of that entity reads anything for the
 next 10 s, nor is forgiven when the windows have passed.
+
+Connections of an entity that owes for what it sent share what comes free (``connection_shares``): each waits for what
+came by itself, and who sends little gets in beside who sends much.
 """
 
 from collections.abc import Awaitable
@@ -83,7 +86,7 @@ class Throttling:
 
     async def watch(self, port: int) -> None:
         """Forget connections at a port that are gone, for ever; a task of the supervisor."""
-        await forget_departed(tuple(self._mutings.values()), partial(incarnations, port), self._clock)
+        await forget_departed((*self._mutings.values(), self._quotas), partial(incarnations, port), self._clock)
 
     def limits(self, rate: str) -> bool:
         """Whether anybody has such a quota."""
@@ -110,6 +113,17 @@ class Throttling:
         """What the entity of a call owes already."""
         user = caller().principal.name
         return self._quotas.debt(rate, user, client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic())
+
+    def sent(self, context: Context, client_id: str, size_bytes: int) -> int:
+        """A call has sent so much; holds its connection if that is too much, as ``note`` does."""
+        user, now_s = caller().principal.name, self._clock.monotonic()
+        wait_s = self._quotas.sent_s(user, client_id[:CLIENT_ID_LENGTH_MAX], context.peer(), size_bytes, now_s)
+        return self.hold(PRODUCER_BYTE_RATE, context, wait_s)
+
+    def refused_s(self, context: Context, client_id: str, size_bytes: int) -> float:
+        """How long the connection of a call has to wait before it sends so much; 0: it may."""
+        user, now_s = caller().principal.name, self._clock.monotonic()
+        return self._quotas.refused_s(user, client_id[:CLIENT_ID_LENGTH_MAX], context.peer(), size_bytes, now_s)
 
     def reading(self, context: Context, client_id: str) -> "ReadQuota":
         """The quota of a call that reads."""
@@ -210,23 +224,26 @@ class WriteQuota:
         return self._throttling.limits(PRODUCER_BYTE_RATE)
 
     def check(self, client_id: str, size_bytes: int) -> None:
-        """Let a message of that size in. Raises RegnumError where its entity owes for more than that: THROTTLING."""
+        """Let a message of that size in. Raises RegnumError where it has to wait: THROTTLING.
+
+        That is where its entity owes for more than the message, and its connection has used up its share.
+        """
         if not self.is_on:
             return
-        debt = self._throttling.debt(PRODUCER_BYTE_RATE, client_id)
-        if debt.value > size_bytes:
+        wait_s = self._throttling.refused_s(self._context, client_id, size_bytes)
+        if wait_s:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
                 "what clients under this quota of producer_byte_rate have sent, by this connection and others, is to be"
                 " waited for first; nothing of this was appended: wait, and send it again",
-                retry_after_ms=self._throttling.hold(PRODUCER_BYTE_RATE, self._context, debt.wait_s),
+                retry_after_ms=self._throttling.hold(PRODUCER_BYTE_RATE, self._context, wait_s),
             )
 
     def charge(self, client_id: str, size_bytes: int) -> float:
         """So much has come; returns until when its sender is to wait, for ``left_ms``, and holds its connection."""
         if not self.is_on or not size_bytes:
             return 0.0
-        wait_ms = self._throttling.note(PRODUCER_BYTE_RATE, self._context, client_id, size_bytes)
+        wait_ms = self._throttling.sent(self._context, client_id, size_bytes)
         return self._throttling.monotonic() + wait_ms / 1000 if wait_ms else 0.0
 
     def left_ms(self, until_s: float) -> int:
