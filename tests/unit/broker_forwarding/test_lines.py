@@ -3,7 +3,9 @@
 import random
 
 import pytest
-from regnum_broker.forwarding.lines import LineFullError, LineLimits, Lines, Ticket
+from regnum_broker.forwarding.lines import PRINCIPAL_TIMES, LineFullError, LineLimits, Lines, Ticket
+
+PRINCIPALS = {"a": "User:p", "b": "User:p", "c": "User:q", "d": "User:r"}
 
 
 def small(**more: int) -> LineLimits:
@@ -18,10 +20,15 @@ def small(**more: int) -> LineLimits:
     return LineLimits(**told)
 
 
+def enter(lines: Lines, connection: str, size: int, *, principal: str | None = None) -> Ticket:
+    """A call of a principal of its own, unless another is said."""
+    return lines.enter(connection, size, principal=principal or f"User:{connection}")
+
+
 def test_connections_take_turns_however_much_one_of_them_sends() -> None:
     lines = Lines(small())
-    many = [lines.enter("a", 1) for _ in range(3)]
-    one = lines.enter("b", 1)
+    many = [enter(lines, "a", 1) for _ in range(3)]
+    one = enter(lines, "b", 1)
     assert lines.admit() == [many[0], one]
     lines.leave(many[0])
     assert lines.admit() == [many[1]]
@@ -32,8 +39,8 @@ def test_connections_take_turns_however_much_one_of_them_sends() -> None:
 
 def test_a_free_place_goes_to_another_connection_before_the_same_one_again() -> None:
     lines = Lines(small(under_way_max=1, under_way_of_connection=5))
-    first, again = lines.enter("a", 1), lines.enter("a", 1)
-    other = lines.enter("b", 1)
+    first, again = enter(lines, "a", 1), enter(lines, "a", 1)
+    other = enter(lines, "b", 1)
     assert lines.admit() == [first]
     lines.leave(first)
     assert lines.admit() == [other]
@@ -44,23 +51,23 @@ def test_a_free_place_goes_to_another_connection_before_the_same_one_again() -> 
 def test_what_waits_is_bounded_in_calls_of_one_in_calls_of_all_and_in_bytes() -> None:
     lines = Lines(small())
     for _ in range(5):
-        lines.enter("a", 1)
+        enter(lines, "a", 1)
     with pytest.raises(LineFullError, match="this connection"):
-        lines.enter("a", 1)
+        enter(lines, "a", 1)
     with pytest.raises(LineFullError, match="bytes"):
-        lines.enter("b", 96)
+        enter(lines, "b", 96)
     for name in "bcdef":
-        lines.enter(name, 1)
+        enter(lines, name, 1)
     with pytest.raises(LineFullError, match="10 calls"):
-        lines.enter("g", 1)
+        enter(lines, "g", 1)
     assert (lines.calls, lines.bytes) == (10, 10), "what was refused leaves nothing behind"
 
 
-def fill(lines: Lines, connection: str, size: int) -> int:
+def fill(lines: Lines, connection: str, size: int, *, principal: str | None = None) -> int:
     """Calls of one connection until it is refused."""
     for number in range(1_000):
         try:
-            lines.enter(connection, size)
+            enter(lines, connection, size, principal=principal)
         except LineFullError:
             return number
     raise AssertionError("it was never refused")
@@ -69,7 +76,7 @@ def fill(lines: Lines, connection: str, size: int) -> int:
 def test_one_that_sends_large_calls_without_end_leaves_room_for_others() -> None:
     lines, largest = Lines(LineLimits()), 8 * 1024 * 1024
     assert fill(lines, "greedy", largest) == 2
-    lines.enter("other", largest)
+    enter(lines, "other", largest)
     assert fill(lines, "small", 1_000) > 0
 
 
@@ -78,6 +85,31 @@ def test_many_that_send_small_calls_without_end_leave_places_for_others() -> Non
     taken = [fill(lines, f"greedy-{number}", 1_000) for number in range(12)]
     assert taken == [100] * 9 + [50, 25, 12]
     assert fill(lines, "other", 1_000) > 0
+
+
+def test_a_thousand_connections_of_one_principal_leave_room_for_another_and_for_a_third() -> None:
+    lines = Lines(LineLimits())
+    assert sum(fill(lines, f"c{number}", 1, principal="User:crowd") > 0 for number in range(1_000)) < 1_000
+    taken = lines.calls
+    assert 700 <= taken <= 750, "one alone has three quarters"
+    crowd = lines.admit()
+    assert len(crowd) == 96
+    other = enter(lines, "other", 1)
+    assert lines.admit() == [other], "it goes at once, though the controller answers nobody"
+    assert fill(lines, "other", 1, principal="User:other") > 50
+    assert fill(lines, "third", 1) > 20
+
+
+def test_principals_take_turns_and_of_each_its_connections() -> None:
+    lines = Lines(small(under_way_max=1, under_way_of_connection=5))
+    crowd = [enter(lines, f"c{number}", 1, principal="User:crowd") for number in range(3)]
+    one = enter(lines, "d", 1, principal="User:one")
+    order: list[Ticket] = []
+    while lines.calls:
+        (next_one,) = lines.admit()
+        order.append(next_one)
+        lines.leave(next_one)
+    assert order == [crowd[0], one, crowd[1], crowd[2]]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -89,7 +121,8 @@ def test_whatever_comes_and_goes_the_counts_are_right_and_nobody_is_forgotten(se
     for _ in range(2_000):
         if chance.random() < 0.5:
             try:
-                there.append(lines.enter(chance.choice("abcd"), chance.randint(0, 30)))
+                connection = chance.choice("abcd")
+                there.append(enter(lines, connection, chance.randint(0, 30), principal=PRINCIPALS[connection]))
             except LineFullError:
                 assert there
         elif there:
@@ -101,10 +134,15 @@ def test_whatever_comes_and_goes_the_counts_are_right_and_nobody_is_forgotten(se
         assert lines.bytes == sum(ticket.size for ticket in there) <= limits.bytes_max
         assert lines.under_way == len(under_way) <= limits.under_way_max
         assert all(under_way.count(one) <= limits.under_way_of_connection for one in "abcd")
-        waiting = {ticket.connection for ticket in there if not ticket.is_under_way}
-        if len(under_way) < limits.under_way_max:
-            assert all(under_way.count(one) == limits.under_way_of_connection for one in waiting)
+        left = limits.under_way_max - len(under_way)
+        for one in {ticket.connection for ticket in there if not ticket.is_under_way} if left else ():
+            of_principal = sum(PRINCIPALS[other] == PRINCIPALS[one] for other in under_way)
+            assert under_way.count(one) == limits.under_way_of_connection or (
+                of_principal and of_principal + 1 > PRINCIPAL_TIMES * (left - 1)
+            ), "who waits while there is a place has as many as it may"
     for ticket in there:
         lines.leave(ticket)
     assert (lines.calls, lines.under_way, lines.bytes) == (0, 0, 0)
-    assert lines._waiting == lines._ready == lines._bytes == {}, "a connection that has gone is not remembered"
+    assert lines._waiting == lines._ready == lines._bytes == lines._principals == {}, (
+        "a connection that has gone is not remembered"
+    )

@@ -22,6 +22,7 @@ import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
+from regnum_model.principals import NOBODY
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -110,7 +111,7 @@ class Forwarder:
 
         Args:
             call: what to pass on.
-            connection: of the client: connections take turns.
+            connection: of the client: its principals take turns, and connections of each.
             wait_s: how long its client waits.
 
         Raises:
@@ -118,7 +119,7 @@ class Forwarder:
         """
         began_s = self._clock.monotonic()
         try:
-            ticket = self._lines.enter(connection, len(call.request))
+            ticket = self._lines.enter(connection, len(call.request), principal=_principal_of(call.caller))
         except LineFullError as error:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
@@ -241,6 +242,12 @@ class Forwarder:
         if of_call(refused.code) is Verdict.AGAIN:
             return None
         raise refused
+
+
+def _principal_of(who: controller_pb2.OriginalCaller) -> str:
+    """Whose turn it is; who says nothing of itself is somebody else at each address."""
+    name = f"{who.principal_type}:{who.principal_name}"
+    return f"{name} {who.client_host}" if name == str(NOBODY) else name
 
 
 async def _ended_first(wanted: asyncio.Future[T], other: Coroutine[object, object, object]) -> bool:
