@@ -171,6 +171,59 @@ async def test_draining_waits_with_a_word_on_how_far_it_is(regnum: CommandHere, 
     assert "broker 1 has no replicas; it can be stopped" in done.err
 
 
+async def test_draining_is_refused_and_marks_nothing_where_a_partition_has_no_leader(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    cluster.elect("t", 2, -1)
+    for arguments in (("--dry-run",), ()):
+        refused = await regnum("brokers", "drain", "1", *arguments, "-o", "json")
+        assert refused.error["code"] == "INVALID_REPLICA_ASSIGNMENT"
+        assert "1 partitions of broker 1 have no leader (t/2)" in refused.error["message"]
+    assert not cluster.draining
+    assert not cluster.reassignments.asked
+
+
+async def test_draining_that_never_comes_to_an_end_says_so_with_status_5(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    done = await regnum("brokers", "drain", "1", "-o", "json")
+    assert (done.status, done.error["code"]) == (5, "NOT_EMPTY")
+    assert "each of the 5 times" in done.error["message"]
+
+
+def described(id: int, **values: object) -> admin_pb2.DescribedBroker:
+    return admin_pb2.DescribedBroker(broker_id=id, live=True, **values)  # type: ignore[arg-type]
+
+
+async def test_a_broker_may_be_taken_away_once_it_is_drained_and_nothing_is_on_it(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    cluster.leaders.brokers = [described(id, replicas=3) for id in (1, 2, 3)]
+    cluster.leaders.brokers += [described(4, draining=True), described(5, draining=True, replicas=2, leaders=1)]
+    safe = await regnum("brokers", "remove-check", "4", "-o", "json")
+    assert (safe.status, json.loads(safe.out)) == (0, [{"broker": 4, "safe": True, "reasons": []}])
+    people = await regnum("brokers", "remove-check", "4")
+    assert "they can be taken away" in people.err
+    both = await regnum("brokers", "remove-check", "4", "5", "-o", "json")
+    assert (both.status, both.error["code"]) == (5, "NOT_REMOVABLE")
+    assert [row["safe"] for row in json.loads(both.out)] == [True, False]
+    assert "broker 5: it has 2 replicas, 1 of which it leads: `regnum brokers drain 5`" in both.error["message"]
+
+
+async def test_all_brokers_that_are_not_drained_get_their_share(regnum: CommandHere, cluster: FakeCluster) -> None:
+    cluster.leaders.brokers = [described(id, draining=id == 3) for id in (1, 2, 3, 4)]
+    shown = await regnum("partitions", "rebalance", "-o", "json")
+    assert shown.status == 0, shown.err
+    after = [broker for row in json.loads(shown.out) for broker in row["after"]]
+    assert 4 in after
+    assert 3 not in after
+    assert all(call.validate_only for call in cluster.reassignments.asked)
+    done = await regnum("partitions", "rebalance", "--execute")
+    assert done.status == 0, done.err
+    assert not cluster.reassignments.asked[-1].validate_only
+    assert "replicas move" in done.err
+
+
 async def test_the_sdk_says_for_each_partition_what_became_of_it(cluster: FakeCluster) -> None:
     cluster.reassignments.refused["t", 1] = (errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT, "give each once")
     async with Admin(cluster.bootstrap) as admin:

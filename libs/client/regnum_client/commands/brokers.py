@@ -18,13 +18,14 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.reassignment.drain import add_to as add_drain_to
+from regnum_client.commands.reassignment.removal import add_to as add_removal_to
 from regnum_client.commands.rendering import emit_one, emit_rows
 
 if TYPE_CHECKING:
     from regnum_client.admin.forgetting import ForgottenBroker
     from regnum_client.admin.leaders.brokers import BrokerDescription
 
-group = typer.Typer(cls=Group, help="Brokers: list, describe, drain, forget.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Brokers: list, describe, drain, remove-check, forget.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -147,3 +148,4 @@ def forget(
 
 
 add_drain_to(group)
+add_removal_to(group)

@@ -9,7 +9,9 @@ from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     ClientIdOption,
+    CommandFailedError,
     DebugOption,
+    Failure,
     Output,
     OutputOption,
     TimeoutOption,
@@ -41,6 +43,9 @@ def drain(
     undo: Annotated[
         bool, typer.Option("--undo", help="Let new replicas be placed on it again; what moved away stays away.")
     ] = False,
+    fewer_racks: Annotated[
+        bool, typer.Option("--fewer-racks", help="Also where partitions would stand on fewer racks.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the broker has nothing any more.")] = True,
     client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
@@ -51,21 +56,23 @@ def drain(
     """Move every replica off a broker and wait until it has none; nothing else is moved.
 
     From now on nothing new is placed on it, also after restarts, until --undo or `regnum brokers forget`. It may be run
-    again at any time.
+    again at any time. It is refused, and marks nothing, where too few other brokers are live for some partition, where
+    one has no leader to copy from, and where one would stand on fewer racks. Exit status 5: it still has something.
     """
     if undo:
         _undo(broker, dry_run=dry_run, client_id=client_id, output=output, bootstrap=bootstrap, timeout=timeout)
         return
 
-    async def work() -> "tuple[list[PlannedMove], dict[tuple[str, int], RegnumError | None]]":
+    async def work() -> "tuple[list[PlannedMove], dict[tuple[str, int], RegnumError | None], bool]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
-        from regnum_client.commands.reassignment.planning import drained  # noqa: PLC0415
+        from regnum_client.commands.reassignment.planning import check_drain, drained  # noqa: PLC0415
 
         shown: list[PlannedMove] = []
         outcomes: dict[tuple[str, int], RegnumError | None] = {}
+        empty = False
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
             # First: where its replicas cannot go anywhere it is refused before it is marked.
-            await drained(admin, broker)
+            await check_drain(admin, broker, fewer_racks=fewer_racks)
             await admin.drain_broker(broker, validate_only=dry_run)
             for _ in range(ROUNDS_MAX):
                 moves = await drained(admin, broker)
@@ -82,22 +89,34 @@ def drain(
                     if broker in one.replicas
                 ]
                 if not moves and not leaving:
+                    empty = True
                     break
                 places = {(move.topic, move.partition) for move in moves} | set(leaving)
                 await wait_arrived(admin, places, what=f"draining broker {broker}", quiet=output is not Output.TABLE)
-        return shown, outcomes
+        return shown, outcomes, empty
 
-    moves, outcomes = run(work())
+    moves, outcomes, empty = run(work())
     emit_plan(moves, output)
     raise_failures(outcomes, output)
+    _end(broker, len(moves), empty=empty, dry_run=dry_run, wait=wait, output=output)
+
+
+def _end(broker: int, moves: int, *, empty: bool, dry_run: bool, wait: bool, output: Output) -> None:
+    """Say what is so now. Raises CommandFailedError where the broker still has something."""
+    if wait and not dry_run and not empty:
+        message = (
+            f"something had come to broker {broker} each of the {ROUNDS_MAX} times that it was looked at; run it "
+            "again, and see who asks for that (`regnum events --broker`)"
+        )
+        raise CommandFailedError(Failure(code="NOT_EMPTY", message=message, exit_status=5, metadata={}))
     if output is not Output.TABLE:
         return
     if dry_run and moves:
-        note(f"{len(moves)} partitions would leave broker {broker}; nothing was changed")
+        note(f"{moves} partitions would leave broker {broker}; nothing was changed")
     elif wait and not dry_run:
         note(f"broker {broker} has no replicas; it can be stopped")
     elif moves:
-        note(f"{len(moves)} partitions leave broker {broker}; see regnum partitions reassignments")
+        note(f"{moves} partitions leave broker {broker}; see regnum partitions reassignments")
 
 
 def _undo(

@@ -30,6 +30,7 @@ from regnum_client.commands.reassignment.waiting import wait_arrived
 if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
 
+    from regnum_client.admin.admin import Admin
     from regnum_client.admin.reassignment.plan import PlannedMove
     from regnum_client.admin.reassignment.values import OngoingReassignment
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 def add_to(group: typer.Typer) -> None:
     """Hang the commands into `regnum partitions`."""
     group.command("reassign")(reassign)
+    group.command("rebalance")(rebalance)
     group.command("reassignments")(reassignments)
     group.command("cancel")(cancel)
 
@@ -72,14 +74,57 @@ def reassign(
             from regnum_client.commands.reassignment.planning import explicit_moves, planned  # noqa: PLC0415
 
             moves = await (explicit_moves(admin, explicit) if explicit else planned(admin, named, ids))
-            targets = {(move.topic, move.partition): move.after for move in moves}
-            outcomes = await admin.alter_partition_reassignments(targets, validate_only=not execute)
-            if execute and wait:
-                begun = [place for place, error in outcomes.items() if error is None]
-                await wait_arrived(admin, begun, what="reassigning", quiet=output is not Output.TABLE)
-            return moves, outcomes
+            return await _carried_out(admin, moves, execute=execute, wait=wait, output=output)
 
     moves, outcomes = run(work())
+    _show(moves, outcomes, execute=execute, wait=wait, output=output)
+
+
+def rebalance(
+    *,
+    execute: Annotated[bool, typer.Option("--execute", help="Move them. Default: show the plan.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="With --execute: return when all have arrived.")] = False,
+    client_id: ClientIdOption = CLIENT_ID,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show how all topics could be spread evenly over all brokers that are not drained, with the fewest moves.
+
+    After brokers were added, --execute gives them their share.
+    """
+
+    async def work() -> "tuple[tuple[PlannedMove, ...], dict[tuple[str, int], RegnumError | None]]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.commands.reassignment.planning import evened  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            return await _carried_out(admin, await evened(admin), execute=execute, wait=wait, output=output)
+
+    moves, outcomes = run(work())
+    _show(moves, outcomes, execute=execute, wait=wait, output=output)
+
+
+async def _carried_out(
+    admin: "Admin", moves: "tuple[PlannedMove, ...]", *, execute: bool, wait: bool, output: Output
+) -> "tuple[tuple[PlannedMove, ...], dict[tuple[str, int], RegnumError | None]]":
+    targets = {(move.topic, move.partition): move.after for move in moves}
+    outcomes = await admin.alter_partition_reassignments(targets, validate_only=not execute)
+    if execute and wait:
+        begun = [place for place, error in outcomes.items() if error is None]
+        await wait_arrived(admin, begun, what="reassigning", quiet=output is not Output.TABLE)
+    return moves, outcomes
+
+
+def _show(
+    moves: "tuple[PlannedMove, ...]",
+    outcomes: "dict[tuple[str, int], RegnumError | None]",
+    *,
+    execute: bool,
+    wait: bool,
+    output: Output,
+) -> None:
     emit_plan(moves, output)
     raise_failures(outcomes, output)
     if output is Output.TABLE and moves:

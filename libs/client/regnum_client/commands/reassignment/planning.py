@@ -1,12 +1,16 @@
 """Plans from what the cluster says of itself."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.configs import DEFAULT_REPLICATION_FACTOR
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.configs import ConfigResource
 from regnum_client.admin.reassignment.plan import Place, PlanError, PlannedMove, drain_plan, even_plan
+from regnum_client.admin.reassignment.removal import Emptiness, cannot_leave, on_fewer_racks, why_not_removed
 from regnum_client.cluster.view import ClusterView
 
 if TYPE_CHECKING:
@@ -39,6 +43,50 @@ async def explicit_moves(admin: "Admin", targets: Mapping[Place, tuple[int, ...]
             )
         moves.append(PlannedMove(topic=name, partition=number, before=tuple(known.replicas), after=after))
     return tuple(moves)
+
+
+async def evened(admin: "Admin") -> tuple[PlannedMove, ...]:
+    """The moves after which all brokers that are not drained share all topics evenly. Raises RegnumError."""
+    topics = [topic.name for topic in await admin.list_topics()]
+    drained = {one.id for one in await admin.describe_brokers() if one.draining}
+    live = [id for id in (await admin.describe_cluster()).brokers if id not in drained]
+    return await planned(admin, topics, sorted(live)) if topics else ()
+
+
+async def removable(admin: "Admin", brokers: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Why each of some brokers may not be taken away, if all of them are; none: it may. Raises RegnumError."""
+    known = {one.id: one for one in await admin.describe_brokers()}
+    coming = Counter(id for one in await admin.list_partition_reassignments() for id in one.target)
+    entries = await admin.describe_config(ConfigResource())
+    factor = next(int(entry.value) for entry in entries if entry.name == DEFAULT_REPLICATION_FACTOR)
+    left = [one.id for one in known.values() if one.live and not one.draining and one.id not in brokers]
+    found: dict[int, tuple[str, ...]] = {}
+    for id in dict.fromkeys(brokers):
+        one = known.get(id)
+        emptiness = Emptiness(
+            known=one is not None,
+            draining=one is not None and one.draining,
+            replicas=0 if one is None else one.replicas,
+            leaders=0 if one is None else one.leaders,
+            coming=coming[id],
+        )
+        found[id] = why_not_removed(id, emptiness, left=left, default_replication_factor=factor)
+    return found
+
+
+async def check_drain(admin: "Admin", broker: int, *, fewer_racks: bool) -> None:
+    """Raise RegnumError where a broker cannot be emptied, or partitions would be worse off."""
+    replicas: dict[Place, Sequence[int]] = {}
+    leaders: dict[Place, int] = {}
+    for topic in await admin.list_topics():
+        for number, one in topic.partitions.items():
+            replicas[topic.name, number], leaders[topic.name, number] = one.replicas, one.leader
+    refused = cannot_leave(broker, leaders, replicas)
+    moves = await drained(admin, broker)
+    if not refused and not fewer_racks:
+        refused = on_fewer_racks(moves, _racks(await admin.describe_cluster()))
+    if refused:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT, refused)
 
 
 async def drained(admin: "Admin", broker: int) -> tuple[PlannedMove, ...]:
