@@ -20,6 +20,7 @@ from regnum_testing.kustomize.overlays import (
     CLUSTER,
     COMBINATIONS,
     K8S,
+    SCALED_MAX,
     SETTINGS,
     WORKLOADS,
     claimed_cpus,
@@ -333,3 +334,26 @@ def test_production_is_three_of_each_majority_spread_over_nodes_and_zones(
         assert item["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
         if component(item) in {"etcd", "zookeeper", "election"}:
             assert item["spec"]["replicas"] == 3
+
+
+def test_only_metadata_processes_are_scaled_by_load_and_only_where_their_number_is_nobody_elses(
+    name: str, objects: list[dict[str, Any]]
+) -> None:
+    scaled = of(objects, "HorizontalPodAutoscaler")
+    without = [component(item) for item in of(objects, "StatefulSet", "Deployment") if "replicas" not in item["spec"]]
+    if "autoscaling" not in COMBINATIONS[name]:
+        assert (scaled, without) == ([], [])
+        return
+    (scaler,) = scaled
+    assert without == ["metadata"]
+    spec = scaler["spec"]
+    (target,) = [
+        item
+        for item in of(objects, spec["scaleTargetRef"]["kind"])
+        if item["metadata"]["name"] == spec["scaleTargetRef"]["name"]
+    ]
+    assert component(target) == "metadata"
+    assert scaler["metadata"].get("namespace") == target["metadata"].get("namespace")
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, SCALED_MAX)
+    requests = [one["resources"]["requests"] for one in template(target)["spec"]["containers"]]
+    assert all("cpu" in one for one in requests), "a share of nothing is never exceeded"

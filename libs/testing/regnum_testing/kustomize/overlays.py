@@ -32,6 +32,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlays/dev external": ("external-store",),
     "overlays/production external": ("external-store", "required-spread", "storage-class"),
     "overlays/production zookeeper": ("zookeeper", "required-spread", "storage-class"),
+    "overlays/production autoscaling": ("autoscaling",),
     "overlays/production zones": ("required-spread", "zones", "storage-class"),
     "overlays/dev traces": ("traces", "failovers"),
     "overlays/tls": (),
@@ -42,6 +43,8 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlays/production zones first": ("zones", "zookeeper", "required-spread", "storage-class"),
 }
 """Folder and what makes the name unique: components, in their order."""
+SCALED_MAX: Final = 6
+"""Pods of what is scaled by load, at most: such a workload says no number itself."""
 WORKLOADS: Final = frozenset({"StatefulSet", "Deployment", "CronJob"})
 """Kinds that have Pods."""
 
@@ -101,7 +104,7 @@ def services(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def pods(item: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Names and indexes of the Pods of a StatefulSet."""
     start = item["spec"].get("ordinals", {}).get("start", 0)
-    indexes = range(start, start + item["spec"]["replicas"])
+    indexes = range(start, start + item["spec"].get("replicas", SCALED_MAX))
     return [(f"{item['metadata']['name']}-{index}", index) for index in indexes]
 
 
