@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel clean
+.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel upgrade-judge clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -62,6 +62,10 @@ check-units: install
 
 check-services: install
 	@$(BIN)/python -m pytest -m "not full and not alone" $(SERVICES)
+
+upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes)
+	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd
+	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store zookeeper
 
 lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .

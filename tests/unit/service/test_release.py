@@ -24,17 +24,26 @@ def test_this_release_says_its_version_and_what_it_speaks() -> None:
     assert ReleaseInfo(release=version("regnum"), protocols=KNOWN) == THIS
 
 
+async def lets_in(features: bytes | None, build: ReleaseInfo) -> bool:
+    try:
+        await require_spoken(await store_with(features), SystemClock(), build)
+    except StartRefusedError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("level", [KNOWN.low, KNOWN.high])
 async def test_what_is_spoken_is_let_in(level: int) -> None:
-    await require_spoken(await store_with(Features(inter_broker_protocol=level).encode()), SystemClock())
+    assert await lets_in(Features(inter_broker_protocol=level).encode(), THIS)
 
 
 async def test_a_cluster_that_has_not_begun_lets_everybody_in() -> None:
-    await require_spoken(await store_with(None), SystemClock(), OLD)
+    assert await lets_in(None, OLD)
 
 
 async def test_a_node_that_nobody_can_read_is_left_to_the_controller() -> None:
-    await require_spoken(await store_with(b"{"), SystemClock(), OLD)
+    assert await lets_in(b"{", OLD)
+    assert not await lets_in(Features(inter_broker_protocol=2).encode(), OLD)
 
 
 async def test_an_old_process_is_refused_above_its_highest_protocol_and_told_what_to_start() -> None:

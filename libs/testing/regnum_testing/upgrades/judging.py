@@ -268,7 +268,7 @@ class Upgrade:
                 await self.cluster.restart(name)
                 await stage.until(f"{name} ends", lambda name=name: self._is_over(name), within_s=WORDS_S)  # type: ignore[misc]
                 log = (self.cluster.data_dir / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-                said = re.findall(rf"the cluster speaks protocol {later} and [^\"\n]*", log)
+                said = re.findall(rf"the cluster speaks protocol {later} and [^\"'\n]*", log)
                 if not said:
                     raise UpgradeFailedError(
                         f"{name} did not say that it does not speak protocol {later}: {log[-800:]}"
