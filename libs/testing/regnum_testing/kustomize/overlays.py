@@ -81,13 +81,15 @@ def of(objects: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
 
 def component(item: Mapping[str, Any]) -> str:
     """What an object belongs to: `broker`, `etcd` and the like."""
-    return item["metadata"]["labels"]["app.kubernetes.io/component"]
+    name: str = item["metadata"]["labels"]["app.kubernetes.io/component"]
+    return name
 
 
 def template(item: Mapping[str, Any]) -> dict[str, Any]:
     """The template of the Pods of a workload."""
     spec = item["spec"]["jobTemplate"]["spec"] if item["kind"] == "CronJob" else item["spec"]
-    return spec["template"]
+    found: dict[str, Any] = spec["template"]
+    return found
 
 
 def containers(item: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -152,6 +154,7 @@ def cpus(text: str) -> float:
 def claimed_cpus(objects: list[dict[str, Any]]) -> float:
     """What all Pods claim together, a job that runs now and then among them."""
     return sum(
-        (item["spec"].get("replicas", 1)) * sum(cpus(one["resources"]["requests"]["cpu"]) for one in containers(item))
+        int(item["spec"].get("replicas", 1))
+        * sum(cpus(one["resources"]["requests"]["cpu"]) for one in containers(item))
         for item in of(objects, *WORKLOADS)
     )
