@@ -56,6 +56,26 @@ async def test_signals_stop_it(signum):
     assert supervisor.reason == signum.name
 
 
+async def test_a_second_signal_is_known_to_whoever_takes_its_time_to_stop():
+    supervisor = Supervisor("t")
+    begun = asyncio.Event()
+
+    async def unhurried() -> None:
+        begun.set()
+        await supervisor.hurried.wait()
+
+    supervisor.defer("unhurried", unhurried, timeout_s=60)
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    # One turn: it listens to signals.
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(begun.wait(), 60)
+    assert not supervisor.hurried.is_set()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await asyncio.wait_for(running, 50) is ExitStatus.DONE
+    assert supervisor.reason == "SIGTERM"
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 async def test_signals_stop_it_even_when_it_was_started_with_them_ignored(signum):
     """As a shell does with SIGINT for what runs in the background."""
