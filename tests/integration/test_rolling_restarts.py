@@ -118,12 +118,13 @@ async def write_backlog(cluster: LocalCluster) -> None:
 
 async def test_a_rolling_restart_takes_no_partition_below_min_isr_though_nobody_waits_between(tmp_path: Path) -> None:
     """The next broker is told to stop as soon as the one before it runs again, with its backlog still to copy."""
+    reports: list[str] = []
     cluster = LocalCluster(
         tmp_path,
         brokers=3,
         elections=1,
         metadata=1,
-        report=lambda _text: None,
+        report=reports.append,
         extra={Role.BROKER: ["--termination-grace-s", str(GRACE_S)]},
     )
     async with cluster, Admin(cluster.bootstrap) as admin:
@@ -166,5 +167,5 @@ async def test_a_rolling_restart_takes_no_partition_below_min_isr_though_nobody_
             await until(lambda: watch.everywhere(3))
             verdict = await loaded.judged()
         assert verdict.clean, verdict
-        # Each would wait for the others to come back.
-        await cluster.kill_all()
+    # All at once: nobody waits for anybody, though each may take two minutes for it.
+    assert not [line for line in reports if "was killed" in line]

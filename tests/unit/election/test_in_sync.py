@@ -10,7 +10,7 @@ from regnum_election.brokers.in_sync import COUNTED_AT_ONCE, LOOKED_AT_AGAIN, In
 from regnum_election.brokers.shutdown import Departure
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster, HeldState
-from regnum_election.decisions.in_sync import holds_back, is_awaited
+from regnum_election.decisions.in_sync import ASKED_S, WholeStop, holds_back, is_awaited
 from regnum_election.reign.events import AwaitsInSync, CatchingUp, IsrsWritten, ReplicasOffline
 from regnum_election.reign.reign import Reign
 from regnum_model import paths
@@ -263,6 +263,43 @@ async def test_of_two_brokers_that_stop_at_one_moment_the_second_waits_for_the_f
     await write_isr(cluster, controller, "b", b, 2, 3, 1)
     assert await goes(cluster, controller, 2) == Departure(remaining=0)
     assert {(await cluster.state(name, 0)).isr for name in ("a", "b")} == {(3, 1)}
+
+
+async def test_when_all_brokers_stop_at_one_moment_none_waits_for_another(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await create(controller, assigned("a", 1, 2, 3))
+    assert await goes(cluster, controller, 1) == Departure(remaining=0)
+    cluster.kill(1)
+    await until(lambda: ONE not in controller.picture.brokers)
+    # Two of three: the third may stay.
+    assert (await goes(cluster, controller, 2)).below == 1
+    # It does not.
+    assert await goes(cluster, controller, 3) == Departure(remaining=0)
+    cluster.kill(3)
+    await until(lambda: THREE not in controller.picture.brokers)
+    assert await goes(cluster, controller, 2) == Departure(remaining=1)
+
+
+def test_all_brokers_stop_when_each_has_asked_lately_in_its_present_life() -> None:
+    three = picture_of(1, 2, 3)
+    stop = WholeStop()
+    assert not stop.asks(ONE, three, 0.0)
+    assert not stop.asks(TWO, three, ASKED_S)
+    # The first has not asked again.
+    assert not stop.asks(THREE, three, ASKED_S + 0.1)
+    assert stop.asks(ONE, three, ASKED_S + 0.2)
+    # From then on the others are of them, also when they are the last.
+    assert stop.asks(TWO, three.without_broker(ONE).without_broker(THREE), 60.0)
+
+    stop = WholeStop()
+    assert not stop.asks(TWO, three, 0.0)
+    assert not stop.asks(THREE, three, 0.0)
+    # Two has come anew since.
+    assert not stop.asks(ONE, three.with_broker(broker(2, epoch=90)), 0.1)
+    assert WholeStop().asks(ONE, three.with_leaving(TWO).with_leaving(THREE), 0.0)
+    # Alone it knows nothing of the others: they may be on their way back.
+    assert not WholeStop().asks(ONE, picture_of(1), 0.0)
 
 
 async def test_an_in_sync_set_that_has_shrunk_unheard_of_is_not_shrunk_further(cluster: FakeCluster) -> None:

@@ -12,6 +12,7 @@ from regnum_election.brokers.draining import BrokerDraining
 from regnum_election.brokers.in_sync import InSyncWatch, Tell, nobody_is_told
 from regnum_election.brokers.producer_ids import next_block
 from regnum_election.brokers.shutdown import Departure, controlled_shutdown
+from regnum_election.decisions.in_sync import WholeStop
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 
@@ -27,6 +28,7 @@ class BrokerCalls:
         """Brokers that are given no new replicas."""
         self.in_sync: Final = InSyncWatch(context, tell_in_sync)
         """Brokers that have started and are not in sync yet."""
+        self._whole_stop: Final = WholeStop()
 
     async def controlled_shutdown(
         self, broker: BrokerId, epoch: BrokerEpoch, *, can_wait: bool = False, wait_s: float
@@ -46,7 +48,12 @@ class BrokerCalls:
             if not result.done():
                 result.set_result(departure)
 
-        steps = controlled_shutdown(self._context, broker, can_wait=can_wait, check=check, done=done)
+        def may_wait() -> bool:
+            """Asked when it is this call's turn, and known to be that broker's."""
+            now_s = self._context.clock.monotonic()
+            return can_wait and not self._whole_stop.asks(broker, self._context.picture, now_s)
+
+        steps = controlled_shutdown(self._context, broker, can_wait=may_wait, check=check, done=done)
         self._requests.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
         return await self._requests.answer(result, wait_s)
 

@@ -2,7 +2,8 @@
 
 One that can wait goes when no partition falls below min.insync.replicas by that. This is asked of all its partitions
 before anything is taken from it, so that of two that stop at one moment the second serves on until the first is back;
-and of each again when its state is written, because a leader may have made the in-sync set smaller meanwhile.
+and of each again when its state is written, because a leader may have made the in-sync set smaller meanwhile. When all
+brokers stop at one moment, none of them waits.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -47,7 +48,7 @@ async def controlled_shutdown(
     context: ControllerContext,
     id: BrokerId,
     *,
-    can_wait: bool,
+    can_wait: Callable[[], bool],
     check: Callable[[], None],
     done: Callable[[Departure], None],
 ) -> AsyncGenerator[None, None]:
@@ -56,12 +57,14 @@ async def controlled_shutdown(
     Args:
         context: the reign.
         id: the broker.
-        can_wait: whether it stays where a partition would have too few in-sync replicas without it.
+        can_wait: whether it stays where a partition would have too few in-sync replicas without it; asked once, after
+            the first ``check``.
         check: raises when the broker is no longer the one that asked; called before each step.
         done: takes how it ended.
     """
     check()
-    keys, held_back = await _look(context, id, can_wait=can_wait)
+    waits = can_wait()
+    keys, held_back = await _look(context, id, waits=waits)
     if held_back:
         done(_departure(context, id, keys, held_back))
         return
@@ -72,7 +75,7 @@ async def controlled_shutdown(
         if partition.held is None:
             # One that conflicted is decided about again later: it may have been removed and added anew since.
             return Refusal.NOTHING_TO_CHANGE
-        if can_wait and _is_held(context, id, key):
+        if waits and _is_held(context, id, key):
             held_back[key] = None
             return Refusal.BELOW_MIN_INSYNC
         return hand_over(
@@ -103,14 +106,14 @@ async def controlled_shutdown(
 
 
 async def _look(
-    context: ControllerContext, id: BrokerId, *, can_wait: bool
+    context: ControllerContext, id: BrokerId, *, waits: bool
 ) -> tuple[list[PartitionKey], dict[PartitionKey, None]]:
     """Partitions of the broker, and those of them that hold it back."""
     keys: list[PartitionKey] = []
     held_back: dict[PartitionKey, None] = {}
     async for part in slices(tuple(context.picture.of_broker(id)), PARTITIONS_PER_TURN):
         keys.extend(key for key in part if context.picture.partitions[key].held is not None)
-        if can_wait:
+        if waits:
             held_back.update(dict.fromkeys(key for key in part if _is_held(context, id, key)))
     return keys, held_back
 

@@ -13,6 +13,7 @@ Constraints
       reassignment brings in fills its replica for as long as that takes, and nothing counts on it before.
     - A partition whose other replicas would not suffice even if all of them were in sync holds nobody back: with a
       replication factor of 1, or of 2 and min.insync.replicas 2, whoever stops takes it below in any case.
+    - When every live broker wants to stop, nobody comes back for whom to wait: the whole cluster is being stopped.
     - A member of the in-sync set counts only with the broker epoch that is recorded for it (safety rule S10): a broker
       that came back faster than it was missed has yet to catch up.
 
@@ -20,13 +21,17 @@ Example: assignment [1, 2, 3], min.insync.replicas 2. Broker 1 restarts: it wait
 set is [2, 3, 1]. If 2 is told to stop while the set is [2, 3], it is held back until 1 is in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
+from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.leadership import Surroundings
+
+ASKED_S: Final = 5.0
+"""For so long a broker counts as one that wants to stop after it asked: it asks every second."""
 
 
 def is_awaited(picture: Cluster, key: PartitionKey, id: BrokerId) -> bool:
@@ -64,3 +69,28 @@ def holds_back(
         for other in state.isr
     )
     return staying < min_insync
+
+
+class WholeStop:
+    """Knows when all brokers are being stopped; one for each reign."""
+
+    def __init__(self) -> None:
+        self._asked: Final[dict[BrokerId, tuple[BrokerEpoch, float]]] = {}
+        self._stopped: Mapping[BrokerId, BrokerEpoch] = {}
+
+    def asks(self, id: BrokerId, picture: Cluster, now_s: float) -> bool:
+        """Whether a broker that wants to stop now is one of all; moments in seconds of a monotonic clock."""
+        live = {broker.id: broker.epoch for broker in picture.brokers.values()}
+        if self._stopped.get(id) == live[id]:
+            # It was found when the last of the others asked, who may have gone since.
+            return True
+        self._asked[id] = live[id], now_s
+        others = live.keys() - {id}
+        if not others or not all(other in picture.leaving or self._asks(other, live[other], now_s) for other in others):
+            return False
+        self._stopped = live
+        return True
+
+    def _asks(self, id: BrokerId, epoch: BrokerEpoch, now_s: float) -> bool:
+        asked_epoch, asked_s = self._asked.get(id, (None, 0.0))
+        return asked_epoch == epoch and now_s - asked_s <= ASKED_S
