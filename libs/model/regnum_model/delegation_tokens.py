@@ -31,7 +31,7 @@ from typing import Final, Self
 
 from regnum.types.v1 import errors_pb2
 
-from regnum_model.nodes.reading import MalformedNodeError, dumped, int_of, loaded, object_of, str_of, versioned
+from regnum_model.nodes.reading import MalformedNodeError, dumped, int_of, loaded, str_of, versioned
 from regnum_model.principals import NAME_LENGTH_MAX, NOBODY, USER, Principal
 from regnum_model.rejection import Rejection
 
@@ -122,7 +122,8 @@ class DelegationToken:
         """Read a node. Raises MalformedNodeError."""
         if not is_token_id(id):
             raise MalformedNodeError("the name of the node is no token id")
-        content = versioned({"version": None, **object_of(loaded(data), "a delegation token")}, "a delegation token")
+        content = versioned(loaded(data), "a delegation token")
+        int_of(content.get("version"), "version", low=1)
         renewers = content.get("renewers", [])
         if not isinstance(renewers, list) or len(renewers) > RENEWERS_MAX:
             raise MalformedNodeError(f"renewers is not {_LIST}, at most {RENEWERS_MAX}")

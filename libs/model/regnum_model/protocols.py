@@ -13,6 +13,10 @@ PROTOCOL: Final = "inter.broker.protocol.version"
 """Name of the setting."""
 
 
+PROTOCOL_MAX: Final = 10_000
+"""The highest that a registration may name: no release comes near, and it fits wherever it is carried."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolRange:
     """Protocols that a process speaks, both ends included."""
@@ -59,12 +63,12 @@ class ReleaseInfo:
     def of(cls, content: Mapping[str, Any]) -> Self:
         """From a registration; raises ValueError for what is no range."""
         release, protocols = content.get("release", ""), content.get("protocols")
-        if not isinstance(release, str) or len(release) > 100:
-            raise ValueError("release is not a short string")
+        if not isinstance(release, str) or len(release) > 100 or not release.isascii() or not release.isprintable():
+            raise ValueError("release is not a short string of printable characters")
         if protocols is None:
             return cls(release=release)
         match protocols:
-            case [int(low), int(high)] if not isinstance(low, bool) and not isinstance(high, bool) and 1 <= low <= high:
+            case [int(low), int(high)] if bool not in (type(low), type(high)) and 1 <= low <= high <= PROTOCOL_MAX:
                 return cls(release=release, protocols=ProtocolRange(low=low, high=high))
             case _:
                 raise ValueError("protocols is not [lowest, highest]")

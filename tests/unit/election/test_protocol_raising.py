@@ -106,11 +106,15 @@ async def test_other_roles_stand_in_the_way_too_and_so_does_what_cannot_be_read(
     quota = QuotaProcessNode(id=4, incarnation="x", internal=here, build=OLD)
     await cluster.outside.create(quota_id_path(4), quota.encode(), make_parents=True)
     await cluster.outside.create(f"{paths.METADATA_IDS}/9", b'{"version":2}')
+    await cluster.outside.create(f"{paths.METADATA_IDS}/99999999999", b"no id")
+    await cluster.outside.create(f"{paths.METADATA_IDS}/007", b"no id")
     controller = await cluster.reign(protocol=1)
     message = (await raise_protocol(controller)).error_message
     assert "election 7 (0.0.9, speaks 1)" in message
     assert "quota 4 (0.0.9, speaks 1)" in message
     assert "metadata 9 (its registration cannot be read" in message
+    assert "9999" not in message
+    assert "metadata 7" not in message
     assert await said(cluster.outside) == ("1", 1)
 
 

@@ -111,8 +111,19 @@ def test_a_node_of_a_later_version_is_refused_with_both_versions_and_what_to_do(
         return
     with pytest.raises(MalformedNodeError, match="has version 2 and this release reads 1: a later release wrote it"):
         read(path, later)
-    with pytest.raises(MalformedNodeError, match="version"):
-        read(path, json.dumps({**json.loads(NODES[path]), "version": "one"}).encode())
+
+
+@pytest.mark.parametrize("path", [path for path in VERSIONED if reader(path) is not None])
+@pytest.mark.parametrize("version", [None, "1", 0])
+def test_what_a_hand_wrote_in_place_of_the_version_is_read_as_0_1_0_read_it(path: str, version: object) -> None:
+    read = reader(path)
+    assert read is not None
+    data = json.dumps({**json.loads(NODES[path]), "version": version}).encode()
+    if path.startswith(("/acl/", "/delegation_tokens/")):
+        with pytest.raises(MalformedNodeError, match="version"):
+            read(path, data)
+        return
+    assert read(path, data) == read(path, NODES[path].encode())
 
 
 @pytest.mark.parametrize("path", [path for path in VERSIONED if reader(path) is not None])

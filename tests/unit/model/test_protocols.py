@@ -42,10 +42,16 @@ def test_what_a_build_says_is_read_back() -> None:
     assert ReleaseInfo.of(build.fields()) == build
 
 
-@pytest.mark.parametrize("protocols", [[2], [2, 1], [0, 1], ["1", "2"], [True, 2], 2, {"low": 1}])
+@pytest.mark.parametrize("protocols", [[2], [2, 1], [0, 1], ["1", "2"], [True, 2], [1, 10_001], 2, {"low": 1}])
 def test_what_is_no_range_is_refused(protocols: object) -> None:
     with pytest.raises(ValueError, match=r"\[lowest, highest\]"):
         ReleaseInfo.of({"release": "0.2.0", "protocols": protocols})
+
+
+@pytest.mark.parametrize("release", [1, None, "x" * 101, "\ud800", "a\nb", "\x1b[31m"])
+def test_what_is_no_release_is_refused(release: object) -> None:
+    with pytest.raises(ValueError, match="release is not a short string"):
+        ReleaseInfo.of({"release": release})
 
 
 def test_who_stands_in_the_way_is_named_with_what_it_speaks() -> None:

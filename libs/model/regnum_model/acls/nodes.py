@@ -25,7 +25,7 @@ from regnum_model.acls.bindings import (
     check_binding,
     check_resource_name,
 )
-from regnum_model.nodes.reading import MalformedNodeError, dumped, loaded, object_of, versioned
+from regnum_model.nodes.reading import NODE_VERSION, MalformedNodeError, dumped, loaded, object_of, versioned
 
 ACLS: Final = "/acl"
 
@@ -87,10 +87,12 @@ def decode_rules(pattern: ResourcePattern, data: bytes) -> frozenset[Entry]:
         return frozenset()
     try:
         content = object_of(loaded(data), "the node")
-        # One that says no version is no node of rules.
-        versioned({"version": None, **content}, "the node")
+        versioned(content, "the node")
     except ValueError as error:
         raise MalformedNodeError(f"not access rules: {str(error)[:300]}") from None
+    if content.get("version") != NODE_VERSION:
+        # What somebody wrote by hand has to say that it is one: rules are not guessed at.
+        raise MalformedNodeError(f"version is {str(content.get('version'))[:40]}, and 1 is the one that is known")
     rules = content.get("rules", [])
     if not isinstance(rules, list) or len(rules) > RULES_MAX:
         raise MalformedNodeError(f"rules is a list of at most {RULES_MAX}")

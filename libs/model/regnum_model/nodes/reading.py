@@ -35,13 +35,14 @@ def loaded(data: bytes) -> Any:
 
 
 def versioned(value: object, what: str) -> dict[str, Any]:
-    """A JSON object of a version that this release reads; one that says none was written by hand."""
+    """A JSON object of a version that this release reads.
+
+    One that says none, or something that is no number, was written by hand; 0.1.0 did not look, so it is read as ever.
+    """
     content = object_of(value, what)
     found = content.get("version", NODE_VERSION)
-    if found == NODE_VERSION and type(found) is int:
+    if not isinstance(found, int) or found <= NODE_VERSION:
         return content
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise MalformedNodeError(f"{what}: version is not an integer from 1")
     raise MalformedNodeError(
         f"{what} has version {found} and this release reads {NODE_VERSION}: a later release wrote it. Run "
         "that release, and see docs/operations/upgrades.md; do not write or delete the node"

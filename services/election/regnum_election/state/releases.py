@@ -1,5 +1,6 @@
 """Who is registered, and whether the protocol between processes may be raised over them."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -15,6 +16,9 @@ from regnum_election.state.context import ControllerContext
 PER_TURN: Final = 200
 """Registrations decoded between two turns of the event loop (safety rule S22)."""
 
+_ID: Final = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
+"""Names of registrations; of anything else nobody takes notice."""
+
 ROLES: Final[Mapping[str, tuple[str, Callable[[bytes], ReleaseInfo]]]] = {
     "broker": (paths.BROKER_IDS, lambda data: BrokerNode.decode(data).build),
     "election": (paths.ELECTION_IDS, lambda data: ElectionNode.decode(data).build),
@@ -29,7 +33,7 @@ async def registered(context: ControllerContext) -> tuple[RegisteredProcess, ...
     found: list[RegisteredProcess] = []
     turns = Turns(PER_TURN)
     for role, (folder, build_of) in ROLES.items():
-        names = [name for name in await context.store.names(folder) if name.isascii() and name.isdigit()]
+        names = [name for name in await context.store.names(folder) if _ID.fullmatch(name)]
         nodes: Mapping[str, Node] = await context.store.read_many([f"{folder}/{name}" for name in names])
         for name in sorted(names, key=int):
             node = nodes.get(f"{folder}/{name}")
