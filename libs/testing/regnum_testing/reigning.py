@@ -75,6 +75,8 @@ class FakeBroker:
     """Every StopReplica it took."""
     logs: dict[PartitionKey, control_pb2.ReplicaLogInfo] = field(default_factory=dict)
     """What its replicas hold; it has no others."""
+    lists_logs: bool = True
+    """Whether it understands when it is asked for all of them."""
     mute: bool = False
     """Whether questions about its logs are never answered."""
     settings: list[control_pb2.BrokerSetting] = field(default_factory=list)
@@ -168,6 +170,16 @@ class FakeChannel:
             await asyncio.sleep(timeout_s)
             raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "mute")
         self._check(request.controller_epoch, request.broker_epoch)
+        if request.all:
+            after = PartitionKey(TopicId(request.after.topic_id), request.after.partition)
+            keys = sorted(key for key in self._broker.logs if not request.HasField("after") or key > after)
+            some = [control_pb2.ReplicaLogQuery(topic_id=key.topic_id, partition=key.partition) for key in keys[:2]]
+            return control_pb2.GetReplicaLogInfoResponse(
+                broker_epoch=self._broker.epoch,
+                replicas=[self._log(query) for query in some],
+                listed=self._broker.lists_logs,
+                more=len(keys) > len(some),
+            )
         return control_pb2.GetReplicaLogInfoResponse(
             broker_epoch=self._broker.epoch, replicas=[self._log(query) for query in request.queries]
         )

@@ -57,6 +57,7 @@ from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.recovery.calls import PartitionRecoveries
+from regnum_election.recovery.restored import RestoredPartitions
 from regnum_election.reign.event_times import EventTimes
 from regnum_election.reign.event_waits import EventWaits
 from regnum_election.reign.events import (
@@ -268,6 +269,7 @@ class Controller:
             self._spawn("unfinished", self.upkeep.finish_partitions()),
             self._spawn("reassignments", self.upkeep.move_partitions(self.wait_ready)),
             self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)),
+            self._spawn("restored", RestoredPartitions(self._context, self.recoveries).run(self.wait_ready)),
             self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)),
         ]
         self._quotas.start(self._store)

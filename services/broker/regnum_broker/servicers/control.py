@@ -88,6 +88,12 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         await self._admit(request.controller_epoch, request.broker_epoch)
         identity = await self._fence.wait_registered()
         # The epoch first: what is said below is true of this life or of a later one, which the asker refuses.
+        if request.all:
+            after = PartitionKey(TopicId(request.after.topic_id), request.after.partition)
+            replicas, more = await self._logs.describe_all(after if request.HasField("after") else None)
+            return control_pb2.GetReplicaLogInfoResponse(
+                broker_epoch=identity.broker_epoch, replicas=replicas, listed=True, more=more
+            )
         return control_pb2.GetReplicaLogInfoResponse(
             broker_epoch=identity.broker_epoch, replicas=await self._logs.describe(request.queries)
         )

@@ -1,12 +1,13 @@
 """What the replicas here hold, for a controller that looks for a leader where nobody may lead (KIP-966)."""
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Final
 
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, PartitionKey, TopicId
-from regnum_service.errors import Code
+from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import slices
 
 from regnum_broker.replication.leader import Leadership
@@ -16,6 +17,12 @@ from regnum_broker.storage import Storage
 
 QUERIES_MAX: Final = 1_000
 """Replicas of one message."""
+
+KEYS_PER_TURN: Final = 5_000
+"""Keys that are compared between two turns of the event loop (safety rule S22)."""
+
+KEYS_KEPT: Final = 8_000
+"""Keys that are held before the smallest of them are chosen."""
 
 SLICE: Final = 200
 """Replicas looked at between two turns of the event loop (safety rule S22)."""
@@ -34,6 +41,31 @@ class ReplicaLogs:
         async for part in slices(queries, SLICE):
             answers += [self._describe(PartitionKey(TopicId(query.topic_id), query.partition)) for query in part]
         return answers
+
+    async def describe_all(self, after: PartitionKey | None) -> tuple[list[control_pb2.ReplicaLogInfo], bool]:
+        """The next ``QUERIES_MAX`` of all replicas on the disks, and whether there are more.
+
+        Those that cannot be used are among them. Each page looks at all keys and keeps the smallest: replicas may come
+        and go between two pages.
+
+        Raises RegnumError: KAFKA_STORAGE_ERROR where nobody can say what is there.
+        """
+        directory = self._storage.directory
+        if directory.failed:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, "the log directory cannot be used; see the broker's log"
+            )
+        found: list[PartitionKey] = []
+        keys = {*(partition.key for partition in self._replicas), *directory.offline}
+        async for part in slices(keys, KEYS_PER_TURN):
+            found += [key for key in part if after is None or key > after]
+            if len(found) > KEYS_KEPT:
+                found = nsmallest(QUERIES_MAX + 1, found)
+        found = nsmallest(QUERIES_MAX + 1, found)
+        answers: list[control_pb2.ReplicaLogInfo] = []
+        async for part in slices(found[:QUERIES_MAX], SLICE):
+            answers += [self._describe(key) for key in part]
+        return answers, len(found) > QUERIES_MAX
 
     def _describe(self, key: PartitionKey) -> control_pb2.ReplicaLogInfo:
         directory = self._storage.directory

@@ -13,7 +13,7 @@ the guard has the version that was read: whoever registers in between changes it
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -21,7 +21,9 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeFailure
 from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
 from regnum_model import paths
+from regnum_model.backup.nodes import MARK, RestoreMark
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import MalformedNodeError
 from regnum_service.errors import RegnumError
 
 from regnum_election.brokers.draining import take_mark
@@ -92,6 +94,7 @@ class BrokerForgetting:
                 yield
             if not validate_only:
                 await self._unmark(broker)
+                await self._wait_no_more(broker)
                 departing = self._context.dispatch.departing
                 for key in departing.of_broker(broker):
                     departing.done(key, broker)
@@ -111,6 +114,17 @@ class BrokerForgetting:
         if node is not None:
             await self._context.store.write_batch([(Delete(path, node.stat.version),)])
         take_mark(self._context, broker, undo=True)
+
+    async def _wait_no_more(self, broker: BrokerId) -> None:
+        """Restored partitions do not wait for what the broker alone could have said."""
+        node = (await self._context.store.read_many((MARK,))).get(MARK)
+        try:
+            mark = None if node is None else RestoreMark.decode(node.data)
+        except MalformedNodeError:
+            return
+        if node is not None and mark is not None and broker in mark.brokers:
+            without = replace(mark, brokers=mark.brokers - {broker})
+            await self._context.store.write_batch([(Set(MARK, without.encode(), node.stat.version),)])
 
     async def _guard(self, broker: BrokerId) -> Check | None:
         """What every write relies on: that the broker has not registered since; None when it never did."""

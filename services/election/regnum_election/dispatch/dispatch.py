@@ -132,6 +132,19 @@ class Dispatch:
         request = self._desk.book.replica_log_info(broker, queries)
         return await dispatch.channel.get_replica_log_info(request, timeout_s=timeout_s)
 
+    async def all_replica_logs(
+        self, broker: Broker, after: control_pb2.ReplicaLogQuery | None, *, timeout_s: float
+    ) -> control_pb2.GetReplicaLogInfoResponse:
+        """Ask a broker for the next page of all that its disks hold; beside its orders. Raises RegnumError."""
+        dispatch = self._brokers.get(broker.id)
+        if dispatch is None:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, f"broker {broker.id} is gone")
+        request = self._desk.book.replica_log_info(broker, ())
+        request.all = True
+        if after is not None:
+            request.after.CopyFrom(after)
+        return await dispatch.channel.get_replica_log_info(request, timeout_s=timeout_s)
+
     async def settings_of(self, broker: Broker, *, timeout_s: float) -> control_pb2.DescribeBrokerSettingsResponse:
         """Ask a broker what it runs with; beside its orders. Raises RegnumError."""
         dispatch = self._brokers.get(broker.id)

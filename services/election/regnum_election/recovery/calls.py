@@ -98,6 +98,8 @@ class _Call:
     found: dict[int, tuple[Recoverable, Assessment]]
     done: dict[int, Rejection | LeaderEpoch] = field(default_factory=dict)
     begun: bool = False
+    loses: bool = True
+    """Whether a person accepted a loss; otherwise there is none."""
 
 
 class PartitionRecoveries:
@@ -130,6 +132,20 @@ class PartitionRecoveries:
             done = call.done
         recoveries = tuple(_recovery(number, rejected, found, done) for number in numbers)
         return Recovered(recoveries=recoveries, next_partition=next_partition)
+
+    async def elect_restored(
+        self, topic: Topic, found: Mapping[int, tuple[Recoverable, Assessment]], *, wait_s: float
+    ) -> Mapping[int, Rejection | LeaderEpoch]:
+        """Let the newest logs of restored partitions lead, which every broker's report has shown to be that.
+
+        What became of each partition; the same conditions hold for the writes as for those that a person asks for.
+        Raises RegnumError for all of them.
+        """
+        call = _Call(topic=topic, who="nobody", found=dict(found), loses=False)
+        result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._requests.submit("elect after a restore", self._steps(call, result), result, begun=lambda: call.begun)
+        await self._requests.answer(result, wait_s)
+        return call.done
 
     def _topic(self, request: RecoveryRequest) -> Topic:
         topic = self._context.picture.topic_named(request.topic)
@@ -197,7 +213,8 @@ class PartitionRecoveries:
             written[write.found.key] = HeldState(state=write.state, version=stat.version)
             rows.append(PartitionRow(write.found.key, write.found.state, write.state, stat.version))
             call.done[write.found.key.partition] = write.state.leader_epoch
-        reason = Reason(events_pb2.EVENT_CAUSE_RECOVERY, f"loss accepted by {call.who}")
+        words = f"loss accepted by {call.who}" if call.loses else "restored from a backup: the newest log of all leads"
+        reason = Reason(events_pb2.EVENT_CAUSE_RECOVERY, words)
         context.events.partitions(rows, context.picture.topics, reason)
         context.picture = context.picture.with_recovered(written)
         context.tally.recovered(len(written))
@@ -250,7 +267,7 @@ class PartitionRecoveries:
             await turns.took()
             found, assessment = call.found[key.partition]
             self._context.log.warning(
-                "partition recovered, loss accepted",
+                "partition recovered, loss accepted" if call.loses else "restored partition led by its newest log",
                 topic=call.topic.name,
                 topic_id=key.topic_id,
                 partition=key.partition,
@@ -259,7 +276,7 @@ class PartitionRecoveries:
                 leader=held.state.leader,
                 leader_epoch=held.state.leader_epoch,
                 replicas={str(id): _in_short(answer) for id, answer in assessment.answers.items()},
-                may_be_lost=assessment.may_be_lost,
+                may_be_lost=assessment.may_be_lost if call.loses else "",
             )
 
 

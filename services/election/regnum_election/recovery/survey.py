@@ -72,7 +72,7 @@ class Survey:
             picture = self._context.picture
             offline = picture.offline_at(one.key)
             own = {
-                id: UNUSABLE if id in offline else _believed(answers[id, one.key], one.known_epoch)
+                id: UNUSABLE if id in offline else believed(answers[id, one.key], one.known_epoch)
                 for id in one.partition.replicas
             }
             move = one.partition.reassignment
@@ -167,7 +167,7 @@ class Survey:
         turns = Turns(PARTITIONS_PER_TURN)
         for key in keys:
             await turns.took()
-            answers[id, key] = _answer(broker, BrokerEpoch(response.broker_epoch), told.get(key))
+            answers[id, key] = answer_of(broker, BrokerEpoch(response.broker_epoch), told.get(key))
         return answers
 
 
@@ -180,7 +180,7 @@ def _has_leader(partition: Partition, picture: Cluster) -> bool:
     return partition.trouble is None and partition.held is not None and partition.held.state.leader in picture.brokers
 
 
-def _believed(answer: Answer, known: LeaderEpoch) -> Answer:
+def believed(answer: Answer, known: LeaderEpoch) -> Answer:
     """The answer; none where it would use up epochs that nobody can have led in."""
     if known == NO_EPOCH or not isinstance(answer, ReplicaLog):
         return answer
@@ -191,7 +191,14 @@ def _believed(answer: Answer, known: LeaderEpoch) -> Answer:
     return NoLog(code=errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, message=message)
 
 
-def _answer(broker: Broker, epoch: BrokerEpoch, info: control_pb2.ReplicaLogInfo | None) -> Answer:
+def answer_of(broker: Broker, epoch: BrokerEpoch, info: control_pb2.ReplicaLogInfo | None) -> Answer:
+    """What a broker says of a replica, as far as it can be true.
+
+    Args:
+        broker: as it is registered.
+        epoch: broker epoch that it answered with.
+        info: its answer; None: it said nothing of it.
+    """
     if info is None:
         return NoLog(code=errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, message="it was not in the broker's answer")
     present = info.error_code != errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION

@@ -500,15 +500,25 @@ class GetReplicaLogInfoRequest(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     QUERIES_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the sending controller."""
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     broker_epoch: _builtins.int
     """Broker epoch of the receiver as the sender knows it."""
+    all: _builtins.bool
+    """Instead of queries: all replicas that are on the disks, in the order of topic id and partition, 1,000 in an answer.
+    A receiver of an earlier release answers nothing, with `listed` unset.
+    """
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogQuery]:
         """Replicas, at most 1,000 in a message."""
+
+    @_builtins.property
+    def after(self) -> Global___ReplicaLogQuery:
+        """With all: only those that come after this one."""
 
     def __init__(
         self,
@@ -517,10 +527,12 @@ class GetReplicaLogInfoRequest(_message.Message):
         controller_epoch: _builtins.int = ...,
         broker_epoch: _builtins.int = ...,
         queries: _abc.Iterable[Global___ReplicaLogQuery] | None = ...,
+        all: _builtins.bool = ...,
+        after: Global___ReplicaLogQuery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "queries", b"queries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "all", b"all", "broker_epoch", b"broker_epoch", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "queries", b"queries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -560,21 +572,29 @@ class GetReplicaLogInfoResponse(_message.Message):
 
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    LISTED_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     broker_epoch: _builtins.int
     """Broker epoch of the receiver."""
+    listed: _builtins.bool
+    """Whether all replicas were asked for and the receiver understood that."""
+    more: _builtins.bool
+    """Whether there are more after the last one."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogInfo]:
-        """One answer for each query, in order."""
+        """One answer for each query, in order; or the next of all replicas."""
 
     def __init__(
         self,
         *,
         broker_epoch: _builtins.int = ...,
         replicas: _abc.Iterable[Global___ReplicaLogInfo] | None = ...,
+        listed: _builtins.bool = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "listed", b"listed", "more", b"more", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
