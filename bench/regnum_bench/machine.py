@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+from regnum_telemetry.build import UNKNOWN, this_build
+
 _GIT_TIMEOUT_S: Final = 10.0
 
 
@@ -29,6 +31,10 @@ def load_average() -> list[float]:
 
 def commit() -> dict[str, Any]:
     """``id`` (None outside a checkout) and ``dirty``: whether anything differs from it."""
+    said = this_build().commit
+    if said != UNKNOWN:
+        # From a wheel: a checkout that happens to lie around it is somebody else's.
+        return {"id": said.removesuffix("-dirty"), "dirty": said.endswith("-dirty")}
     head = _git("rev-parse", "--short=12", "HEAD")
     changes = _git("status", "--porcelain")
     return {"id": head or None, "dirty": None if changes is None else bool(changes)}

@@ -57,7 +57,8 @@ build() {  # BUILDER NAME DIR
   case $(basename "$1") in
     # The environment, for what of BuildKit reads it; whether file times follow is up to the exporter.
     docker) flags+=(--build-arg "SOURCE_DATE_EPOCH=$EPOCH") ;;
-    *) flags+=(--timestamp "$EPOCH") ;;
+    # Layers: what only a change of the lock changes is fetched once.
+    *) flags+=(--layers --timestamp "$EPOCH") ;;
   esac
   # shellcheck disable=SC2086  # BUILD_FLAGS is a list
   "$1" build "${flags[@]}" ${BUILD_FLAGS:-} "$3" >&2
