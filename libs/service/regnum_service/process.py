@@ -19,10 +19,11 @@ FILES_WANTED: Final = 65_536
 """Files and connections that a service may have open, where the system lets it."""
 
 
-def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+def run(main: Callable[[], Coroutine[Any, Any, int]], *, name: str = "") -> int:
     """Run a service to its end and return its exit status. SIGUSR1 writes all stacks to stderr.
 
-    The first line of its log says which build it is of.
+    The first line of its log says which build it is of. ``name``: of the process, for what is written on stderr beside
+    the log: ``election-1``.
     """
     build = this_build()
     structlog.get_logger("process").info(
@@ -35,7 +36,7 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
         with short_collections():
             return asyncio.run(main())
     except StartRefusedError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{name} cannot start: {error}\n" if name else f"{error}\n")
         return error.exit_status
     except KeyboardInterrupt:
         # Before the supervisor took the signal over.

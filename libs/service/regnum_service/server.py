@@ -14,7 +14,7 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
-from regnum_service.access.listener import OPEN, ListenerAccess, ListenerLimits
+from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.access.tokens.streams import TokenStreamInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
@@ -48,13 +48,6 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # Without it a frozen client goes unnoticed for a minute, whatever the keep-alive says.
     ("grpc.http2.ping_timeout_ms", 5_000),
 )
-
-
-HEALTH_BYTES_MAX: Final = 4 * 1024
-"""The largest request at a listener for health alone: the name of a service."""
-
-HEALTH_LIMITS: Final = ListenerLimits(streams_max=16, idle_s=60.0)
-"""Of connections to it: a probe asks once and hangs up, somebody who watches holds one call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +85,6 @@ class GrpcServer:
         listener: str = "",
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
-        health_at: Address | None = None,
     ) -> None:
         """Only assigns.
 
@@ -108,10 +100,7 @@ class GrpcServer:
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
             access: what it asks of those who connect.
-            health_at: where health is told in plaintext besides; None: nowhere.
         """
-        self._health_at = health_at
-        self._health_server: grpc.aio.Server | None = None
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._unread_bytes_max: Final = unread_bytes_max
@@ -182,36 +171,8 @@ class GrpcServer:
         await self.set_serving(serving=False)
         self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
-        await self._tell_health(self._health)
         if self._limit is not None:
             self._supervisor.start(f"connections of {self._listener}", self._limit.run())
-
-    @property
-    def health_address(self) -> Address | None:
-        """Where health is told in plaintext, once started; None: nowhere."""
-        return self._health_at
-
-    async def _tell_health(self, health: Health) -> None:
-        """The same health at a listener of its own, on the same loop: it answers as long as the loop does."""
-        wanted = self._health_at
-        if wanted is None:
-            return
-        server = grpc.aio.server(
-            options=(*SERVER_OPTIONS, *HEALTH_LIMITS.options, ("grpc.max_receive_message_length", HEALTH_BYTES_MAX))
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(health, server)
-        try:
-            port = server.add_insecure_port(target(wanted))
-        except RuntimeError as error:
-            await server.stop(None)
-            await self.stop()
-            raise PortTakenError(
-                f"cannot listen on {wanted} (--health-listen): another process has the port, or the host is not this"
-                " machine's; stop that process or choose another address"
-            ) from error
-        self._health_at = Address(host=wanted.host, port=port)
-        self._health_server = server
-        await server.start()
 
     def _bind(self, server: grpc.aio.Server) -> int:
         tls = self._access.tls
@@ -237,6 +198,8 @@ class GrpcServer:
             raise RuntimeError("set_serving before start")
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         self._health.set(name, status)
+        if name:
+            self._supervisor.serving[name] = serving
 
     async def stop(self, grace_s: float = 0.5) -> None:
         """Refuse new calls; what still runs after the grace time is cancelled. Does nothing when not started."""
@@ -245,10 +208,6 @@ class GrpcServer:
             return
         await self.set_serving(serving=False)
         await server.stop(grace_s)
-        # Last: whoever asks meanwhile hears that this process ends, and not nothing.
-        health_server, self._health_server = self._health_server, None
-        if health_server is not None:
-            await health_server.stop(None)
 
 
 def _window(unread_bytes_max: int | None) -> tuple[tuple[str, int], ...]:

@@ -62,8 +62,9 @@ class ServiceSettings(BaseSettings):
     )
     health_listen: AddressText | None = Field(
         default=None,
-        description="Where health is asked in plaintext, host:port: grpc.health.v1 and nothing else, for probes that"
-        " cannot speak TLS (Kubernetes'). Health is told at every other listener as well.",
+        description="Where health is asked in plaintext, host:port: Check of grpc.health.v1 and nothing else, for"
+        " probes that cannot speak TLS (Kubernetes'). Open before anything else is; without it, health is told at the"
+        " other listeners alone, once those are open.",
     )
     run_dir: Path | None = Field(
         default=None, description="Folder for what the process remembers between two runs; without it, nothing."

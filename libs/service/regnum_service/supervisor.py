@@ -45,6 +45,8 @@ class Supervisor:
         self._unwinding = False
         self._reason: str | None = None
         self._failure: BaseException | None = None
+        self.serving: Final[dict[str, bool]] = {}
+        """What the process's listeners say of their services, by full proto name; written by them, on any thread."""
 
     @property
     def stopping(self) -> bool:

@@ -10,6 +10,7 @@ from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
 from regnum_service.metrics import serve_metrics
+from regnum_service.probes import serve_probes
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
@@ -27,6 +28,8 @@ async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
         return await open_told_store(told, metrics=metrics)
 
     try:
+        # First: the start may take long, and says so by it.
+        await serve_probes(told, supervisor=supervisor)
         clock = SystemClock()
         audit = open_audit_log(told, f"broker-{told.broker_id}", supervisor=supervisor, clock=clock, metrics=metrics)
         broker = Broker(
@@ -36,14 +39,14 @@ async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
         await broker.start()
     except StartRefusedError as error:
         await supervisor.unwind()
-        sys.stderr.write(f"broker {told.broker_id} cannot start: {error}\n")
+        sys.stderr.write(f"broker-{told.broker_id} cannot start: {error}\n")
         return error.exit_status
     status = await supervisor.run_until_stopped()
     if isinstance(supervisor.failure, StartRefusedError):
-        sys.stderr.write(f"broker {told.broker_id} stops: {supervisor.failure}\n")
+        sys.stderr.write(f"broker-{told.broker_id} stops: {supervisor.failure}\n")
     if broker.stuck:
         # The end of the interpreter waits for all threads, and one of them waits for a disk that does not answer.
-        sys.stderr.write(f"broker {told.broker_id} ends without waiting for its disk\n")
+        sys.stderr.write(f"broker-{told.broker_id} ends without waiting for its disk\n")
         sys.stderr.flush()
         os._exit(status)
     return status

@@ -27,6 +27,13 @@ class BrokerSettings(ListenerSettings, TokenSettings):
         default=None, description="Where others reach internal-listen, if not at that address."
     )
     data_dir: Path = Field(description="Log directory; formatted when it is empty.")
+    lock_wait_s: float = Field(
+        default=30.0,
+        ge=0.0,
+        le=3_600.0,
+        description="Seconds for which a start waits for a log directory that another process still holds; a process"
+        " that is being replaced may be on its way out.",
+    )
     rack: str | None = Field(default=None, description="Failure domain of this broker.")
     replica_selector: Literal["leader", "rack"] = Field(
         default="leader",

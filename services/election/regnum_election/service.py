@@ -167,7 +167,6 @@ class ElectionService:
                 listener="client",
                 metrics=self._metrics,
                 access=self._tokens.taken_at(access.at(tls.client)),
-                health_at=settings.health_address,
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),

@@ -8,6 +8,7 @@ from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.clock import SystemClock
 from regnum_service.logs import configure
 from regnum_service.metrics import serve_metrics
+from regnum_service.probes import serve_probes
 from regnum_service.process import run
 from regnum_service.settings import load
 from regnum_service.supervisor import Supervisor
@@ -24,6 +25,7 @@ async def _main(settings: MetadataSettings, telemetry: Telemetry) -> int:
     clock = SystemClock()
     async with AsyncExitStack() as undo:
         undo.push_async_callback(supervisor.unwind)
+        await serve_probes(settings, supervisor=supervisor)
         audit = open_audit_log(
             settings, f"metadata-{settings.metadata_id}", supervisor=supervisor, clock=clock, metrics=metrics
         )
@@ -46,9 +48,10 @@ async def _main(settings: MetadataSettings, telemetry: Telemetry) -> int:
 def main() -> int:
     """Run a metadata process until it is told to stop."""
     settings = load(MetadataSettings)
-    configure("metadata", settings.log_level)
+    name = f"metadata-{settings.metadata_id}"
+    configure(name, settings.log_level)
     telemetry = start_traces("regnum-metadata", settings.metadata_id, settings)
-    return run(lambda: _main(settings, telemetry))
+    return run(lambda: _main(settings, telemetry), name=name)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,6 @@ class MetadataService:
             listener="client",
             metrics=self._metrics,
             access=self._tokens.taken_at(access.at(tls.client)),
-            health_at=settings.health_address,
         )
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),

@@ -86,7 +86,6 @@ class QuotaService:
             listener="internal",
             metrics=self._metrics,
             access=self._access.at(self._tls.internal),
-            health_at=settings.health_address,
         )
 
     async def start(self) -> None:

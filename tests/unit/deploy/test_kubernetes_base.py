@@ -107,9 +107,8 @@ def test_variables_are_settings_and_make_a_service_start(name, monkeypatch):
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_every_listener_is_a_port(name):
     listened = {int(value.rpartition(":")[2]) for key, value in environment(name).items() if key.endswith("_LISTEN")}
-    # Health has a listener of its own where probes cannot ask at the others: with TLS.
     fields = [field for field in settings_class(name).model_fields if field.endswith("_listen")]
-    fields.remove("health_listen")
+    assert {"metrics_listen", "health_listen"} <= set(fields)
     assert len(listened) == len(fields)
     assert listened == ports(name)
 
@@ -117,7 +116,10 @@ def test_every_listener_is_a_port(name):
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_probes_ask_a_listener_about_a_service_it_has(name):
     probes = {kind: container(name)[kind]["grpc"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert all(isinstance(probe["port"], int) and probe["port"] in ports(name) for probe in probes.values())
+    (health,) = [port["containerPort"] for port in container(name)["ports"] if port["name"] == "health"]
+    assert environment(name)["REGNUM_HEALTH_LISTEN"] == f"0.0.0.0:{health}"
+    # The listener that is open first and never over TLS, which the kubelet's probes do not speak.
+    assert {probe["port"] for probe in probes.values()} == {health}
     assert probes["startupProbe"]["service"] == probes["livenessProbe"]["service"] == LIVENESS
     served = "".join(
         path.read_text(encoding="utf-8")
@@ -203,7 +205,8 @@ def test_names_ports_and_disruptions_belong_together(name):
     (policy,) = [item for item in of("NetworkPolicy") if item["metadata"]["name"] == f"regnum-{name}"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
     open_ports = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
-    assert open_ports == ports(name) - {2381}
+    # Probes come from the node, which policies let through.
+    assert open_ports == ports(name) - {2381, 9465}
 
 
 @pytest.mark.parametrize("name", list(WORKLOADS))

@@ -109,14 +109,12 @@ def test_every_variable_is_a_setting_and_every_process_would_start(
             )
 
 
-def test_probes_ask_where_nobody_speaks_tls(objects: list[dict[str, Any]], name: str) -> None:
+def test_probes_ask_where_nobody_speaks_tls(objects: list[dict[str, Any]]) -> None:
     for item in services(objects):
         told = environment(objects, item, *pods(item)[0])
         (container,) = containers(item)
         ports = {container[kind]["grpc"]["port"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
-        plain = "REGNUM_HEALTH_LISTEN" if has(name, "tls") else "REGNUM_CLIENT_LISTEN"
-        listener = told.get(plain) or told["REGNUM_INTERNAL_LISTEN"]
-        assert ports == {int(listener.rpartition(":")[2])}
+        assert ports == {int(told["REGNUM_HEALTH_LISTEN"].rpartition(":")[2])}
         assert ports <= {port["containerPort"] for port in container["ports"]}
 
 

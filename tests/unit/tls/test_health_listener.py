@@ -1,24 +1,24 @@
 """Probes that cannot speak TLS ask at a listener of their own, which tells how the process is and nothing else."""
 
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum.election.v1 import controller_pb2_grpc
 from regnum_metadata.settings import MetadataSettings
 from regnum_model.nodes import Address
 from regnum_service.access.listener import ListenerAccess
 from regnum_service.access.principal_mapping import MappingRules
 from regnum_service.channel import open_channel
-from regnum_service.errors import PortTakenError
-from regnum_service.server import HEALTH_BYTES_MAX, LIVENESS, GrpcServer, ServiceRegistration
-from regnum_service.settings import load
+from regnum_service.probes import serve_probes
+from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
+from regnum_service.settings import ServiceSettings, load
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.files import TlsFiles, WatchedFiles
 from regnum_service.tls.server import ServerTls, principals_by
+from regnum_testing.ports import unused_port
 from regnum_testing.tls_cases import HOST, Certificates
 
 TIMEOUT_S = 10.0
@@ -29,7 +29,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
     """Nobody gets as far."""
 
 
-def make(files: TlsFiles, supervisor: Supervisor, health_at: Address) -> GrpcServer:
+def make(files: TlsFiles, supervisor: Supervisor) -> GrpcServer:
     tls = ServerTls(
         files=WatchedFiles(files), requires_certificate=True, principal_of=principals_by(MappingRules.parse("DEFAULT"))
     )
@@ -38,13 +38,7 @@ def make(files: TlsFiles, supervisor: Supervisor, health_at: Address) -> GrpcSer
         servicer=Controller(),
         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
     )
-    return GrpcServer(
-        Address(host=HOST, port=0),
-        [service],
-        supervisor=supervisor,
-        access=ListenerAccess(tls=tls),
-        health_at=health_at,
-    )
+    return GrpcServer(Address(host=HOST, port=0), [service], supervisor=supervisor, access=ListenerAccess(tls=tls))
 
 
 @pytest.fixture
@@ -55,12 +49,9 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 @pytest.fixture
-async def server(files: TlsFiles) -> AsyncIterator[GrpcServer]:
+async def supervisor() -> AsyncIterator[Supervisor]:
     supervisor = Supervisor("test")
-    server = make(files, supervisor, Address(host=HOST, port=0))
-    await server.start()
-    yield server
-    await server.stop(0)
+    yield supervisor
     await supervisor.unwind()
 
 
@@ -70,47 +61,21 @@ async def check(channel: grpc.aio.Channel, service: str) -> int:
     return status
 
 
-async def test_a_probe_without_tls_hears_what_others_hear_over_tls(server: GrpcServer) -> None:
+async def test_a_probe_without_tls_hears_what_others_hear_over_tls(files: TlsFiles, supervisor: Supervisor) -> None:
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-    assert server.health_address is not None
-    async with open_channel(server.health_address) as probe:
+    told = ServiceSettings(coordination="etcd://127.0.0.1:1", health_listen=f"{HOST}:{unused_port()}")
+    address = await serve_probes(told, supervisor=supervisor)
+    assert address is not None
+    server = make(files, supervisor)
+    await server.start()
+    async with open_channel(address) as probe:
         assert await check(probe, LIVENESS) == serving
         assert await check(probe, SERVICE) == not_serving
         await server.set_serving(serving=True)
         assert await check(probe, SERVICE) == serving
-
-
-async def test_nothing_but_health_is_served_there(server: GrpcServer) -> None:
-    assert server.health_address is not None
-    async with open_channel(server.health_address) as probe:
-        stub = controller_pb2_grpc.ControllerServiceStub(probe)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=TIMEOUT_S)
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await check(probe, "x" * (HEALTH_BYTES_MAX + 1))
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-async def test_it_ends_with_the_server(server: GrpcServer) -> None:
-    address = server.health_address
-    assert address is not None
-    await server.stop(0)
-    with socket.socket() as probe:
-        assert probe.connect_ex((address.host, address.port)) != 0
-
-
-async def test_a_port_that_is_taken_refuses_the_start_with_words_and_leaves_nothing_open(files: TlsFiles) -> None:
-    supervisor = Supervisor("test")
-    with socket.socket() as other:
-        other.bind((HOST, 0))
-        other.listen()
-        server = make(files, supervisor, Address(host=HOST, port=other.getsockname()[1]))
-        with pytest.raises(PortTakenError, match="--health-listen"):
-            await server.start()
-    with socket.socket() as probe:
-        assert probe.connect_ex((server.address.host, server.address.port)) != 0
-    await supervisor.unwind()
+        await server.stop(0)
+        assert await check(probe, SERVICE) == not_serving
+        assert await check(probe, LIVENESS) == serving
 
 
 def test_it_may_be_on_every_address_because_nobody_is_told_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

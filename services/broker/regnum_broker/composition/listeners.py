@@ -216,7 +216,6 @@ def client_server(
         meter=limits.throttling,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
         access=parts.tokens.taken_at(parts.access.at(parts.tls.client)),
-        health_at=settings.health_address,
     )
 
 

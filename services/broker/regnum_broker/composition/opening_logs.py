@@ -15,7 +15,7 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.contents import Recovery
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.errors import DirectoryUnusableError
+from regnum_broker.log.errors import DirectoryInUseError, DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
 from regnum_broker.maintenance import Checkpointing
 from regnum_broker.settings import BrokerSettings
@@ -27,6 +27,10 @@ RECOVERY_SAID_S: Final = 5.0
 """Time between two lines of the log on how far a start is."""
 
 
+LOCK_INTERVAL_S: Final = 0.2
+"""Pause before a directory that is in use is tried again."""
+
+
 async def open_storage(settings: BrokerSettings, *, clock: Clock, metrics: Metrics) -> Storage:
     """The log directory, recovered, with the threads that work in it.
 
@@ -34,13 +38,46 @@ async def open_storage(settings: BrokerSettings, *, clock: Clock, metrics: Metri
         StartRefusedError: the directory cannot be used as told.
     """
     try:
-        directory = await asyncio.to_thread(_opened, settings, clock)
+        directory = await _free(settings, clock)
     except DirectoryUnusableError as error:
         raise StartRefusedError(str(error)) from error
     _log_damage(directory)
     storage = Storage(directory, clock=clock, metrics=metrics)
     storage.start()
     return storage
+
+
+async def _free(settings: BrokerSettings, clock: Clock) -> LogDirectory:
+    """The directory, as soon as nobody else holds it: a Pod that was replaced may still be on its way out.
+
+    Raises:
+        DirectoryUnusableError: it cannot be used, or is still held when the patience is over.
+    """
+    began_s = clock.monotonic()
+    told: str | None = None
+    while True:
+        try:
+            directory = await asyncio.to_thread(_opened, settings, clock)
+        except DirectoryInUseError as error:
+            waited_s = clock.monotonic() - began_s
+            if waited_s + LOCK_INTERVAL_S > settings.lock_wait_s:
+                raise DirectoryInUseError(
+                    f"{error}. Waited for {waited_s:.0f} s (--lock-wait-s); in Kubernetes, see whether the Pod before"
+                    " is still there (kubectl get pods -o wide), and whether two Pods mount the same volume"
+                ) from error
+            # Each holder once: there may be another one after it.
+            if str(error) != told:
+                told = str(error)
+                structlog.get_logger("storage").warning(
+                    "waiting for the log directory", reason=told, lock_wait_s=settings.lock_wait_s
+                )
+            await clock.sleep(LOCK_INTERVAL_S)
+        else:
+            if told is not None:
+                structlog.get_logger("storage").info(
+                    "log directory is free", waited_s=round(clock.monotonic() - began_s, 1)
+                )
+            return directory
 
 
 async def close_storage(storage: Storage, checkpointing: Checkpointing, supervisor: Supervisor) -> None:

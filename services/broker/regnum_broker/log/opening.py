@@ -12,7 +12,7 @@ from regnum_model.ids import BrokerId, LogId
 from regnum_broker.log.contents import Recovery, examine
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.disk.disk import CACHE_BYTES, GuardedDisk
-from regnum_broker.log.disk.lock import acquire_lock
+from regnum_broker.log.disk.lock import LockHolder, acquire_lock
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import DirectoryUnusableError, ResourceExhaustedError
 from regnum_broker.log.formatting import read_or_format
@@ -65,7 +65,7 @@ def open_directory(
     """
     try:
         (path / "replicas").mkdir(parents=True, exist_ok=True)
-        lock = acquire_lock(path / ".lock")
+        lock = acquire_lock(path / ".lock", LockHolder.here(wall_ms()))
     except OSError as error:
         raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
     calls = disk if disk is not None else Disk()
