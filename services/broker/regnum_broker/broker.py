@@ -119,7 +119,7 @@ class Broker:
         """
         quiet_poller(asyncio.get_running_loop())
         supervisor, clock, replicas, fence = self._supervisor, self._clock, self.replicas, self.fence
-        tls = ProcessTls.of(self._settings)
+        tls = ProcessTls.of(self._settings, metrics=self._metrics)
         channels = Channels(tls.open_channel)
         supervisor.defer("channels", channels.close)
         storage = self._storage = await open_storage(self._settings, clock=clock, metrics=self._metrics)

@@ -107,7 +107,7 @@ class ElectionService:
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
-        self._tls = tls = ProcessTls.of(settings)
+        self._tls = tls = ProcessTls.of(settings, metrics=self._metrics)
         dial = tls.open_channel
         self._isolation = Isolation(
             id=self._id, reach=self._reach, ask=partial(ask_candidate, open_one=dial), clock=clock

@@ -72,7 +72,7 @@ class MetadataService:
         self._store: Store | None = None
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
         epochs = BelievedEpochs(lambda: self._store, clock)
-        tls = ProcessTls.of(settings)
+        tls = ProcessTls.of(settings, metrics=self._metrics)
         self._tokens: Final = tokens_of(settings, clock)
         self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._propagation = Propagation(

@@ -70,7 +70,7 @@ class QuotaService:
         self._office = Office()
         self._log = structlog.get_logger("quota").bind(quota_id=self._id)
         show_quotas(self._metrics, self._office, clock, entities_max=settings.metrics_entities_max)
-        self._tls: Final = ProcessTls.of(settings)
+        self._tls: Final = ProcessTls.of(settings, metrics=self._metrics)
         self._access: Final = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),

@@ -9,6 +9,7 @@ from typing import Final, Literal, Self
 import structlog
 from pydantic import Field, field_validator, model_validator
 from regnum_model.nodes import Address
+from regnum_telemetry.metrics import Metrics
 
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.access.principal_mapping import MappingRules, MappingRulesError
@@ -16,6 +17,7 @@ from regnum_service.channel import Open
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.settings import ServiceSettings
 from regnum_service.tls.channels import opener
+from regnum_service.tls.expiry import show
 from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
 from regnum_service.tls.server import ServerTls, principals_by
 
@@ -176,8 +178,8 @@ class ProcessTls:
         return opener(self.files)
 
     @classmethod
-    def of(cls, settings: InternalListenerSettings) -> Self:
-        """Read the files. Raises StartRefusedError."""
+    def of(cls, settings: InternalListenerSettings, *, metrics: Metrics | None = None) -> Self:
+        """Read the files. Raises StartRefusedError. ``metrics`` say until when their certificates are good."""
         log = structlog.get_logger("tls")
 
         def complain(why: str) -> None:
@@ -196,6 +198,13 @@ class ProcessTls:
                 listener=name,
                 listens=getattr(settings, f"{name}_listen"),
             )
+        listeners = {
+            name: files
+            for name in (CLIENT, *OTHERS)
+            if getattr(settings, f"{name}_listen", None) is not None
+            if (files := client if name == CLIENT else internal) is not None
+        }
+        show(listeners, metrics or Metrics())
         principal_of = principals_by(rules)
         inner = ListenerAccess(
             tls=None

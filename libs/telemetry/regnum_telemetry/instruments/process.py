@@ -53,6 +53,13 @@ CONNECTIONS: Final = DEFINED.gauge(
     kafka="kafka.server:type=socket-server-metrics,attribute connection-count",
 )
 
+CERTIFICATE_EXPIRY: Final = DEFINED.gauge(
+    "regnum.tls.certificate.expiry.time",
+    "s",
+    "When the certificate in use at a listener, or one between it and its authority, expires: seconds since 1970",
+    labels=("listener",),
+)
+
 COLLECTION_PAUSES: Final = DEFINED.histogram(
     "regnum.gc.pause",
     "s",
