@@ -7,8 +7,8 @@ Constraints: the kubelet's gRPC probes speak no TLS, and call ``Check`` only. Th
 log directory is open, and what says that a process listens (safety rule S9) must not be true before.
 
 Algorithm: ``Check`` of ``regnum.liveness`` is SERVING whenever this event loop answers. That of any other name is what
-the listener that serves it says of it (``Supervisor.serving``), and NOT_SERVING until there is one. Without a name it is that
-that of all of them together.
+the listener that serves it says of it (``Supervisor.serving``), and NOT_SERVING until there is one. Without a name it
+is that of all of them together.
 """
 
 from collections.abc import Mapping

@@ -10,6 +10,7 @@ import etcd3
 import grpc
 from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
+from regnum_service.renewed_channel import RenewedChannel, is_name
 
 from regnum_coordination.drivers.credentials import Credentials, read
 from regnum_coordination.drivers.etcd.address import EtcdAddress
@@ -34,7 +35,10 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
         raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
     credentials = await asyncio.to_thread(_channel_credentials, address.credentials)
     client = await asyncio.to_thread(_client, await _resolved(address), operation_timeout_s)
-    channels = [_channel(target, address, credentials) for target in address.targets]
+    channels = [
+        _channel(target, address, credentials, follows_name=is_name(host))
+        for (host, _), target in zip(address.endpoints, address.targets, strict=True)
+    ]
     tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
     rpc = EtcdRpc(channels, timeout_s=operation_timeout_s, tokens=tokens)
     keys = Keys(address.prefix)
@@ -51,11 +55,18 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
 
 
-def _channel(target: str, address: EtcdAddress, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+def _channel(
+    target: str, address: EtcdAddress, credentials: grpc.ChannelCredentials | None, *, follows_name: bool
+) -> grpc.aio.Channel:
+    """A channel to one member, which finds it again when its name comes to stand for another address."""
     options = _channel_options(address)
-    if credentials is None:
-        return grpc.aio.insecure_channel(target, options=options)
-    return grpc.aio.secure_channel(target, credentials, options=options)
+
+    def make() -> grpc.aio.Channel:
+        if credentials is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, credentials, options=options)
+
+    return RenewedChannel(make, follows_name=True) if follows_name else make()
 
 
 def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
+from regnum_service.renewed_channel import NAME_OPTIONS
 
 from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.members import MemberChoice
@@ -14,7 +15,7 @@ from regnum_coordination.drivers.etcd.tokens import Metadata, TokenSource
 from regnum_coordination.drivers.etcd.transactions import is_read_only
 from regnum_coordination.errors import Compacted, ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
 
-CHANNEL_OPTIONS: Final = (
+CHANNEL_OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.http2.ping_timeout_ms", 2_000),
@@ -27,6 +28,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.enable_retries", 0),
     ("grpc.lb_policy_name", "round_robin"),
     ("grpc.use_local_subchannel_pool", 1),
+    *NAME_OPTIONS,
 )
 """Why these: etcd ends connections (too_many_pings) that ping more often than every 5 s, or at all while they carry no
 call, as etcd3's own channel and members that round_robin has no stream on; a watch may be silent for long, hence no
@@ -105,7 +107,9 @@ class _Member:
 
     def method(self, name: str) -> Any:
         """What is called by a name."""
-        return self.range_bytes if name == "RangeBytes" else getattr(self.kv, name)
+        if name == "RangeBytes":
+            return self.range_bytes
+        return getattr(self.lease if name.startswith("Lease") else self.kv, name)
 
 
 class Stream:
@@ -153,6 +157,10 @@ class EtcdRpc:
             )
         return await self._call("Txn", request)
 
+    async def revoke(self, lease_id: int) -> None:
+        """End a lease, with all that is tied to it; raises SessionExpired when there is none."""
+        await self._call("LeaseRevoke", rpc_pb2.LeaseRevokeRequest(ID=lease_id))
+
     def keep_alive_stream(self) -> Stream:
         """A stream of keep-alives."""
         member = self._best()
@@ -168,11 +176,6 @@ class EtcdRpc:
 
     def _failed(self, member: int, *, silent: bool) -> None:
         self._choice.failed(member, asyncio.get_running_loop().time(), silent=silent)
-
-    @property
-    def token_metadata(self) -> Metadata:
-        """The token of the user, for calls that are made elsewhere; empty without one."""
-        return self._tokens.metadata
 
     async def recover(self, stream: Stream, failure: Exception | None) -> None:
         """After a stream failed (None: the server gave no status): the next one is with another member.

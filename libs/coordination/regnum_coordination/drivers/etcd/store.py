@@ -5,9 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, assert_never
 
-import grpc
 from etcd3.etcdrpc import rpc_pb2
-from etcd3.exceptions import Etcd3Exception
 
 from regnum_coordination.drivers.etcd.batches import EtcdBatch
 from regnum_coordination.drivers.etcd.conditions import at_count
@@ -25,7 +23,7 @@ from regnum_coordination.drivers.etcd.transactions import (
 from regnum_coordination.drivers.etcd.trees import EtcdTrees
 from regnum_coordination.drivers.etcd.watch import EtcdWatcher
 from regnum_coordination.drivers.session_state import expired
-from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NodeExists, NoNode
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
 from regnum_coordination.port import (
     Check,
@@ -264,15 +262,17 @@ class EtcdStore(Store):
         self._client.close()
 
     async def _revoke(self) -> None:
-        """End the lease. A failure means that it is gone already, or ends by itself when its time is up."""
+        """End the lease. A failure means that it is gone already, or ends by itself when its time is up.
+
+        Not by etcd3's client: of several members it knows the addresses that they had when the session began.
+        """
         for _ in range(2):
-            self._client.metadata = self._rpc.token_metadata
             try:
-                await asyncio.to_thread(self._client.revoke_lease, self.session_id)
-            except Etcd3Exception:
+                await self._rpc.revoke(self.session_id)
+            except ConnectionLoss:
+                continue  # the next one is asked of another member
+            except CoordinationError:
                 return
-            except grpc.RpcError:
-                await self._rpc.renew_token()  # perhaps the token; the second try is the last
             else:
                 return
 
