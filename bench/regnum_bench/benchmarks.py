@@ -190,7 +190,7 @@ ALL: Final = (
         what="records written and read by the SDK as fast as it goes, with the time of each acknowledgement",
         measure=traffic,
         shape=Shape(topics=1, partitions=6, records=100_000, repetitions=1),
-        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "batch_grows_to", "in_flight"),
+        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "batch_grows_to", "in_flight", "tls"),
         headline=("produce_mb_s", "produce_p99_ms", "consume_mb_s", "consume_batches_mb_s"),
     ),
     Benchmark(

@@ -158,11 +158,16 @@ async def _over_tls(run: Run) -> AsyncIterator[Ready | None]:
     if not run.shape.tls:
         yield None
         return
+    async with _ready(secured(run), tls=True) as ready:
+        yield ready
+
+
+def secured(run: Run) -> Run:
+    """The run of a second cluster, with access rules, in a directory of its own."""
     told = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES}", "--allow-everyone-if-no-acl-found", "true")
     roles = (Role.ELECTION, Role.BROKER, Role.METADATA)
     extra = {**run.extra, **{role: (*run.extra.get(role, ()), *told) for role in roles}}
-    async with _ready(replace(run, directory=run.directory / "tls", extra=extra), tls=True) as ready:
-        yield ready
+    return replace(run, directory=run.directory / "tls", extra=extra)
 
 
 @asynccontextmanager
@@ -170,7 +175,7 @@ async def _ready(run: Run, *, tls: bool = False) -> AsyncIterator[Ready]:
     """A cluster with its topics, its partitions with their leaders, and the hop."""
     async with AsyncExitStack() as ends:
         cluster = await ends.enter_async_context(stand(run, tls=tls))
-        raw = await ends.enter_async_context(hop(_hop_tls(cluster)))
+        raw = await ends.enter_async_context(hop(hop_tls(cluster)))
         await cluster.fill()
         leaders = await cluster.look.leaders(cluster.brokers[0])
         head = await cluster.look.head(cluster.brokers[0])
@@ -199,7 +204,8 @@ async def _ready(run: Run, *, tls: bool = False) -> AsyncIterator[Ready]:
             await channels.close()
 
 
-def _hop_tls(cluster: Stand) -> HopTls | None:
+def hop_tls(cluster: Stand) -> HopTls | None:
+    """What a hop beside that cluster shows; None: the cluster has no TLS."""
     files = cluster.cluster.tls
     if files is None or files.ca is None:
         return None

@@ -2,12 +2,14 @@
 
 ``traffic`` writes as fast as the producer takes records and reads them again, one client each. A record counts from
 ``send`` to its acknowledgement, the time in the producer's buffer included. ``singles`` has many tasks that write a
-record and wait for its acknowledgement before the next. Megabytes have 10**6 bytes, of values.
+record and wait for its acknowledgement before the next. Over TLS (``tls``) a second cluster is measured in turn with
+the first, and its figures begin with ``tls_``. Megabytes have 10**6 bytes, of values.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -18,7 +20,7 @@ from regnum_bench.figures import Round, quantile
 from regnum_bench.hop import Hop, hop
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run, Stand, stand
-from regnum_bench.throughput import CALL_S, READ_RECORDS
+from regnum_bench.throughput import CALL_S, READ_RECORDS, hop_tls, secured
 
 TIMED_EACH: Final = 16
 """Of so many records one is timed: a callback for each costs as much as the rest of its client's work."""
@@ -33,25 +35,46 @@ TOLD_EACH: Final = 100_000
 async def traffic(run: Run) -> Measured:
     """Figures of each repetition."""
     rounds: list[Round] = []
-    async with stand(run) as cluster, hop() as raw:
-        await cluster.fill()
+    async with AsyncExitStack() as ends:
+        stands = [(await ends.enter_async_context(stand(one, tls=tls)), name) for one, tls, name in _stands(run)]
+        raws = [await ends.enter_async_context(hop(hop_tls(cluster))) for cluster, _ in stands]
+        for cluster, _ in stands:
+            await cluster.fill()
         for number in range(run.shape.warm_up + run.shape.repetitions):
-            await cluster.settle()
-            figures = {
-                **await _written(cluster),
-                **await _read_as_records(cluster),
-                **await _read_as_batches(cluster),
-                "hop_mb_s": await _hopped(raw, run.shape),
-            }
-            figures["produce_of_hop_ratio"] = figures["produce_mb_s"] / figures["hop_mb_s"]
-            run.progress.detail(
-                f"written {figures['produce_mb_s']:.1f} MB/s (p99 {figures['produce_p99_ms']:.0f} ms), read"
-                f" {figures['consume_mb_s']:.1f}, as batches {figures['consume_batches_mb_s']:.1f},"
-                f" hop {figures['hop_mb_s']:.1f}"
-            )
+            figures: dict[str, float] = {}
+            for (cluster, name), raw in zip(stands, raws, strict=True):
+                found = await _all_ways(cluster, raw)
+                figures |= {f"{name}{key}": value for key, value in found.items()}
+            if run.shape.tls:
+                figures["tls_produce_of_plain_ratio"] = figures["tls_produce_mb_s"] / figures["produce_mb_s"]
+                figures["tls_hop_of_plain_ratio"] = figures["tls_hop_mb_s"] / figures["hop_mb_s"]
             if number >= run.shape.warm_up:
                 rounds.append(figures)
     return Measured(rounds=tuple(rounds))
+
+
+def _stands(run: Run) -> list[tuple[Run, bool, str]]:
+    """Clusters, whether each uses TLS, and how its figures begin."""
+    plain = [(run, False, "")]
+    return [*plain, (secured(run), True, "tls_")] if run.shape.tls else plain
+
+
+async def _all_ways(cluster: Stand, raw: Hop) -> Round:
+    await cluster.settle()
+    run = cluster.run
+    figures = {
+        **await _written(cluster),
+        **await _read_as_records(cluster),
+        **await _read_as_batches(cluster),
+        "hop_mb_s": await _hopped(raw, run.shape),
+    }
+    figures["produce_of_hop_ratio"] = figures["produce_mb_s"] / figures["hop_mb_s"]
+    run.progress.detail(
+        f"{'over TLS: ' if cluster.cluster.tls else ''}written {figures['produce_mb_s']:.1f} MB/s"
+        f" (p99 {figures['produce_p99_ms']:.0f} ms), read {figures['consume_mb_s']:.1f}, as batches"
+        f" {figures['consume_batches_mb_s']:.1f}, hop {figures['hop_mb_s']:.1f}"
+    )
+    return figures
 
 
 async def singles(run: Run) -> Measured:
@@ -84,7 +107,7 @@ async def _written(cluster: Stand) -> Round:
         waits_s.append(time.perf_counter() - sent_s)
 
     async with (
-        Producer(cluster.cluster.bootstrap, settings=settings_of(shape)) as producer,
+        Producer(cluster.cluster.bootstrap, settings=settings_of(shape), tls=cluster.cluster.tls) as producer,
         cluster.watched("produce") as spent,
     ):
         begun_s = time.perf_counter()
@@ -125,7 +148,7 @@ async def _read_with(cluster: Stand, name: str, read: Callable[[Consumer], Await
     """Read as many records as were written, from the beginning."""
     shape = cluster.run.shape
     deadline = cluster.run.deadline(f"{shape.records:,} records to be read")
-    async with Consumer(cluster.cluster.bootstrap) as consumer, cluster.watched(name) as spent:
+    async with Consumer(cluster.cluster.bootstrap, tls=cluster.cluster.tls) as consumer, cluster.watched(name) as spent:
         begun_s, got = time.perf_counter(), 0
         for topic in shape.names:
             await consumer.assign(topic, start=EARLIEST)
@@ -154,7 +177,7 @@ async def _one_by_one(cluster: Stand) -> Round:
     shape, value = cluster.run.shape, bytes(cluster.run.shape.size)
     left, waits_s = iter(range(shape.records)), list[float]()
     async with (
-        Producer(cluster.cluster.bootstrap, settings=settings_of(shape)) as producer,
+        Producer(cluster.cluster.bootstrap, settings=settings_of(shape), tls=cluster.cluster.tls) as producer,
         cluster.watched("singles") as spent,
     ):
 

@@ -175,6 +175,18 @@ async def test_admissions_are_measured_at_a_quota_process() -> None:
 
 
 @pytest.mark.full
+async def test_traffic_is_measured_over_tls_beside_plaintext() -> None:
+    shape = ("--records", "400", "--partitions", "2", "--batch-bytes", "16384", "--elections", "1", "--metadata", "1")
+    told = ("--tls", "1", "--repetitions", "1", "--warm-up", "0", "--settle-s", "0")
+    report = await bench("traffic", *shape, *told, ends_with={0})
+    figures = {name: spread["median"] for name, spread in report["figures"].items()}
+    for name in ("produce_mb_s", "consume_mb_s", "consume_batches_mb_s", "hop_mb_s"):
+        assert min(figures[name], figures[f"tls_{name}"]) > 0
+    ratio = figures["tls_produce_mb_s"] / figures["produce_mb_s"]
+    assert figures["tls_produce_of_plain_ratio"] == pytest.approx(ratio, rel=0.01)
+
+
+@pytest.mark.full
 async def test_bytes_are_measured_beside_a_raw_hop() -> None:
     shape = ("--records", "400", "--partitions", "2", "--batch-bytes", "16384", "--elections", "1", "--metadata", "1")
     report = await bench("consume", *shape, "--repetitions", "1", "--warm-up", "0", "--settle-s", "0", ends_with={0})
