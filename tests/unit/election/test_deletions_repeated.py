@@ -115,7 +115,8 @@ async def test_a_folder_that_somebody_took_away_holds_no_deletion_up(cluster: Fa
     controller = await cluster.reign()
     await create(controller, wanted("t"))
     await cluster.outside.delete(paths.DELETED_TOPICS, version=0)
-    await delete(controller, ("t", ""))
+    (deleted,) = await delete(controller, ("t", ""))
+    assert isinstance(deleted, Deleted)
     await forgotten(cluster)
 
 

@@ -178,7 +178,8 @@ async def test_a_broker_without_replicas_is_in_sync_at_once(cluster: FakeCluster
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     ask(cluster, controller, 3)
-    await until(lambda: cluster.told_in_sync == [said(cluster, 3, 0, 0)])
+    await until(lambda: cluster.told_in_sync)
+    assert cluster.told_in_sync == [said(cluster, 3, 0, 0)]
 
 
 async def test_a_broker_that_the_controller_has_not_heard_of_is_counted_as_soon_as_it_has(cluster: FakeCluster) -> None:
