@@ -227,3 +227,10 @@ def test_prometheus_finds_the_metrics_where_they_are(name):
     assert environment(name)["REGNUM_METRICS_LISTEN"] == f"0.0.0.0:{annotations['prometheus.io/port']}"
     (port,) = [port for port in container(name)["ports"] if port["name"] == "metrics"]
     assert str(port["containerPort"]) == annotations["prometheus.io/port"]
+
+
+def test_a_broker_knows_how_long_it_may_take_to_stop():
+    """Else it is killed while it serves on, or goes though it could wait: one is changed and the other forgotten."""
+    grace_s = WORKLOADS["broker"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    before_the_signal_s = container("broker")["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert float(environment("broker")["REGNUM_TERMINATION_GRACE_S"]) == grace_s - before_the_signal_s

@@ -473,10 +473,10 @@ def test_partitions_of_a_page_are_looked_at() -> None:
             "ControlledShutdown",
             reign.internal.ControlledShutdown,
             controller_pb2.ControlledShutdownRequest(
-                broker_id=1, broker_epoch=reign.controller.picture.brokers[BrokerId(1)].epoch
+                broker_id=1, broker_epoch=reign.controller.picture.brokers[BrokerId(1)].epoch, can_wait=True
             ),
             controller_pb2.ControlledShutdownResponse,
         )
-        assert (shut.error_code, shut.remaining_partitions) == (NONE, 0)
+        assert (shut.error_code, shut.remaining_partitions, shut.below_min_isr) == (NONE, 0, 0)
 
     in_a_reign(scenario)
