@@ -13,11 +13,12 @@ from regnum_election.servicers.admin import AdminServicer
 from regnum_model import paths
 from regnum_model.configs import CLUSTER, INTER_BROKER_PROTOCOL, decode_config, encode_config
 from regnum_model.features import PATH, Features
-from regnum_model.ids import BrokerId, ElectionId
+from regnum_model.ids import BrokerId, ElectionId, PartitionKey
 from regnum_model.nodes import Address, ElectionNode
 from regnum_model.protocols import ProtocolRange, ReleaseInfo
 from regnum_model.quotas import QuotaProcessNode, quota_id_path
 from regnum_testing.reigning import FakeCluster
+from regnum_testing.succession_stage import Stage, assigned, create
 from regnum_testing.waiting import until
 
 OLD = ReleaseInfo(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
@@ -160,6 +161,40 @@ async def test_a_refused_broker_comes_back_as_soon_as_it_is_of_another_release(c
     await until(lambda: BrokerId(1) in controller.picture.brokers)
     health = await servicer(controller).DescribeHealth(admin_pb2.DescribeHealthRequest(), CONTEXT)
     assert [one.refused for one in health.releases if one.role == "broker"] == [""]
+
+
+async def test_a_standby_that_takes_over_judges_brokers_by_what_is_in_force_and_by_no_default() -> None:
+    stage = Stage()
+    try:
+        await stage.begin(2, 3)
+        await stage.cluster.register(1, build=OLD)
+        controller = await stage.cluster.reign(protocol=1)
+        assert sorted(controller.picture.brokers) == [1, 2, 3]
+        await create(controller, assigned("t", (1, 2, 3)))
+        await stage.follow()
+        await stage.cluster.end_reign()
+        successor = await stage.succeed()
+        assert sorted(successor.picture.brokers) == [1, 2, 3], "below 2 it speaks what the others do"
+        await stage.cluster.end_reign()
+    finally:
+        await stage.close()
+
+
+async def test_a_standby_that_takes_over_leaves_out_who_does_not_speak_what_is_in_force() -> None:
+    stage = Stage()
+    try:
+        await stage.begin(1, 2, 3)
+        controller = await stage.cluster.reign(protocol=2)
+        await create(controller, assigned("t", (1, 2, 3)))
+        await stage.follow()
+        await stage.cluster.end_reign()
+        await stage.cluster.register(1, build=OLD)
+        successor = await stage.succeed()
+        assert sorted(successor.picture.brokers) == [2, 3]
+        await until(lambda: stage.cluster.all_told((2, 3), PartitionKey(successor.picture.names["t"], 0), 2))
+        await stage.cluster.end_reign()
+    finally:
+        await stage.close()
 
 
 async def test_status_says_that_the_protocol_may_be_raised(cluster: FakeCluster) -> None:

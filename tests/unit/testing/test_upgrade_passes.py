@@ -1,12 +1,12 @@
 """The parts of the upgrade judge: in which order processes are replaced, and how another release is run beside this."""
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from regnum_local.plan import Launch, Member, Role
+from regnum_testing.upgrades.__main__ import main
 from regnum_testing.upgrades.judging import Found
 from regnum_testing.upgrades.passes import order_of
 from regnum_testing.upgrades.release import OtherRelease, ReleaseError, newest_tag, unpack, without
@@ -98,15 +98,11 @@ async def test_a_checkout_without_a_release_is_refused_with_words(repository: Pa
         await unpack("v9", tmp_path, python=sys.executable, repository=repository)
 
 
-async def test_the_command_refuses_an_unknown_release_with_status_2_and_leaves_nothing(tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "regnum_testing.upgrades", "--from", "no-such-release"),
-        stderr=asyncio.subprocess.PIPE,
-        env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)},
-    )
-    _, said = await process.communicate()
-    assert process.returncode == 2
-    assert "no-such-release" in said.decode()
+def test_the_command_refuses_an_unknown_release_with_status_2_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--from", "no-such-release", "--dir", str(tmp_path)]) == 2
+    assert "no-such-release" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

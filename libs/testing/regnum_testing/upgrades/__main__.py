@@ -9,6 +9,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from regnum_service.errors import StartRefusedError
@@ -17,15 +18,18 @@ from regnum_testing.upgrades.judging import FAILURES, Upgrade
 from regnum_testing.upgrades.release import ReleaseError, newest_tag, unpack
 
 
-def main() -> int:
-    """Run it; returns the exit status."""
+def main(given: Sequence[str] | None = None) -> int:
+    """Run it; returns the exit status. ``given``: arguments; None: those of the process."""
     parser = argparse.ArgumentParser(prog="python -m regnum_testing.upgrades", description=__doc__)
     parser.add_argument("--from", dest="ref", default="", help="tag or commit to upgrade from; default: newest tag v*")
     parser.add_argument("--store", choices=["etcd", "zookeeper"], default="etcd")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the old release, with its libraries")
     parser.add_argument("--stall-max-s", type=float, default=0.0, help="longest stall that is no fault; 0: any")
-    arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="regnum-upgrade-"))
+    parser.add_argument(
+        "--dir", type=Path, default=None, help="where the folder of the run is made; default: the machine's"
+    )
+    arguments = parser.parse_args(given)
+    folder = Path(tempfile.mkdtemp(prefix="regnum-upgrade-", dir=arguments.dir))
     try:
         return asyncio.run(_run(folder, arguments))
     except ReleaseError as error:
