@@ -1,7 +1,7 @@
 # The job that reads traces, with Spark and Java (analysis/failover). The context is the repository's root:
-#   docker build -f deploy/docker/failovers.Dockerfile --build-arg VERSION=0.1.0 -t regnum-failovers:0.1.0 .
+#   docker build -f deploy/docker/failovers.Dockerfile --build-arg VERSION=X -t regnum-failovers:X .
 # Runs as uid 10001 on a read-only root: written are the folder for its tables, and /tmp, where Spark keeps what it shuffles.
-#   docker run -v TRACES:/traces:ro -v OUT:/out regnum-failovers:0.1.0 python -P -m regnum_failover /traces /out
+#   docker run -v TRACES:/traces:ro -v OUT:/out regnum-failovers:X python -P -m regnum_failover /traces /out
 # Java comes from Debian's packages, whose versions are Debian's at the time: this image is the same only as far as they are.
 ARG BASE=python:3.11-slim-bookworm
 
