@@ -168,6 +168,29 @@ async def test_a_choice_of_any_size_is_kept_in_nodes_of_a_small_one(world: World
     assert "another mutation id" in lost.message
 
 
+async def test_a_choice_that_came_late_counts_and_parts_of_another_are_not_taken_for_its_own(world: World) -> None:
+    long = [(rule(f"{number:03}" * 60).pattern, frozenset({f"{number:016x}"})) for number in range(400)]
+
+    async def earlier() -> Any:
+        for one in long:
+            yield one
+
+    async def later() -> Any:
+        # The write of a call that was given up arrives while its repeat chooses.
+        await world.choices().of("m", "d" * 32, earlier)
+        yield rule("new").pattern, frozenset({"0" * 16})
+
+    made = await world.choices().of("m", "d" * 32, later)
+    assert isinstance(made, Choice)
+    assert list(made.chosen) == long
+    part = next(name for name in await world.kept() if name.endswith(".1"))
+    await world.memory.set(f"{FOLDER}/{part}", b'{"version":1,"at":1,"chosen":{}}', version=0)
+    refused = await world.choices().known("m", "d" * 32)
+    assert refused is not None
+    assert not isinstance(refused, Choice)
+    assert "another choice" in refused.message
+
+
 async def test_an_id_that_was_used_for_another_filter_is_refused_and_a_dry_run_keeps_nothing(world: World) -> None:
     await world.create(rule("one"))
     assert (await world.delete(id="m", dry=True)).bindings == (rule("one"),)

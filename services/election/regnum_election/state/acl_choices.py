@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import NodeFailure
+from regnum_coordination.errors import NodeExists, NodeFailure
 from regnum_coordination.port import Create, Delete, Set
 from regnum_model.acls.bindings import ResourcePattern
 from regnum_model.acls.chosen import (
@@ -87,8 +87,8 @@ class Choices:
             for number in range(1, head.parts):
                 part = f"{FOLDER}/{part_name(key, number)}"
                 more = (await self._store.read_many((part,))).get(part)
-                if more is None:
-                    return _unreadable(part, "it is gone")
+                if more is None or made_at_ms(more.data) != head.at_ms:
+                    return _unreadable(part, "it is gone" if more is None else "it is of another choice")
                 chosen += decode_part(more.data).items()
                 await asyncio.sleep(0)
         except MalformedNodeError as error:
@@ -123,6 +123,9 @@ class Choices:
             head = ChoiceHead(id=id, digest=digest, at_ms=at_ms, parts=len(parts), chosen=parts[0], done=done)
             await self._store.multi((Create(f"{FOLDER}/{key}", encode_head(head)),))
         except NodeFailure as error:
+            # A write that nobody waited for any more may have been late, and its choice counts.
+            if isinstance(error, NodeExists) and (known := await self.known(id, digest)) is not None:
+                return known
             return Rejection(
                 code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 message=f"what the filter chose cannot be kept ({error}), and nothing was removed; look at {FOLDER} in "
