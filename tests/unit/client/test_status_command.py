@@ -96,6 +96,48 @@ async def test_a_cluster_that_is_well_ends_with_0(regnum: CommandHere) -> None:
     assert "3 live, 0 away" in table.out
 
 
+def release(role: str, id: int, release: str, highest: int = 3, refused: str = "") -> admin_pb2.ProcessRelease:
+    return admin_pb2.ProcessRelease(
+        role=role, id=id, release=release, protocol_min=1, protocol_max=highest, refused=refused
+    )
+
+
+async def test_releases_are_shown_and_whether_the_protocol_may_be_raised(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.health = answer(
+        releases=[release("broker", 1, "0.2.0"), release("quota", 1, "0.2.0")],
+        inter_broker_protocol=2,
+        inter_broker_protocol_max=3,
+    )
+    shown = json.loads((await regnum("status", "-o", "json")).out)
+    assert shown["inter_broker_protocol"] == {"in_force": 2, "may_be_raised_to": 3}
+    assert shown["releases"][0] == {"process": "broker-1", "release": "0.2.0", "protocols": "1 to 3", "refused": None}
+    table = (await regnum("status")).out
+    assert "0.2.0 (2)" in table
+    assert "all processes speak 3: it may be raised" in table
+    assert "quota-1" not in table, "no line for each where all are the same"
+    cluster.health = answer(
+        releases=[release("broker", 1, "", highest=2), release("quota", 1, "0.2.0")],
+        inter_broker_protocol=2,
+        inter_broker_protocol_max=2,
+    )
+    shown = json.loads((await regnum("status", "-o", "json")).out)
+    assert shown["inter_broker_protocol"] == {"in_force": 2, "may_be_raised_to": None}
+    assert shown["releases"][0]["release"] == "0.1.0", "who does not say is of the first release"
+    assert "quota-1" in (await regnum("status")).out
+
+
+async def test_a_process_that_is_refused_is_a_problem_with_its_reason(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.health = answer(releases=[release("broker", 4, "0.0.9", refused="start a release that speaks 2")])
+    ran = await regnum("status", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (5, "UNHEALTHY")
+    assert "broker 4 is refused: start a release that speaks 2" in ran.error["message"]
+    assert json.loads(ran.out)["inter_broker_protocol"] is None, "a controller of 0.1.0 does not say"
+
+
 async def test_what_is_wrong_is_said_and_the_status_is_5(cluster: FakeCluster, regnum: CommandHere) -> None:
     cluster.health = sick()
     ran = await regnum("status", "-o", "json")
