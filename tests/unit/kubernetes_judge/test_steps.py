@@ -141,13 +141,13 @@ def test_a_drain_evicts_the_next_broker_as_soon_as_the_first_may_come_back_and_i
     steps.drain(2, backlog_mb=10)
     assert cluster.log == [
         "create judge-backlog-2",
+        "evict regnum-election-2",
+        "evict regnum-etcd-2",
         "cordon",
         "evict regnum-broker-2",
         "backlog judge-backlog-2 10",
         "uncordon",
         "evict regnum-broker-0",
-        "evict regnum-election-2",
-        "evict regnum-etcd-2",
         "drop judge-backlog-2",
     ]
     assert [one.kind for one in steps.done] == [Kind.DRAIN]
@@ -158,7 +158,7 @@ def test_refused_evictions_are_asked_for_again_and_counted() -> None:
     cluster, _, steps = stage()
     cluster.refused_of["regnum-broker-1"] = 2
     steps.drain(0, backlog_mb=0)
-    assert cluster.log[1:4] == ["evict regnum-broker-0", "uncordon", "evict regnum-broker-1"]
+    assert cluster.log[-3:] == ["evict regnum-broker-0", "uncordon", "evict regnum-broker-1"]
     assert steps.done[0].notes["refused evictions"] == 2
 
 

@@ -27,7 +27,7 @@ from regnum_testing.kubernetes.api import Api, ApiError
 from regnum_testing.kubernetes.cluster import REAL_CLOCK, KubernetesCluster, Pod, wait_for
 from regnum_testing.kubernetes.load_pod import LoadPods
 from regnum_testing.kubernetes.observed import Observed
-from regnum_testing.kubernetes.overlay import Overlay, OverlayError, read_overlay
+from regnum_testing.kubernetes.overlay import Overlay, OverlayError, read_overlay, with_image
 from regnum_testing.kubernetes.report import as_json, as_table
 from regnum_testing.kubernetes.steps import Steps
 from regnum_testing.kubernetes.timeline import as_svg
@@ -111,7 +111,7 @@ def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
         say(f"{overlay.pods} Pods Ready after {ready_s:.1f} s; they claim {overlay.cpu_requested:g} processors")
         environment = dict(one.split("=", 1) for one in wanted.environment)
         bootstrap = f"regnum-bootstrap.{overlay.namespace}:9092"
-        pods = LoadPods(api, image=wanted.image or overlay.image, bootstrap=bootstrap, environment=environment)
+        pods = LoadPods(api, image=overlay.image, bootstrap=bootstrap, environment=environment)
         try:
             pods.make()
             pods.start_load(partitions=PARTITIONS, interval_ms=INTERVAL_MS)
@@ -179,7 +179,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--together", action="store_true", help="restart all workloads at once, not one after another")
     parser.add_argument("--use-existing", action="store_true", help="judge, and hurt, what is in the namespace already")
     parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
-    parser.add_argument("--image", default="", help="image of the load's Pod; that of the brokers by default")
+    parser.add_argument("--image", default="", help="of the services, instead of what the overlay names")
     parser.add_argument(
         "--env", dest="environment", action="append", default=[], metavar="NAME=VALUE", help="for the load"
     )
@@ -207,6 +207,8 @@ def main(given: Sequence[str]) -> int:
     try:
         with Api(kubectl) as api:
             overlay = read_overlay(wanted.overlay, api.run("kustomize", wanted.overlay))
+            if wanted.image:
+                overlay = with_image(overlay, wanted.image)
             observed = judge(api, overlay, wanted)
     except (OverlayError, ApiError, FileNotFoundError) as error:
         say(f"error: {error}")

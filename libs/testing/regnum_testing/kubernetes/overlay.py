@@ -1,5 +1,6 @@
 """What an overlay says, as kubectl renders it."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,6 +53,17 @@ def read_overlay(path: str, text: str) -> Overlay:
         pods=sum(one["spec"].get("replicas", 1) for one in workloads),
         cpu_requested=round(sum(_cpu(one) * one["spec"].get("replicas", 1) for one in workloads), 3),
     )
+
+
+def with_image(overlay: Overlay, image: str) -> Overlay:
+    """The same, with another image of the services: one that is not released yet."""
+    objects: list[dict[str, Any]] = [one for one in yaml.safe_load_all(overlay.text) if one]
+    for one in objects:
+        if one["kind"] in WORKLOADS:
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                if container["image"] == overlay.image:
+                    container["image"] = image
+    return dataclasses.replace(overlay, text=yaml.safe_dump_all(objects), image=image)
 
 
 def component(found: Mapping[str, Any]) -> str:

@@ -64,9 +64,8 @@ class Written:
         self.failed = 0
         self._last = now
 
-    def acknowledged(self, offset: int, begun: float, now: float) -> None:
-        """The next number lies at that offset. Times are seconds since 1970."""
-        del begun
+    def acknowledged(self, offset: int, now: float) -> None:
+        """The next number lies at that offset, since ``now``, seconds since 1970."""
         self.offsets.append(offset)
         if now - self._last >= SHOWN_S:
             tell("stall", begin=self._last, end=now, partition=self.partition)
@@ -183,7 +182,7 @@ class Load:
                 written.refused(repr(error), time.time())
             else:
                 now = time.time()
-                written.acknowledged(told.offset, begun, now)
+                written.acknowledged(told.offset, now)
                 self._acked += 1
                 self._worst_s = max(self._worst_s, now - begun)
             await asyncio.sleep(self._interval_s)
