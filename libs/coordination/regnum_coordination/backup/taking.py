@@ -4,6 +4,7 @@ On etcd all pages show one moment; on ZooKeeper each node is as it was at some t
 restore leaves nothing to chance there (``regnum_model.backup.plan``). Never more than a page is held.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from regnum_model.nodes import MalformedNodeError
 from regnum_coordination.errors import Compacted, NoNode
 from regnum_coordination.paths import ROOT
 from regnum_coordination.port import Node, Store, TreePage
+
+LINES_PER_TURN: Final = 200
+"""Lines made between two turns of the event loop."""
 
 READINGS_MAX: Final = 3
 """How often the reading begins anew where the store has let go of the moment that was being read."""
@@ -109,6 +113,9 @@ async def _take(
                 topics += path.startswith(f"{paths.TOPICS}/") and path.count("/") == 3
                 tokens += path.startswith("/delegation_tokens/")
                 write(line)
+                if nodes % LINES_PER_TURN == 0:
+                    # The session has to be kept meanwhile.
+                    await asyncio.sleep(0)
             progress(nodes)
     if header is None:
         raise AssertionError("a tree has at least one page")

@@ -93,6 +93,7 @@ class Registrar:
         self._registered: Final = registered
         self._surrendered: Final = surrendered
         self._last: Identity | None = None
+        self._highest = BrokerEpoch(0)
         self._fences = 0
         self._log: Final = structlog.get_logger("registration")
 
@@ -213,6 +214,13 @@ class Registrar:
         identity = Identity(
             broker_epoch=BrokerEpoch(joined.creation_id), registration=Registration(joined.registration)
         )
+        if identity.broker_epoch <= self._highest:
+            # What this process refuses as belonging to an earlier life would be all that it is told from now on.
+            raise StartRefusedError(
+                f"the store gave broker epoch {identity.broker_epoch} after {self._highest}: it was replaced, or "
+                "restored from a backup. Start this broker anew; every process has to be stopped for a restore"
+            )
+        self._highest = identity.broker_epoch
         self._last = identity
         self._fence.registered(identity)
         self._lifeline.identify(identity)

@@ -40,6 +40,9 @@ CoordinationOption = Annotated[
 NODES_PER_NOTE: Final = 20_000
 """Nodes between two words of progress."""
 
+SESSION_S: Final = 30.0
+"""Session time-out of these commands: nobody waits for the end of their sessions."""
+
 T = TypeVar("T")
 
 
@@ -139,7 +142,7 @@ async def with_store(coordination: str, work: "Callable[[Store], Awaitable[T]]")
     from regnum_model.backup.lines import MalformedBackupError  # noqa: PLC0415
 
     try:
-        store = await open_store(coordination)
+        store = await open_store(coordination, session_timeout_s=SESSION_S)
     except (ValueError, InvalidRequest) as error:
         raise wrong_use(f"--coordination: {error}") from error
     except ModuleNotFoundError as error:

@@ -21,8 +21,12 @@ from regnum_model.backup.nodes import RestoreMark
 from regnum_model.backup.plan import Choices, Report, RestorePlan, Write, logs_of
 from regnum_model.ids import BrokerId, encode_id
 from regnum_service.clock import Clock, SystemClock
+from regnum_service.slices import Turns
 
 from regnum_client.commands.backups.files import entries_of, lines_of
+
+LINES_PER_TURN: Final = 200
+"""Lines read between two turns of the event loop: the session with the store has to be kept meanwhile."""
 
 BROKERS_NAMED: Final = 50
 """Brokers that a person is told of; programs hear of all."""
@@ -72,11 +76,13 @@ async def restore_from(
     """
     time = SystemClock() if clock is None else clock
     found = await look(store)
-    checked = _checked(wish)
+    checked = await _checked(wish)
     against = objection(found, checked.header.cluster_id, replace_tree=wish.replace)
     if not wish.execute:
         plan = checked.plan
+        turns = Turns(LINES_PER_TURN)
         for entry in entries_of(wish.file):
+            await turns.took()
             for _ in plan.take(entry):
                 pass
         for _ in plan.finish():
@@ -87,12 +93,14 @@ async def restore_from(
     return await _execute(store, wish, checked, found, progress, time)
 
 
-def _checked(wish: Wish) -> _Checked:
+async def _checked(wish: Wish) -> _Checked:
     """The file, read to its end once: nothing is written of one that is damaged."""
     header: Header | None = None
     end: End | None = None
     plan: RestorePlan | None = None
+    turns = Turns(LINES_PER_TURN)
     for one in lines_of(wish.file):
+        await turns.took()
         match one:
             case Header():
                 header = one
@@ -127,7 +135,9 @@ async def _execute(
     waiting: list[Write] = []
     end: End | None = None
     # Read and checked again: the file may have changed since it was looked at.
+    turns = Turns(LINES_PER_TURN)
     for one in lines_of(wish.file):
+        await turns.took()
         if isinstance(one, End):
             end = one
         if isinstance(one, End | Header):
