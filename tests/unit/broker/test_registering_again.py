@@ -17,7 +17,8 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
-from regnum_testing.waiting import eventually
+from regnum_service.errors import StartRefusedError
+from regnum_testing.waiting import eventually, within
 
 NODE = paths.broker_id(BrokerId(1))
 
@@ -216,3 +217,19 @@ async def test_a_lost_session_alone_costs_no_leadership_until_the_controller_say
     await broker.surrenders()
     broker.store_answers.set()
     assert await broker.registered_after(epoch) > epoch
+
+
+async def test_a_broker_that_runs_through_a_restore_of_the_store_ends_and_says_why(broker: Broker) -> None:
+    """The new store counts from the first: what is meant for such an epoch this process would refuse for ever."""
+    epoch = await broker.registered_after(0)
+    for _ in range(8):
+        broker.server.expire(broker.sessions[-1])
+        epoch = await broker.registered_after(epoch)
+    lost, broker.server = broker.server, MemoryServer()
+    admin = MemoryStore(broker.server)
+    await ensure_folders(admin, [paths.BROKER_IDS, paths.BROKER_EPOCHS], broker.clock)
+    await admin.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
+    lost.expire(broker.sessions[-1])
+    with pytest.raises(StartRefusedError, match="restored"):
+        await within(broker.tasks[-1])
+    await admin.close()
