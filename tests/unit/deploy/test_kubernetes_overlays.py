@@ -355,3 +355,15 @@ def test_only_metadata_processes_are_scaled_by_load_and_only_where_their_number_
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, SCALED_MAX)
     requests = [one["resources"]["requests"] for one in template(target)["spec"]["containers"]]
     assert all("cpu" in one for one in requests), "a share of nothing is never exceeded"
+
+
+def test_files_of_the_stores_secret_are_there_for_every_service_and_readable(
+    objects: list[dict[str, Any]], name: str
+) -> None:
+    for item in services(objects):
+        (container,) = containers(item)
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        assert ("/etc/regnum/store" in mounts) == has(name, "store-secret")
+        for volume in template(item)["spec"]["volumes"]:
+            if volume["name"] == mounts.get("/etc/regnum/store"):
+                assert volume["secret"] == {"secretName": "regnum-store", "defaultMode": 0o440}

@@ -18,7 +18,7 @@ SETTINGS: Final = {
 }
 """Where each service's settings are."""
 CLUSTER: Final = {
-    "coordination": "etcd://etcd-0.store:2379,etcd-1.store:2379/regnum",
+    "coordination": "etcd://etcd-0.store:2379,etcd-1.store:2379/regnum?user=regnum&password_file=/etc/regnum/store/password",
     "storageClass": "fast",
     "zoneA": "eu-1a",
     "zoneB": "eu-1b",
@@ -30,7 +30,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlays/dev": (),
     "overlays/production": (),
     "overlays/dev external": ("external-store",),
-    "overlays/production external": ("external-store", "required-spread", "storage-class"),
+    "overlays/production external": ("external-store", "store-secret", "required-spread", "storage-class"),
     "overlays/production zookeeper": ("zookeeper", "required-spread", "storage-class"),
     "overlays/production autoscaling": ("autoscaling",),
     "overlays/production zones": ("required-spread", "zones", "storage-class"),
