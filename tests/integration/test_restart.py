@@ -105,6 +105,7 @@ async def test_a_data_directory_in_use_and_a_taken_port_are_refused_clearly(tmp_
             f"--data-dir={tmp_path / 'one' / 'broker-1'}",
             "--client-listen=127.0.0.1:1025",
             "--internal-listen=127.0.0.1:1026",
+            "--lock-wait-s=0",
         ]
         status, said = await _run(command)
         assert status == 4
