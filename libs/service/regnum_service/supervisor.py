@@ -40,11 +40,12 @@ class Supervisor:
         self._stack: dict[asyncio.Task[Any] | _Closer, None] = {}
         self._stopped = asyncio.Event()
         self.hurried: Final = asyncio.Event()
-        """Set by a second signal: who only stops well, and could go at once, goes at once."""
+        """Set by a second signal, or a failure, while the service stops: who could go at once goes at once."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unwinding = False
         self._reason: str | None = None
         self._failure: BaseException | None = None
+        self._farewells: list[_Closer] = []
         self.serving: Final[dict[str, bool]] = {}
         """What the process's listeners say of their services, by full proto name; written by them, on any thread."""
 
@@ -102,6 +103,10 @@ class Supervisor:
 
         return run
 
+    def defer_first(self, name: str, close: Callable[[], Awaitable[object]], *, timeout_s: float) -> None:
+        """Call ``close`` when the service stops, before anything is undone, what was started later included."""
+        self._farewells.append(_Closer(name=name, close=close, timeout_s=timeout_s))
+
     def fail(self, name: str, error: BaseException) -> None:
         """Record the failure of a part, log it once, stop the service. Any thread."""
         if isinstance(error, StartRefusedError):
@@ -110,6 +115,9 @@ class Supervisor:
             self._log.critical("failed", part=name, error=repr(error), exc_info=error)
         if self._failure is None:
             self._failure = error
+        if self.stopping and self._loop is not None and not self._loop.is_closed():
+            # Whoever takes its time to stop relied on this part.
+            self._loop.call_soon_threadsafe(self.hurried.set)
         self.stop(f"{name} failed: {error!r}")
 
     def stop(self, reason: str) -> None:
@@ -150,6 +158,8 @@ class Supervisor:
         """Cancel tasks and call closers, newest first. For tests and failed starts."""
         if self._reason is None:
             self._reason = "unwound"
+        while self._farewells:
+            await self._close(self._farewells.pop())
         while self._stack:
             entry, _ = self._stack.popitem()
             if isinstance(entry, _Closer):

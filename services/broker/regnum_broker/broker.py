@@ -230,7 +230,8 @@ class Broker:
             grace_s=self._settings.termination_grace_s,
             hurried=supervisor.hurried,
         )
-        supervisor.defer(
+        # Before all else: fetch streams, and others that were started since, go on while it asks.
+        supervisor.defer_first(
             "leadership",
             partial(_hand_over, supervisor, shutdown, self.readiness, internal, client),
             timeout_s=shutdown.timeout_s,

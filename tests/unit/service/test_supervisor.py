@@ -56,6 +56,45 @@ async def test_signals_stop_it(signum):
     assert supervisor.reason == signum.name
 
 
+async def test_a_part_that_fails_ends_the_time_that_stopping_takes():
+    supervisor = Supervisor("t")
+    failing = asyncio.Event()
+
+    async def part() -> None:
+        await failing.wait()
+        raise OSError("the disk failed")
+
+    async def unhurried() -> None:
+        failing.set()
+        await supervisor.hurried.wait()
+
+    supervisor.start("part", part())
+    supervisor.defer_first("unhurried", unhurried, timeout_s=60)
+    supervisor.stop("enough")
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), 50) is ExitStatus.FAILED
+
+
+async def test_what_was_started_later_goes_on_until_the_farewell_has_been_said():
+    supervisor = Supervisor("t")
+    working: asyncio.Task[None] | None = None
+    worked: list[bool] = []
+
+    async def farewell() -> None:
+        # A turn for whoever might have been cancelled.
+        await asyncio.sleep(0)
+        worked.append(working is not None and not working.done())
+
+    async def later() -> None:
+        worked.append(working is not None and working.done())
+
+    supervisor.defer("later", later)
+    supervisor.defer_first("farewell", farewell, timeout_s=60)
+    working = supervisor.start("working", for_ever())
+    await asyncio.sleep(0)
+    await supervisor.unwind()
+    assert worked == [True, True]
+
+
 async def test_a_second_signal_is_known_to_whoever_takes_its_time_to_stop():
     supervisor = Supervisor("t")
     begun = asyncio.Event()
