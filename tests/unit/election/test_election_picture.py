@@ -1,7 +1,7 @@
 """The picture, what changed between two of them, and the transition tables."""
 
 import pytest
-from regnum_election.decisions import partitions, replicas
+from regnum_election.decisions import deletion, partitions
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition
 from regnum_election.decisions.deletion import ReplicaState
 from regnum_election.decisions.partitions import PartitionState
@@ -125,6 +125,6 @@ def test_partition_table_is_kafkas() -> None:
 
 
 def test_a_replica_is_never_confirmed_without_having_been_told() -> None:
-    assert replicas.may_enter(ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_STARTED)
+    assert deletion.may_enter(ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_STARTED)
     for source in set(ReplicaState) - {ReplicaState.DELETION_STARTED}:
-        assert not replicas.may_enter(ReplicaState.DELETION_SUCCESSFUL, source)
+        assert not deletion.may_enter(ReplicaState.DELETION_SUCCESSFUL, source)
