@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 import pytest
@@ -19,6 +19,15 @@ def names(part: Part) -> set[str]:
     return set(blocks((ROOT / FOLDER / part.file).read_text(encoding="utf-8")))
 
 
+def direct(extras: tuple[str, ...]) -> list[Requirement]:
+    """What the project names itself, by its own file: what is installed of the project may be of another day."""
+    found = [Requirement(line) for line in PROJECT_TABLE["dependencies"]]
+    for extra in extras:
+        for need in map(Requirement, PROJECT_TABLE["optional-dependencies"][extra]):
+            found += direct(tuple(sorted(need.extras))) if normalised(need.name) == PROJECT else [need]
+    return found
+
+
 def installed_needs(roots: list[Requirement]) -> set[str]:
     """What these draw in by the metadata of what is installed here: another source than the notes of the lock."""
     found: set[str] = set()
@@ -29,13 +38,25 @@ def installed_needs(roots: list[Requirement]) -> set[str]:
         if (name, extra) in asked:
             continue
         asked.add((name, extra))
-        if name != PROJECT:
-            found.add(name)
-        for line in distribution(name).requires or ():
+        found.add(name)
+        for line in needs(name):
             need = Requirement(line)
             if _holds(need.marker, extra):
                 waiting += [(normalised(need.name), one) for one in ("", *need.extras)]
     return found
+
+
+def needs(name: str) -> list[str]:
+    """What a package says it needs; only that of the version which is locked says anything about the lock."""
+    assert name in LOCKED, f"{MAIN} does not have {name}; run `make lock`"
+    locked = re.match(r"[^=]+==([^ ;\\]+)", LOCKED[name])
+    assert locked is not None
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError:
+        pytest.fail(f"{name} is in {MAIN} and not installed here; run `make install`")
+    assert installed.version == locked[1], f"{name} {installed.version} is installed; run `make install`"
+    return installed.requires or []
 
 
 def _holds(marker: Marker | None, extra: str) -> bool:
@@ -53,7 +74,7 @@ def test_the_locks_are_in_step_with_the_main_lock() -> None:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.file)
 def test_a_lock_has_all_that_its_packages_want_and_nothing_else(part: Part) -> None:
-    roots = [Requirement(tool) for tool in part.tools] or [Requirement(f"{PROJECT}[{','.join(part.extras)}]")]
+    roots = [Requirement(tool) for tool in part.tools] or direct(part.extras)
     assert names(part) == installed_needs(roots)
 
 

@@ -125,3 +125,35 @@ def test_what_pods_run_is_a_command_of_the_image() -> None:
     ]
     assert len(commands) == 4
     assert {command[0] for command in commands} <= set(PROJECT["scripts"])
+
+
+def test_manifests_name_the_images_that_the_same_checkout_makes() -> None:
+    """``make images`` takes its tag from pyproject.toml: whoever applies the manifests then finds what was made."""
+    named = {
+        (image["name"], image["newTag"])
+        for file in (ROOT / "deploy" / "k8s").rglob("kustomization.yaml")
+        for image in yaml.safe_load(file.read_text(encoding="utf-8")).get("images", ())
+        if image["name"].startswith("regnum")
+    }
+    assert named == {("regnum", PROJECT["version"]), ("regnum-failovers", PROJECT["version"])}
+    page = (ROOT / "deploy/k8s/README.md").read_text(encoding="utf-8")
+    assert re.findall(r"newName: \S+/(regnum\S*), newTag: ([^}\s]+)}", page) == [
+        ("regnum", PROJECT["version"]),
+        ("regnum-failovers", PROJECT["version"]),
+    ]
+
+
+def test_a_version_is_a_tag_of_an_image() -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", PROJECT["version"]), "a local part (+...) is no tag"
+
+
+def test_the_changelog_has_what_comes_next_and_every_release_says_its_day() -> None:
+    """What the procedure of releases leaves behind: work goes on under `.dev0`, with a list of what is new."""
+    heads = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    released = [head for head in heads if head != "Unreleased"]
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", head) for head in released), released
+    if ".dev" in PROJECT["version"]:
+        assert heads[0] == "Unreleased"
+        assert PROJECT["version"].partition(".dev")[0] not in {head.partition(" ")[0] for head in released}
+    else:
+        assert released[0].partition(" ")[0] == PROJECT["version"]

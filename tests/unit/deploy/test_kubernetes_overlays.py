@@ -14,6 +14,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
+from regnum_broker.settings import BrokerSettings
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_service.settings import ServiceSettings, load
@@ -316,7 +317,9 @@ def test_pods_are_restricted_and_know_no_secret_by_environment(objects: list[dic
             held = one["securityContext"]
             assert (held["allowPrivilegeEscalation"], held["readOnlyRootFilesystem"]) == (False, True)
             assert held["capabilities"] == {"drop": ["ALL"]}
-            assert re.fullmatch(r"[^:@]+:v?\d+(\.\d+)+", one["image"]), "a version, and not whatever is newest"
+            assert re.fullmatch(r"[^:@]+:v?\d+(\.\d+)+(\.dev\d+)?", one["image"]), (
+                "a version, and not whatever is newest"
+            )
             assert "cpu" not in one["resources"]["limits"]
             assert one["resources"]["limits"]["memory"]
             assert not [source for source in one.get("envFrom", ()) if "secretRef" in source]
@@ -326,6 +329,26 @@ def test_pods_are_restricted_and_know_no_secret_by_environment(objects: list[dic
 def test_requests_fit(objects: list[dict[str, Any]], name: str) -> None:
     # A tenth of the smallest node is for what it runs anyway: names, and an agent or two.
     assert claimed_cpus(objects) <= (1.8 if name.startswith("overlays/dev") else 7.5)
+
+
+def test_what_clients_may_make_a_broker_hold_is_below_its_limit_of_memory(
+    objects: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted for clients takes four times as much at the worst (269 MiB for 64, decision 38)."""
+    brokers = [item for item in services(objects) if component(item) == "broker"]
+    assert brokers
+    for item in brokers:
+        (one,) = containers(item)
+        with monkeypatch.context() as patch:
+            for key, value in environment(objects, item, *pods(item)[0]).items():
+                if key.startswith("REGNUM_"):
+                    patch.setenv(key, value)
+            told = load(BrokerSettings, [])
+        held = 4 * told.queued_max_request_bytes + told.queued_max_incoming_bytes
+        besides = told.index_cache_bytes + told.log_cleaner_dedupe_buffer_bytes + 80 * 2**20
+        limit = one["resources"]["limits"]["memory"]
+        assert limit.endswith("Gi")
+        assert held + besides < int(limit.removesuffix("Gi")) * 2**30
 
 
 def test_whoever_has_a_priority_has_one_that_is_there(objects: list[dict[str, Any]], name: str) -> None:
