@@ -263,3 +263,11 @@ async def test_nobody_reigns_by_a_mark_that_cannot_be_read() -> None:
     await store.multi([Create(MARK, b"?")])
     assert not is_whole(await store.get(MARK))
     assert is_whole(None)
+
+
+async def test_a_backup_says_how_many_brokers_it_knows_the_logs_of(tmp_path: Path) -> None:
+    """Without one, each restored partition is for a person: it is said while brokers can still be started."""
+    store = await _filled(_tree())
+    assert (await back_up(store, "memory://x", tmp_path / "alone", _nothing))["brokers"] == 0
+    await store.create("/brokers/ids/1", b"{}", ephemeral=True)
+    assert (await back_up(store, "memory://x", tmp_path / "with", _nothing))["brokers"] == 1

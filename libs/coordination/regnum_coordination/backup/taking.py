@@ -42,6 +42,8 @@ class Taken:
     """Its size."""
     processes: int
     """Processes that were registered."""
+    brokers: int
+    """Brokers among them: what a restore knows of their logs."""
     topics: int
     """Topic nodes."""
     tokens: int
@@ -91,7 +93,7 @@ async def _take(
     cluster_id = await _cluster_of(store)
     lines = LineWriter()
     header: Header | None = None
-    nodes = size = processes = topics = tokens = 0
+    nodes = size = processes = brokers = topics = tokens = 0
     async with aclosing(store.read_tree(ROOT, current=True)) as pages:
         async for page in pages:
             if header is None:
@@ -110,6 +112,7 @@ async def _take(
                 size += len(line)
                 nodes += 1
                 processes += entry.live and path.count("/") == 3
+                brokers += entry.live and path.startswith(f"{paths.BROKER_IDS}/")
                 topics += path.startswith(f"{paths.TOPICS}/") and path.count("/") == 3
                 tokens += path.startswith("/delegation_tokens/")
                 write(line)
@@ -121,7 +124,15 @@ async def _take(
         raise AssertionError("a tree has at least one page")
     line = lines.end()
     write(line)
-    return Taken(header=header, nodes=nodes, bytes=size + len(line), processes=processes, topics=topics, tokens=tokens)
+    return Taken(
+        header=header,
+        nodes=nodes,
+        bytes=size + len(line),
+        processes=processes,
+        brokers=brokers,
+        topics=topics,
+        tokens=tokens,
+    )
 
 
 async def _cluster_of(store: Store) -> str:

@@ -40,5 +40,6 @@ async def back_up(store: Store, url: str, path: Path, progress: Callable[[int], 
         "topics": taken.topics,
         "tokens": taken.tokens,
         "processes": taken.processes,
+        "brokers": taken.brokers,
         "bytes": taken.bytes,
     }

@@ -72,7 +72,13 @@ def backup(
 
         return await with_store(coordination, lambda store: back_up(store, coordination, file, _progress(quiet=quiet)))
 
-    emit_one(run(work()), output)
+    taken = run(work())
+    if taken["topics"] and not taken["brokers"]:
+        note(
+            "no broker was registered: what their logs were is not in this backup, and after a restore each partition "
+            "waits for `regnum partitions recover`. Take it while the brokers run, if they still can"
+        )
+    emit_one(taken, output)
 
 
 def restore(
