@@ -220,7 +220,7 @@ class Broker:
         )
         supervisor.start("registration", registering.run())
         start_stray_watch(parts, orders=orders, fetchers=fetchers)
-        supervisor.start("health", _serve_when(self.registered, self.readiness, internal, client))
+        supervisor.start("health", serve_when(self.registered, self.readiness, internal, client))
         shutdown = ControlledShutdown(
             broker=self._id,
             fence=fence,
@@ -270,13 +270,14 @@ async def _hand_over(
         await shutdown.run()
 
 
-async def _serve_when(
-    registered: asyncio.Event, readiness: Readiness, internal: GrpcServer, client: GrpcServer
-) -> None:
+async def serve_when(registered: asyncio.Event, readiness: Readiness, internal: GrpcServer, client: GrpcServer) -> None:
     """Health: registered is enough for those who know this broker, and in sync is what it takes to begin with it."""
     await registered.wait()
     readiness.registered()
-    await internal.set_serving(serving=True)
-    await client.set_serving(serving=True, but=LOG_SERVICE)
+    # One that stops serves on, and may register or come in sync meanwhile: nobody is to begin with it for that.
+    if not readiness.is_stopping:
+        await internal.set_serving(serving=True)
+        await client.set_serving(serving=True, but=LOG_SERVICE)
     await readiness.wait()
-    client.set_service(LOG_SERVICE, serving=True)
+    if not readiness.is_stopping:
+        client.set_service(LOG_SERVICE, serving=True)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from regnum.election.v1 import controller_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_broker.broker import LOG_SERVICE, serve_when
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.readiness import CatchingUp, Readiness
 from regnum_broker.cluster.shutdown import ASK_INTERVAL_S, KEPT_GRACE_S, ControlledShutdown
 from regnum_broker.identity import Identity
 from regnum_broker.replication.fetchers import Fetchers
@@ -199,6 +201,37 @@ class Stream:
 
     def remove(self, key: PartitionKey) -> None:
         self.followed.discard(key)
+
+
+class Health:
+    """What a server says of itself and of the readiness probe's service."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, bool] = {}
+
+    async def set_serving(self, *, serving: bool, but: str | None = None) -> None:
+        self.said |= {name: serving for name in ("", LOG_SERVICE) if name != but}
+
+    def set_service(self, name: str, *, serving: bool) -> None:
+        self.said[name] = serving
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+async def test_a_broker_that_comes_in_sync_while_it_stops_does_not_say_that_it_is_ready(is_registered: bool) -> None:
+    """It follows and registers while it waits to be let go: nobody is to begin with it for that."""
+    registered, readiness, internal, client = asyncio.Event(), Readiness(), Health(), Health()
+    if is_registered:
+        registered.set()
+    serving = asyncio.ensure_future(serve_when(registered, readiness, internal, client))
+    await settle()
+    assert client.said == ({"": True} if is_registered else {})
+    readiness.stop()
+    for server in (internal, client):
+        await server.set_serving(serving=False)
+    registered.set()
+    readiness.take(CatchingUp(replicas=1, awaited=0))
+    await serving
+    assert internal.said == client.said == {"": False, LOG_SERVICE: False}
 
 
 class Replica:

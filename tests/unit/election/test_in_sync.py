@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from immutables import Map
+from regnum.types.v1 import errors_pb2
 from regnum_election.brokers.in_sync import COUNTED_AT_ONCE, LOOKED_AT_AGAIN, InSyncWatch
 from regnum_election.brokers.shutdown import Departure
 from regnum_election.controller import Controller
@@ -18,6 +19,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId,
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_model.reassignment import Reassignment
+from regnum_service.errors import RegnumError
 from regnum_testing.creating import assigned, create
 from regnum_testing.election_values import broker, replicas, state, surroundings, topic
 from regnum_testing.election_values import cluster as picture_of
@@ -280,6 +282,32 @@ async def test_when_all_brokers_stop_at_one_moment_none_waits_for_another(cluste
     cluster.kill(3)
     await until(lambda: THREE not in controller.picture.brokers)
     assert await goes(cluster, controller, 2) == Departure(remaining=1)
+
+
+async def test_brokers_that_ask_at_once_are_all_heard_before_the_first_one_has_its_turn(cluster: FakeCluster) -> None:
+    """With many brokers and partitions the last one's turn comes when the first has long asked again."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await create(controller, assigned("a", 1, 2, 3))
+    departures = await asyncio.gather(*(goes(cluster, controller, id) for id in (1, 2, 3)))
+    assert [departure.below for departure in departures] == [0, 0, 0]
+
+
+async def test_a_question_that_nobody_waits_for_any_more_is_not_gone_into(cluster: FakeCluster) -> None:
+    """Else those of many brokers that ask again and again would stand before every failover."""
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await create(controller, assigned("a", 1, 2, 3, 4))
+    turn = asyncio.create_task(goes(cluster, controller, 3))
+    await until(lambda: THREE in controller.picture.leaving)
+    # Its turn has not come when its caller goes.
+    with pytest.raises(RegnumError) as late:
+        await controller.brokers.controlled_shutdown(TWO, cluster.brokers[TWO].epoch, can_wait=True, wait_s=0.0)
+    assert late.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    await turn
+    await controller.brokers.allocate_producer_ids(ONE, cluster.brokers[ONE].epoch, wait_s=DEADLINE_S)
+    assert controller.picture.leaving == {THREE}
+    assert (await cluster.state("a", 0)).isr == (1, 2, 4)
 
 
 def test_all_brokers_stop_when_each_has_asked_lately_in_its_present_life() -> None:

@@ -74,6 +74,11 @@ class Readiness:
             self._log.info("catching up", awaited=said.awaited, replicas=said.replicas)
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the broker stops."""
+        return self._stopping
+
+    @property
     def is_ready(self) -> bool:
         """Whether it has been in sync."""
         return self._ready.is_set()

@@ -34,11 +34,16 @@ class BrokerCalls:
         self, broker: BrokerId, epoch: BrokerEpoch, *, can_wait: bool = False, wait_s: float
     ) -> Departure:
         """Move leadership away from a broker, unless it can wait and has to. Raises RegnumError."""
+        if can_wait and self._broker_error(broker, epoch) is None:
+            self._whole_stop.heard(broker, epoch, self._context.clock.monotonic())
         result: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
         begun = False
 
         def check() -> None:
             nonlocal begun
+            if can_wait and not begun and result.done():
+                # It asks again: what it asked before and nobody waits for is not to keep failovers waiting.
+                raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "nobody waits for the answer any more")
             error = self._broker_error(broker, epoch)
             if error is not None:
                 raise error

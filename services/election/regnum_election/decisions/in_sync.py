@@ -78,6 +78,10 @@ class WholeStop:
         self._asked: Final[dict[BrokerId, tuple[BrokerEpoch, float]]] = {}
         self._stopped: Mapping[BrokerId, BrokerEpoch] = {}
 
+    def heard(self, id: BrokerId, epoch: BrokerEpoch, now_s: float) -> None:
+        """A broker asks, whenever its turn may come: where all ask at once, the last one's comes late."""
+        self._asked[id] = epoch, now_s
+
     def asks(self, id: BrokerId, picture: Cluster, now_s: float) -> bool:
         """Whether a broker that wants to stop now is one of all; moments in seconds of a monotonic clock."""
         live = {broker.id: broker.epoch for broker in picture.brokers.values()}
