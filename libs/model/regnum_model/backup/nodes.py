@@ -102,6 +102,9 @@ class RestoredState:
     """In-sync replicas in the backup, for people."""
     elr: tuple[BrokerId, ...] = ()
     """Eligible leader replicas in the backup, for people."""
+    holders: Mapping[BrokerId, LogId] = field(default_factory=dict)
+    """Logs of the members of ISR and ELR in the backup: each had all that was acknowledged until then, and a log of
+    another id need not have it any more."""
 
     def encode(self) -> bytes:
         """JSON."""
@@ -115,7 +118,12 @@ class RestoredState:
                 "elr": [],
                 "members": {},
                 "controller_epoch": self.controller_epoch,
-                "restored": {"leader": self.leader, "isr": list(self.isr), "elr": list(self.elr)},
+                "restored": {
+                    "leader": self.leader,
+                    "isr": list(self.isr),
+                    "elr": list(self.elr),
+                    "holders": {str(id): log for id, log in sorted(self.holders.items())},
+                },
             }
         )
 
@@ -135,4 +143,8 @@ class RestoredState:
             leader=BrokerId(int_of(former.get("leader"), "restored: leader", low=-1, high=MAX_BROKER_ID)),
             isr=ids_of(former.get("isr"), "restored: isr"),
             elr=ids_of(former.get("elr"), "restored: elr"),
+            holders={
+                BrokerId(number_of(key, "restored: holder", MAX_BROKER_ID)): LogId(str_of(log, "log id"))
+                for key, log in object_of(former.get("holders", {}), "restored: holders").items()
+            },
         )

@@ -333,6 +333,7 @@ class RestorePlan:
             leader=state.leader,
             isr=state.isr,
             elr=state.elr,
+            holders=_holders(state),
         )
         yield Write(entry.path, restored.encode())
 
@@ -399,6 +400,13 @@ def _read_state(data: bytes) -> LeaderAndIsr | RestoredState | None:
         return RestoredState.decode(data)
     except MalformedNodeError:
         return None
+
+
+def _holders(state: LeaderAndIsr | RestoredState) -> Mapping[BrokerId, LogId]:
+    """Logs that had all that was acknowledged, as the state records them."""
+    if isinstance(state, RestoredState):
+        return state.holders
+    return {id: state.members[id].log_id for id in (*state.isr, *state.elr) if id in state.members}
 
 
 def logs_of(logs: Mapping[BrokerId, set[LogId]]) -> dict[BrokerId, frozenset[LogId]]:

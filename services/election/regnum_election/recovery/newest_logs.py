@@ -10,11 +10,14 @@ Constraints (safety rules S10 and S15)
       all brokers that can be known of say everything that they have, and a newer log outside the assignment holds the
       partition up.
     - A log whose id is not the one of the backup may have lost its end (a loss of power, another disk). What was
-      acknowledged survives the loss of min.insync.replicas - 1 replicas' ends, and not of more.
+      acknowledged since survives the loss of min.insync.replicas - 1 replicas' ends, and not of more; a replica that
+      was moved away, or came, counts too. What was acknowledged before it is where ISR and ELR were then: with fewer
+      members than min.insync.replicas, as others had lost theirs before the backup.
 
 Algorithm (``choose``)
     Every assigned replica has reported a log that is there; nobody else's log, and nobody else's knowledge of a leader
-    epoch, is above all of theirs; fewer than min.insync.replicas of theirs are under another id than the backup knows.
+    epoch, is above all of theirs; fewer than min.insync.replicas of all logs are under another id than the backup
+    knows; a member of the backup's ISR or ELR has the log that the backup records.
     Then the one with the highest epoch in its last record, and of these the longest, leads: every leader of an epoch
     had all that was acknowledged before it, and two logs with the same last epoch come from the same leader.
 
@@ -45,6 +48,7 @@ def choose(
     answers: Mapping[BrokerId, Answer],
     known: Mapping[BrokerId, frozenset[LogId]],
     *,
+    holders: Mapping[BrokerId, LogId],
     min_insync: int,
 ) -> BrokerId | Withheld:
     """The replica to lead, or why it is for a person.
@@ -54,6 +58,7 @@ def choose(
         answers: of every live broker that has a log of it, or may have one that cannot be read; an assigned broker that
             is not among them has none, or has not reported.
         known: logs of each broker when the backup was taken.
+        holders: logs of the members of ISR and ELR in the backup; empty: it records none, as nothing was acknowledged.
         min_insync: effective min.insync.replicas of the partition.
     """
     logs = _assigned(replicas, answers)
@@ -64,7 +69,13 @@ def choose(
     for id, answer in answers.items():
         if id not in logs and (reason := _above(id, answer, best, heard)):
             return Withheld(reason)
-    changed = [id for id, log in logs.items() if log.log_id not in known.get(id, frozenset())]
+    present = {id: one for id, one in answers.items() if isinstance(one, ReplicaLog) and one.present}
+    if holders and not any(id in present and present[id].log_id == log for id, log in holders.items()):
+        return Withheld(
+            f"only brokers {sorted(holders)} surely had all that was acknowledged before the backup, and their logs "
+            "are other ones than then"
+        )
+    changed = sorted(id for id, log in present.items() if log.log_id not in known.get(id, frozenset()))
     if len(changed) >= min_insync:
         return Withheld(
             f"the logs of brokers {changed} are other ones than in the backup: their ends may be lost, and "

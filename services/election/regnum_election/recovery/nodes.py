@@ -5,13 +5,13 @@ gone, or no member that the state records may be elected (safety rule S10). Ever
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check, Create, Node, Operation, Set
 from regnum_model import paths
-from regnum_model.ids import NO_EPOCH, NO_LEADER, ControllerEpoch, LeaderEpoch, PartitionKey
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 
 from regnum_election.decisions.cluster import Broker, HeldState, Partition, Topic
@@ -53,6 +53,8 @@ class Recoverable:
     """Highest leader epoch that the store or the controller knows; NO_EPOCH: none."""
     is_certain: bool
     """Whether it is the highest that there has been."""
+    holders: Mapping[BrokerId, LogId] = field(default_factory=dict)
+    """Logs of the members of ISR and ELR in the backup that it was restored from."""
 
     @property
     def is_recorded(self) -> bool:
@@ -136,7 +138,8 @@ def judge_partition(
     known = partition.held
     recorded = held or known
     epochs = [one.state.leader_epoch for one in (held, known) if one is not None]
-    if node is not None and (restored := restored_state(node.data)) is not None:
+    restored = None if node is None else restored_state(node.data)
+    if restored is not None:
         epochs.append(restored.leader_epoch)
     return Recoverable(
         key=key,
@@ -151,6 +154,7 @@ def judge_partition(
         reason=reason,
         known_epoch=max(epochs, default=NO_EPOCH),
         is_certain=known is not None,
+        holders={} if restored is None else restored.holders,
     )
 
 

@@ -209,7 +209,11 @@ class RestoredPartitions:
             }
             picture = self._context.picture
             verdict = choose(
-                one.partition.replicas, answers, mark.logs, min_insync=picture.min_insync(key, one.partition)
+                one.partition.replicas,
+                answers,
+                mark.logs,
+                holders=one.holders,
+                min_insync=picture.min_insync(key, one.partition),
             )
             if isinstance(verdict, Withheld):
                 withheld[key] = f"{RESTORED}; {verdict.reason}; see regnum partitions recover"
