@@ -304,6 +304,33 @@ def test_policies_open_the_ports_that_are_served_and_to_nobody_else(objects: lis
         assert opened == {port for port, what in served.items() if what != "health"} - {2381}
 
 
+def test_services_may_call_whom_they_call_and_nobody_else(objects: list[dict[str, Any]]) -> None:
+    """Who stands by watches who acts at its internal listener: quota processes among themselves, too.
+
+    A watch that a policy drops notices no death before a session ends; one that it rejects looks like a death.
+    """
+    calls = {
+        ("broker", "broker"): {9093},
+        ("broker", "election"): {9095, 9096, 9097},
+        ("election", "broker"): {9093},
+        ("election", "election"): {9096, 9097},
+        ("election", "metadata"): {9100},
+        ("election", "quota"): {9098},
+        ("metadata", "broker"): {9093},
+        ("quota", "quota"): {9098},
+    }
+    opened: dict[tuple[str, str], set[int]] = {}
+    for item in of(objects, "NetworkPolicy"):
+        called = item["spec"]["podSelector"]["matchLabels"].get("app.kubernetes.io/name", "").removeprefix("regnum-")
+        for rule in item["spec"].get("ingress", ()):
+            for peer in rule["from"]:
+                name = peer["podSelector"].get("matchLabels", {}).get("app.kubernetes.io/name", "")
+                if {called, name.removeprefix("regnum-")} <= set(SETTINGS):
+                    pair = (name.removeprefix("regnum-"), called)
+                    opened.setdefault(pair, set()).update(port["port"] for port in rule["ports"])
+    assert opened == calls
+
+
 def test_pods_are_restricted_and_know_no_secret_by_environment(objects: list[dict[str, Any]]) -> None:
     (namespace,) = of(objects, "Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
