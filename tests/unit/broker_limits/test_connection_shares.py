@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from regnum_broker.limits.client_quotas import ClientQuotas
+from regnum_broker.limits.client_quotas import SHARES_MAX, ClientQuotas
 from regnum_broker.limits.connection_shares import CONNECTIONS_MAX, GRACE_S, ConnectionShares
 from regnum_broker.limits.throttling import Throttling
 from regnum_model.bucket import Windows
@@ -50,6 +50,21 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def test_shares_under_any_number_of_client_ids_are_bounded_and_go_with_their_connections() -> None:
+    quotas, shared = ClientQuotas(), 50
+    quotas.take_up(QuotaTable(client_rates={PRODUCER_BYTE_RATE: {QuotaEntity(client_id=DEFAULT): float(RATE)}}))
+    for number in range(SHARES_MAX // shared + 100):
+        quotas.sent_s("", f"c{number}", "0", 30 * LARGE, 0.0)
+        for connection in range(shared):
+            assert quotas.refused_s("", f"c{number}", f"{connection}", SMALL, 0.0) > 0
+    names = quotas.names()
+    assert SHARES_MAX - shared < len(names) <= SHARES_MAX
+    # Those that were heard of last are kept.
+    quotas.keep(names, {"7": 1})
+    assert set(quotas.names()) == {"7"}
+    assert len(quotas.names()) == len(names) // shared
 
 
 def test_who_sends_little_gets_in_beside_who_sends_much_and_ignores_what_it_is_told(world: World) -> None:

@@ -42,6 +42,11 @@ LOOKED_AT: Final = 2
 SHARED_MAX: Final = 2_000
 """Entities whose connections share; of more, the one that was not heard of for the longest time begins anew."""
 
+SHARES_MAX: Final = 20_000
+"""Connections that share, of all entities together, whenever these are looked through: a client may send under as many
+client ids as it likes by each of its connections. Of more, the entities begin anew that were not heard of for the
+longest time."""
+
 
 class Debt(NamedTuple):
     """What an entity owes at a moment."""
@@ -173,13 +178,17 @@ class ClientQuotas:
 
     def names(self) -> tuple[str, ...]:
         """Connections that share a quota at present."""
+        count = sum(map(len, self._shares.values()))
+        while count > SHARES_MAX:
+            _, oldest = self._shares.popitem(last=False)
+            count -= len(oldest)
         return tuple(name for shares in self._shares.values() for name in shares.names())
 
     def keep(self, looked_at: Collection[str], found: Mapping[str, int]) -> None:
         """Of these connections those were found; the others are gone."""
-        gone = [name for name in looked_at if name not in found]
+        gone = {name for name in looked_at if name not in found}
         for shares in self._shares.values():
-            for name in gone:
+            for name in gone.intersection(shares.names()):
                 shares.forget(name)
 
     def _shares_of(self, key: BucketKey, owed: float, now_s: float) -> ConnectionShares:
