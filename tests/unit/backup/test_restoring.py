@@ -2,23 +2,25 @@
 
 import asyncio
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from regnum_client.commands.backups.backup import back_up
 from regnum_client.commands.backups.restore import Restored, Wish, restore_from
-from regnum_coordination.backup.restoring import RestoreRefusedError
+from regnum_coordination.backup.restoring import Restore, RestoreRefusedError, look
 from regnum_coordination.backup.taking import NoTreeError
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import ConnectionLoss, SessionExpired
-from regnum_coordination.port import Check, Create, Group, Outcome
+from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
+from regnum_coordination.port import Check, Create, Group, Outcome, Refused, TreePage
 from regnum_election.candidacy.whole_tree import is_whole
 from regnum_model import paths
 from regnum_model.backup.lines import MalformedBackupError
 from regnum_model.backup.nodes import MARK, RestoredState, RestoreMark
+from regnum_model.backup.plan import Write
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import TopicIdNode, TopicNode
+from regnum_service.clock import SystemClock
 
 TREE = {
     "/cluster/id": b"cluster 1",
@@ -241,6 +243,75 @@ async def test_a_controller_that_appears_meanwhile_ends_the_restore(tmp_path: Pa
         await _restore(store, file)
     found = await _everything(MemoryStore(server))
     assert "/cluster/id" not in found
+
+
+async def test_a_process_that_came_after_the_look_is_seen_before_anything_of_its_tree_goes() -> None:
+    """What it wrote has the versions that a restore writes too: its fence would hold over the restored tree."""
+    server = MemoryServer()
+    store, process = MemoryStore(server), MemoryStore(server)
+    found = await look(store)
+    await process.create("/election/ids/1", b"{}", ephemeral=True, make_parents=True)
+    await process.create("/controller_epoch", b"1")
+    await process.create("/controller", b"{}", ephemeral=True)
+    before = await _everything(store)
+    mark = RestoreMark(whole=False, run="r", backup="b", taken_ms=0, since_ms=0)
+    restore = Restore(store, SystemClock(), mark=mark, progress=_nothing)
+    with pytest.raises(RestoreRefusedError, match="a process was started"):
+        await restore.begin(found, Write("/controller_epoch", b"10001"))
+    left = await _everything(store)
+    assert not RestoreMark.decode(left.pop(MARK)).whole
+    assert left == before
+
+
+class ArrivingStore(MemoryStore):
+    """A process registers when the marked tree is read for its deletion."""
+
+    async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
+        """As the store's, after what the other one does."""
+        other = MemoryStore(self.server)
+        if await other.exists("/brokers/ids/7") is None:
+            await other.create("/brokers/ids/7", b"{}", ephemeral=True, make_parents=True)
+        async for page in super().read_tree(path, current=current):
+            yield page
+
+
+async def test_no_restore_deletes_the_registration_of_a_process(tmp_path: Path) -> None:
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    process = MemoryStore(server)
+    for path in ("/cluster/id", "/brokers/ids"):
+        await process.create(path, b"cluster 1", make_parents=True)
+    store = ArrivingStore(server)
+    store.server = server
+    with pytest.raises(RestoreRefusedError, match="/brokers/ids/7 stands"):
+        await _restore(store, file, replace=True)
+    assert await process.exists("/brokers/ids/7") is not None
+
+
+async def test_a_topic_that_the_store_does_not_take_ends_the_restore(tmp_path: Path) -> None:
+    """Its guard without it would be an order to delete what brokers have of it."""
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    store = ChoosyStore(server)
+    with pytest.raises(RestoreRefusedError, match="/brokers/topics/t1"):
+        await _restore(store, file)
+    found = await _everything(MemoryStore(server))
+    assert "/cluster/id" not in found
+    assert not is_whole(await MemoryStore(server).get(MARK))
+
+
+class ChoosyStore(MemoryStore):
+    """Takes everything but one topic."""
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """As the store's; the topic is refused."""
+        outcomes: list[Outcome] = []
+        for group in groups:
+            if group[0].path == "/brokers/topics/t1":
+                outcomes.append(Refused(NoNode("/brokers/topics/t1")))
+            else:
+                outcomes += await super().write_batch([group], fence=fence)
+        return tuple(outcomes)
 
 
 async def test_a_damaged_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ killed is simply run again.
 Constraint: a process may start at any moment of it, also one that knows nothing of restores.
 
 Algorithm: nobody may be registered. ``/restored`` is created, or taken over from a restore that was cut off, which
-moves its version; every write of this restore is fenced by that version. What is left of the former tree goes.
-``/controller_epoch`` comes first: whoever won an election before that has written one, and the restore gives way;
-whoever wins after it reads the mark and lets go. Then everything else, parents first. At the end it is looked again
-whether anybody is registered, and one transaction marks the tree as whole and writes ``/cluster/id``, without which no
-broker registers.
+moves its version; every write of this restore is fenced by that version. It is looked again whether anybody is
+registered: whoever won an election before the mark stood is seen, and whoever wins after it reads the mark and lets go.
+What is left of the former tree goes. ``/controller_epoch`` comes first, and gives way to one that somebody has written
+meanwhile. Then everything else, parents first. At the end it is looked again whether anybody is registered, and one
+transaction marks the tree as whole and writes ``/cluster/id``, without which no broker registers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -185,6 +185,8 @@ class Restore:
         if marked.stat is None:
             raise AssertionError("a create and a set leave stats")
         self._fence = Check(MARK, marked.stat.version)
+        # Who won before the mark stood is still there, and the versions of a tree written anew may be those it knows.
+        await self._beside_nobody()
         await self._clear()
         await self.write([first])
 
@@ -196,6 +198,12 @@ class Restore:
                 self._written += 1
                 continue
             error = outcome.error if isinstance(outcome, Refused) else None
+            if one.path.rpartition("/")[0] == paths.TOPICS and not isinstance(error, NodeExists):
+                # Its guard without it would be an order to delete what brokers have of it.
+                raise RestoreRefusedError(
+                    f"the store does not take the topic {one.path} ({error}); restore into one that does. What was "
+                    "written is used by nobody"
+                )
             if isinstance(error, NodeExists):
                 raise RestoreRefusedError(
                     f"{one.path} was written by somebody else meanwhile: a process runs. Stop every process of the "
@@ -211,11 +219,7 @@ class Restore:
             cluster_id: cluster of the backup.
             mark: of this restore, with everything that it says; it becomes whole.
         """
-        if running := await registered(self._store):
-            raise RestoreRefusedError(
-                f"{_named(running)} meanwhile: a process was started. Stop it and run the restore again; what was "
-                "written is used by nobody"
-            )
+        await self._beside_nobody()
         if self._fence is None or self._fence.version is None:
             raise AssertionError("a restore begins before it ends")
         operations: list[Operation] = [
@@ -229,6 +233,10 @@ class Restore:
         except NodeFailure as error:
             raise _another(error) from None
 
+    async def _beside_nobody(self) -> None:
+        if running := await registered(self._store):
+            raise _started(running)
+
     async def _clear(self) -> None:
         """Delete the former tree, what lies below before what it lies in."""
         tops = (await self._store.children(ROOT, current=True)).names
@@ -237,6 +245,8 @@ class Restore:
                 continue
             found: list[tuple[str, int]] = []
             async for nodes in tree_pages(self._store, f"/{top}"):
+                if live := [path for path, node in nodes if node.stat.ephemeral_owner is not None]:
+                    raise _started(live)
                 found += [(path, node.stat.version) for path, node in nodes]
             found.sort(key=lambda one: one[0].count("/"), reverse=True)
             for start in range(0, len(found), WRITES_TOGETHER):
@@ -261,6 +271,13 @@ class Restore:
             if not isinstance(outcome, Written | Refused):
                 raise ConnectionLoss("the store does not answer; run the restore again")
         return outcomes
+
+
+def _started(running: Sequence[str]) -> RestoreRefusedError:
+    return RestoreRefusedError(
+        f"{_named(running)} meanwhile: a process was started. Stop it and run the restore again; what was written is "
+        "used by nobody"
+    )
 
 
 def _another(error: NodeFailure) -> RestoreRefusedError:
