@@ -136,7 +136,7 @@ def test_no_order_to_delete_a_replica_somewhere_is_given_again() -> None:
     tombstone = LeaderAndIsr.decode(written["/brokers/topics/t/5/leaderAndISR"])
     assert tombstone.removed
     assert tombstone.leader_epoch == 7 + LEADER_EPOCHS_ON
-    assert list(plan.report.counts.values()) == [1]
+    assert list(plan.report.counts.values()) == [1, 1]
 
 
 def test_a_reassignment_goes_on_and_both_sides_are_waited_for() -> None:
@@ -300,3 +300,32 @@ def test_a_report_names_some_and_counts_all() -> None:
     for number in range(30):
         report.notice("what", str(number))
     assert (report.counts, len(report.notices["what"])) == ({"what": 30}, 20)
+
+
+def test_the_same_backup_restored_again_gives_no_producer_id_out_twice() -> None:
+    block = {paths.PRODUCER_ID_BLOCK: ProducerIdBlockNode(first=1_000, count=1_000).encode()}
+    hour_ms = 3_600_000
+    firsts = []
+    for age_ms in (hour_ms, 2 * hour_ms, 10**18):
+        written, _ = _restored(block, Choices(age_ms=age_ms))
+        firsts.append(ProducerIdBlockNode.decode(written[paths.PRODUCER_ID_BLOCK]).first)
+    assert firsts[1] - firsts[0] >= 10_000_000 * 3_600
+    assert firsts[1] < firsts[2] < 2**62
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}", "-1", ""])
+def test_a_name_that_is_no_number_is_left_out_and_said(number: str) -> None:
+    path = f"{paths.topic('t')}/{number}/leaderAndISR"
+    nodes = {paths.topic("t"): _topic(), f"{paths.BROKER_EPOCHS}/{number}": b"", path: _state().encode()}
+    written, plan = _restored(nodes)
+    assert LeaderAndIsr.decode(written[path]).removed
+    assert [paths_ for what, paths_ in plan.report.notices.items() if "does not name" in what] == [[path]]
+
+
+def test_who_had_everything_at_the_backup_is_known_after_a_second_restore_too() -> None:
+    nodes = {paths.topic("t"): _topic(), paths.leader_and_isr("t", 0): _state().encode()}
+    once, _ = _restored(nodes)
+    twice, _ = _restored(once)
+    for written in (once, twice):
+        state = RestoredState.decode(written[paths.leader_and_isr("t", 0)])
+        assert state.holders == {1: "log 1", 2: "log 2"}

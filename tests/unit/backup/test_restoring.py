@@ -71,9 +71,18 @@ async def _backup(tmp_path: Path, tree: Mapping[str, bytes] | None = None) -> Pa
     return file
 
 
+class WallClockOfOldTimes(SystemClock):
+    """A time of day before every backup: each is restored as one that is new, so that two come out the same."""
+
+    def wall_ms(self) -> int:
+        """The beginning of 1970."""
+        return 1
+
+
 async def _restore(store: MemoryStore, file: Path, **wish: object) -> Restored:
     asked = {"execute": True, "replace": False, "without_tokens": False, "more_brokers": frozenset(), **wish}
-    return await restore_from(store, Wish(file=file, **asked), _nothing)  # type: ignore[arg-type]
+    wished = Wish(file=file, **asked)  # type: ignore[arg-type]
+    return await restore_from(store, wished, _nothing, clock=WallClockOfOldTimes())
 
 
 class CutStore(MemoryStore):
@@ -216,6 +225,7 @@ async def test_two_restores_at_once_do_not_mix(tmp_path: Path) -> None:
 class InterruptedStore(MemoryStore):
     """Somebody wins an election after so many batches."""
 
+    server: MemoryServer
     batches_left = 0
 
     async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
@@ -265,6 +275,8 @@ async def test_a_process_that_came_after_the_look_is_seen_before_anything_of_its
 
 class ArrivingStore(MemoryStore):
     """A process registers when the marked tree is read for its deletion."""
+
+    server: MemoryServer
 
     async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
         """As the store's, after what the other one does."""

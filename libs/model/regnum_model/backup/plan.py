@@ -23,7 +23,8 @@ Rules (safety rules S2, S7, S10, S13, S14)
       replica of a later leader epoch.
     - Orders by hand, below ``/admin/partitions_*``: left out. They were given hours ago and perhaps carried out.
     - ``/controller_epoch``: 10,000 on, above every one that a broker has seen since.
-    - Producer ids: 2^40 on, also where none had been given out.
+    - Producer ids: 2^40 on, also where none had been given out, and further the older the backup is: one that is
+      restored a second time goes on above what was given out since the first.
     - ``/config/changes``: the folder alone. A change is announced to those who follow, and nobody does.
     - Settings, quotas, access rules, tokens, draining, ``/feature``: as they are; tokens may be left out.
     - ``/cluster/id``: last of all. Brokers wait for it.
@@ -80,6 +81,15 @@ LEADER_EPOCHS_ON: Final = 1_000
 PRODUCER_IDS_ON: Final = 2**40
 """How far producer ids go on: ten million in a second for thirty hours; there are eight million times as many."""
 
+PRODUCER_IDS_PER_MS: Final = 10_000
+"""How far they go on besides for each ms since the backup; the same ten million in a second."""
+
+PRODUCER_IDS_FURTHER_MAX: Final = 2**54
+"""The most of that: fifty years, or a clock that is wrong."""
+
+DIGITS_MAX: Final = 10
+"""Digits of the longest broker id or partition number."""
+
 NOTICES_MAX: Final = 20
 """Paths that a report names of each kind of notice; of the others the number."""
 
@@ -101,6 +111,8 @@ class Choices:
     """Whether delegation tokens are left out: tokens that were revoked since the backup would be valid again."""
     more_brokers: frozenset[BrokerId] = frozenset()
     """Brokers to wait for besides those that the backup knows: those that joined after it."""
+    age_ms: int = 0
+    """Time since the backup was taken, in ms."""
 
 
 @dataclass(slots=True)
@@ -242,7 +254,7 @@ class RestorePlan:
     def _count(self, entry: Entry, folder: str) -> None:
         path, report = entry.path, self.report
         name = path.rpartition("/")[2]
-        if folder == paths.BROKER_EPOCHS and name.isascii() and name.isdigit():
+        if folder == paths.BROKER_EPOCHS and _is_number(name):
             # Stands for good, also of a broker that is gone for good: no reason to wait for it.
             self._guarded.add(BrokerId(int(name)))
         report.tokens += path.startswith(f"{TOKENS}/")
@@ -256,7 +268,7 @@ class RestorePlan:
 
     def _note_live(self, entry: Entry) -> None:
         folder, _, name = entry.path.rpartition("/")
-        if folder != paths.BROKER_IDS or not (name.isascii() and name.isdigit()):
+        if folder != paths.BROKER_IDS or not _is_number(name):
             return
         try:
             logs = BrokerNode.decode(entry.data).directories.values()
@@ -281,7 +293,7 @@ class RestorePlan:
 
     def _folder_of(self, name: str, parts: list[str]) -> Iterator[tuple[str, int]]:
         """The partition that is being created, if this is its folder."""
-        if len(parts) == 2 and parts[1].isascii() and parts[1].isdigit() and (name, int(parts[1])) in self._unborn:
+        if len(parts) == 2 and _is_number(parts[1]) and (name, int(parts[1])) in self._unborn:
             yield name, int(parts[1])
 
     def _topic_node(self, entry: Entry, name: str) -> Iterator[Write]:
@@ -316,12 +328,14 @@ class RestorePlan:
             yield Write(entry.path, entry.data)
             return
         self.brokers.update(state.isr, state.elr)
-        stands = topic is None or (number.isdigit() and int(number) in topic.partitions)
+        stands = topic is None or (_is_number(number) and int(number) in topic.partitions)
         removed = isinstance(state, LeaderAndIsr) and state.removed
-        if removed and not (topic is not None and number.isdigit() and int(number) in topic.creating):
+        if removed and not (topic is not None and _is_number(number) and int(number) in topic.creating):
             yield Write(entry.path, self._tombstone(state.topic_id, state.leader_epoch))
             return
         if not stands:
+            if not removed:
+                self.report.notice("partition that its topic does not name, left out: its files stay", entry.path)
             yield Write(entry.path, self._tombstone(state.topic_id, state.leader_epoch))
             return
         self._forget_unborn(name, number)
@@ -338,7 +352,7 @@ class RestorePlan:
         yield Write(entry.path, restored.encode())
 
     def _forget_unborn(self, name: str, number: str) -> None:
-        if number.isascii() and number.isdigit():
+        if _is_number(number):
             self._unborn.pop((name, int(number)), None)
 
     def _tombstone(self, id: TopicId, epoch: LeaderEpoch) -> bytes:
@@ -377,7 +391,8 @@ class RestorePlan:
         for broker in sorted(self._choices.more_brokers - self._guarded):
             yield Write(paths.broker_epoch(broker), b"")
         before = self._producer_ids
-        first = (0 if before is None else before.first + before.count) + PRODUCER_IDS_ON
+        further = min(PRODUCER_IDS_PER_MS * max(self._choices.age_ms, 0), PRODUCER_IDS_FURTHER_MAX)
+        first = (0 if before is None else before.first + before.count) + PRODUCER_IDS_ON + further
         yield Write(paths.PRODUCER_ID_BLOCK, ProducerIdBlockNode(first=first, count=1).encode())
 
     def _stands(self, id: str, data: bytes) -> bool:
@@ -388,6 +403,11 @@ class RestorePlan:
             return any(topic is not None and topic.id == id for topic in self._topics.values())
         topic = self._topics.get(name)
         return name in self._topics and (topic is None or topic.id == id)
+
+
+def _is_number(name: str) -> bool:
+    """Whether a node's name may be a number; a person can write any name, and ``int`` does not take every digit."""
+    return name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX
 
 
 def _read_state(data: bytes) -> LeaderAndIsr | RestoredState | None:

@@ -48,10 +48,13 @@ class BackupFile:
 
     def abandon(self) -> None:
         """What was written so far is removed; nothing if it has its name."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._partial.unlink(missing_ok=True)
+        file, self._file = self._file, None
+        try:
+            if file is not None:
+                # On a full disk the rest cannot be written here either, and what there is has to go all the more.
+                file.close()
+        finally:
+            self._partial.unlink(missing_ok=True)
 
 
 def lines_of(path: Path) -> Iterator[Header | Entry | End]:
