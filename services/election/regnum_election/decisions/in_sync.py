@@ -11,8 +11,9 @@ Constraints
       with: a leader that is away for good is no leader, because the controller elects another one or writes that there
       is none. A replica that its broker cannot use stays as it is until somebody mends the disk. A broker that a
       reassignment brings in fills its replica for as long as that takes, and nothing counts on it before.
-    - A partition whose other replicas would not suffice even if all of them were in sync holds nobody back: with a
-      replication factor of 1, or of 2 and min.insync.replicas 2, whoever stops takes it below in any case.
+    - A partition whose other replicas would not suffice even if all of them were in sync is taken below in any case:
+      with a replication factor of 1, or of 2 and min.insync.replicas 2. It holds nobody back when all of them are in
+      sync; until then it does, for with none of them it would be without a leader.
     - When every live broker wants to stop, nobody comes back for whom to wait: the whole cluster is being stopped.
     - A member of the in-sync set counts only with the broker epoch that is recorded for it (safety rule S10): a broker
       that came back faster than it was missed has yet to catch up.
@@ -62,13 +63,11 @@ def holds_back(
     """
     if state.leader == NO_LEADER or id not in state.isr:
         return False
-    if len(set(replicas) - {id}) < min_insync:
-        return False
     staying = sum(
         other != id and other not in surroundings.leaving and surroundings.is_intact(other, state.members)
         for other in state.isr
     )
-    return staying < min_insync
+    return staying < min(min_insync, len(set(replicas) - {id}))
 
 
 class WholeStop:
