@@ -58,7 +58,9 @@ class EveryKind:
         for kind, settings_class in KINDS.items():
             flags = {"coordination": self._store, f"{kind}-id": "1", "log-level": "error"}
             names = [
-                name for name in settings_class.model_fields if name.endswith("_listen") and name != "metrics_listen"
+                name
+                for name in settings_class.model_fields
+                if name.endswith("_listen") and name not in ("metrics_listen", "health_listen")
             ]
             for name in names:
                 flags[name.replace("_", "-")] = f"127.0.0.1:{unused_port()}"

@@ -16,8 +16,10 @@ from regnum_testing.disk import FaultyDisk
 from regnum_testing.log_directories import ReopenedDirectory
 
 COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0)
-READER_S = 0.2
-"""A swap that is not done after this time waits for the reader: it can only be done when the read has ended."""
+READER_S = 2.0
+"""A swap that is not done after this time waits for the reader: it can only be done when the read has ended.
+
+One that a busy machine holds up must not be taken for it: with a tenth of this, one in some hundred runs was."""
 
 
 class Compactions:

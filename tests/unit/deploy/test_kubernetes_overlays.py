@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,14 @@ def _errors(text: str, version: str) -> tuple[str, ...]:
     registry = schema @ (_schema("_definitions", version) @ Registry())
     found = Draft202012Validator(schema.contents, registry=registry).iter_errors(item)
     return tuple(f"{error.json_path}: {error.message}" for error in found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def schemas_are_forgotten() -> Iterator[None]:
+    """They are a hundred thousand objects, through which each collection of later modules would go."""
+    yield
+    _schema.cache_clear()
+    _errors.cache_clear()
 
 
 def test_what_a_schema_does_not_know_is_found() -> None:
