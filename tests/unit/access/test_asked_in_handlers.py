@@ -106,6 +106,19 @@ async def test_deleting_needs_the_right_to_the_topic_however_it_is_named(
             assert f"topic {name or id};" in result.error_message
 
 
+@pytest.mark.parametrize("id", ["", "id-gone"])
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_a_repeated_deletion_names_a_topic_that_is_gone_only_to_who_may_delete_it(id: str, is_held: bool) -> None:
+    rights = RecordedRights(only("DELETE TOPIC a" if is_held else "DELETE TOPIC b"))
+    servicer = AdminServicer(Role(), authorizer=rights)  # type: ignore[arg-type]
+    request = admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.DeletableTopic(topic_id=id, mutation_id="m")])
+    context = SimpleNamespace(time_remaining=lambda: 5.0, peer=lambda: "ipv4:10.0.0.1:5")
+    with calling(ALICE):
+        (result,) = (await servicer.DeleteTopics(request, context)).results  # type: ignore[arg-type]
+    told = (result.error_code, result.name, result.topic_id)
+    assert told == ((0, "a", "id-a") if is_held else (DENIED, "", id))
+
+
 @pytest.fixture
 async def leading(tmp_path: Path) -> AsyncIterator[LeadingReplicas]:
     async with LeadingReplicas(tmp_path) as started:

@@ -63,14 +63,7 @@ class AdminServicer(QuotaAdminServicer):
             names = {name for name in (topic.name, "" if found is None else found.name) if name}
             if all(DELETE_TOPIC.held(self._authorizer, name) for name in sorted(names)):
                 continue
-            error = DELETE_TOPIC.refusal(topic.name or topic.topic_id)
-            refused[place] = admin_pb2.DeleteTopicResult(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                error_code=error.code,
-                error_message=error.message,
-                status=item_status(error.code, error.message),
-            )
+            refused[place] = _not_deletable(topic)
         return refused
 
     async def CreateTopics(  # noqa: N802 - the name in the proto
@@ -117,6 +110,12 @@ class AdminServicer(QuotaAdminServicer):
             throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         allowed = [topic for place, topic in enumerate(request.topics) if place not in refused]
         results = await deletion_results(allowed, answered, turns)
+        for place, topic in enumerate(allowed):
+            await turns.took()
+            told = results[place].name
+            # A repeat is answered with the name of a topic that is gone, which no right was asked to before.
+            if told != topic.name and not DELETE_TOPIC.held(self._authorizer, told):
+                results[place] = _not_deletable(topic)
         for place, result in refused.items():
             results.insert(place, result)
         return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=throttle_ms)
@@ -325,3 +324,14 @@ async def _assignment(
         assignment.append((item.partition, tuple(map(BrokerId, item.replicas))))
         await turns.took(1 + len(item.replicas))
     return assignment
+
+
+def _not_deletable(topic: admin_pb2.DeletableTopic) -> admin_pb2.DeleteTopicResult:
+    error = DELETE_TOPIC.refusal(topic.name or topic.topic_id)
+    return admin_pb2.DeleteTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=error.code,
+        error_message=error.message,
+        status=item_status(error.code, error.message),
+    )

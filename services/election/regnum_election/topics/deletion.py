@@ -146,9 +146,11 @@ class TopicDeleter:
         if request.mutation in self._finished:
             return _answer(request, self._finished[request.mutation])
         for deletion in self._context.deletions.of_mutation(request.mutation):
-            if deletion.topic_id in self._uncleared:
-                return _still_deleting(deletion.topic)
-            return _answer(request, Deleted(name=deletion.topic, topic_id=deletion.topic_id))
+            answer = _answer(request, Deleted(name=deletion.topic, topic_id=deletion.topic_id))
+            if isinstance(answer, Deleted) and deletion.topic_id in self._uncleared:
+                # What was asked for, and not what it was called: not everybody may know that.
+                return _still_deleting(request.name or request.topic_id)
+            return answer
         return None
 
     async def answer_earlier(self, call: DeletionCall) -> None:
