@@ -77,6 +77,8 @@ class FakeBroker:
     """What its replicas hold; it has no others."""
     lists_logs: bool = True
     """Whether it understands when it is asked for all of them."""
+    pages: str = "whole"
+    """How it tells them: ``whole``, ``empty`` (there is more, and never anything) or ``again`` (always the first)."""
     mute: bool = False
     """Whether questions about its logs are never answered."""
     settings: list[control_pb2.BrokerSetting] = field(default_factory=list)
@@ -172,13 +174,15 @@ class FakeChannel:
         self._check(request.controller_epoch, request.broker_epoch)
         if request.all:
             after = PartitionKey(TopicId(request.after.topic_id), request.after.partition)
-            keys = sorted(key for key in self._broker.logs if not request.HasField("after") or key > after)
+            first = not request.HasField("after") or self._broker.pages == "again"
+            keys = sorted(key for key in self._broker.logs if first or key > after)
+            keys = [] if self._broker.pages == "empty" else keys
             some = [control_pb2.ReplicaLogQuery(topic_id=key.topic_id, partition=key.partition) for key in keys[:2]]
             return control_pb2.GetReplicaLogInfoResponse(
                 broker_epoch=self._broker.epoch,
                 replicas=[self._log(query) for query in some],
                 listed=self._broker.lists_logs,
-                more=len(keys) > len(some),
+                more=len(keys) > len(some) or self._broker.pages != "whole",
             )
         return control_pb2.GetReplicaLogInfoResponse(
             broker_epoch=self._broker.epoch, replicas=[self._log(query) for query in request.queries]

@@ -72,3 +72,9 @@ async def test_a_directory_that_failed_says_that_nobody_knows() -> None:
     with pytest.raises(RegnumError) as refused:
         await _logs([_key(1)], failed=True).describe_all(None)
     assert refused.value.code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+
+
+async def test_a_replica_that_is_there_and_cannot_be_used_is_told_once() -> None:
+    found, codes, _ = await _all(_logs([_key(1), _key(2)], offline=(_key(2),)))
+    assert found == [_key(1), _key(2)]
+    assert codes == [errors_pb2.ERROR_CODE_NONE, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR]

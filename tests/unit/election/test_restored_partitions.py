@@ -1,6 +1,7 @@
 """A restored tree under a controller: every broker is heard, then the newest log leads; what is held up says why."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from regnum_coordination.port import Store
 from regnum_election.recovery.calls import RecoveryRequest
 from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_model.ids import BrokerId, LogId, PartitionKey, TopicId
+from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, Membership, TopicIdNode, TopicNode
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import until
 
@@ -140,6 +141,69 @@ async def test_a_broker_of_a_release_that_cannot_list_its_logs_holds_it_up(resto
     await restored.reign()
     await until(lambda: "earlier release" in _trouble(restored))
     assert await _state(restored.outside) is None
+
+
+async def test_nobody_leads_by_the_mark_of_a_restore_that_has_not_ended(restored: FakeCluster) -> None:
+    """It names nobody yet who has to be heard."""
+    node = await restored.outside.get(MARK)
+    writing = replace(RestoreMark.decode(node.data), whole=False, brokers=frozenset())
+    await restored.outside.set(MARK, writing.encode(), version=node.stat.version)
+    await restored.begin(1, 2, 3)
+    for id in (1, 2, 3):
+        _hold(restored, id, 0, 90)
+    await restored.reign()
+    await until(lambda: "has not ended" in _trouble(restored))
+    assert await _state(restored.outside) is None
+
+
+@pytest.mark.parametrize("pages", ["empty", "again"])
+async def test_a_broker_whose_pages_do_not_go_on_holds_it_up_and_does_not_hold_the_controller(
+    restored: FakeCluster, pages: str
+) -> None:
+    """A page that says that there is more, and is empty, is not the end: the newest log may be what it left out."""
+    await restored.begin(1, 2, 3)
+    for id in (1, 2, 3):
+        _hold(restored, id, 0, 90)
+    restored.brokers[_ids(3)[0]].pages = pages
+    await restored.reign()
+    await until(lambda: "its pages do not go on" in _trouble(restored))
+    assert await _state(restored.outside) is None
+    restored.brokers[_ids(3)[0]].pages = "whole"
+    assert (await _led(restored)).leader in {1, 2, 3}
+
+
+async def test_a_partition_whose_only_member_lost_its_log_after_the_backup_is_for_a_person(
+    tmp_path: Path,
+) -> None:
+    """The others' logs are as they were, and they were not in sync."""
+    before = FakeCluster()
+    await before.begin(1, 2, 3)
+    await before.outside.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
+    node = TopicNode(topic_id=ID, partitions={0: _ids(1, 2, 3)}, creating=frozenset({0}))
+    await before.outside.create(paths.topic("t"), node.encode())
+    await before.outside.create(paths.topic_id(ID), TopicIdNode(topic="t").encode())
+    await before.reign()
+    await until(lambda: KEY in before.brokers[_ids(1)[0]].states)
+    state = await before.outside.get(paths.leader_and_isr("t", 0))
+    alone = LeaderAndIsr.decode(state.data)
+    lost = Membership(broker_epoch=alone.members[_ids(1)[0]].broker_epoch, log_id=LogId("a log that 1 had"))
+    narrow = replace(alone, leader=_ids(1)[0], isr=_ids(1), elr=(), members={_ids(1)[0]: lost})
+    await before.outside.set(paths.leader_and_isr("t", 0), narrow.encode(), version=state.stat.version)
+    file = tmp_path / "backup"
+    await back_up(before.outside, "memory://x", file, lambda _: None)
+    await before.close()
+    after = FakeCluster()
+    try:
+        wish = Wish(file=file, execute=True, replace=False, without_tokens=False, more_brokers=frozenset())
+        await restore_from(after.outside, wish, lambda _: None)
+        await after.begin(1, 2, 3)
+        for id in (1, 2, 3):
+            _hold(after, id, 0, 90)
+        await after.reign()
+        await until(lambda: "only brokers [1] surely had" in _trouble(after))
+        assert await _state(after.outside) is None
+    finally:
+        await after.close()
 
 
 async def test_the_next_controller_goes_on_where_one_died(restored: FakeCluster) -> None:

@@ -1,7 +1,8 @@
 """What the replicas here hold, for a controller that looks for a leader where nobody may lead (KIP-966)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
+from itertools import chain
 from typing import Final
 
 from regnum.replication.v1 import control_pb2
@@ -56,9 +57,14 @@ class ReplicaLogs:
                 errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, "the log directory cannot be used; see the broker's log"
             )
         found: list[PartitionKey] = []
-        keys = {*(partition.key for partition in self._replicas), *directory.offline}
-        async for part in slices(keys, KEYS_PER_TURN):
-            found += [key for key in part if after is None or key > after]
+        # Both are of one moment: what goes offline, or comes back, meanwhile is in one of them.
+        offline, there = frozenset(directory.offline), tuple(self._replicas)
+        both: Iterable[Partition | PartitionKey] = chain(there, offline)
+        async for part in slices(both, KEYS_PER_TURN):
+            for one in part:
+                key = one if isinstance(one, PartitionKey) else one.key
+                if (after is None or key > after) and (key is one or key not in offline):
+                    found.append(key)
             if len(found) > KEYS_KEPT:
                 found = nsmallest(QUERIES_MAX + 1, found)
         found = nsmallest(QUERIES_MAX + 1, found)

@@ -95,6 +95,10 @@ class RestoredPartitions:
         mark = await self._mark()
         if mark is None:
             return
+        if not mark.whole:
+            # Whose logs there were, and who has to be heard, stands there only at the end.
+            await self._waits("the restore has not ended", topics)
+            return
         missing = sorted(id for id in mark.brokers if id not in self._context.picture.brokers)
         if missing:
             await self._waits(f"brokers {missing} are not registered", topics)
@@ -180,9 +184,12 @@ class RestoredPartitions:
                     report[key] = answer_of(broker, BrokerEpoch(page.broker_epoch), info)
                 elif key not in self._context.picture.partitions and key.topic_id not in self._context.deletions:
                     unknown.append(key)
-            if not page.more or not page.replicas:
+            if not page.more:
                 break
-            last = page.replicas[-1]
+            last = page.replicas[-1] if page.replicas else after
+            before = ("", -1) if after is None else (after.topic_id, after.partition)
+            if last is None or (last.topic_id, last.partition) <= before:
+                raise RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, "its pages do not go on")
             after = control_pb2.ReplicaLogQuery(topic_id=last.topic_id, partition=last.partition)
         if unknown:
             self._log.warning(

@@ -17,8 +17,14 @@ MODE: Final = 0o600
 class BackupFile:
     """A backup on its way to a file. ``finish`` gives it its name; without it there is none."""
 
-    def __init__(self, path: Path) -> None:
-        """Only assigns."""
+    def __init__(self, path: Path, *, link: Callable[[Path, Path], None] = os.link) -> None:
+        """Only assigns.
+
+        Args:
+            path: its name in the end.
+            link: gives a file a second name, and raises FileExistsError where that is another's.
+        """
+        self._link: Final = link
         self._path: Final = path
         self._partial: Final = path.with_name(f"{path.name}.{os.getpid()}.partial")
         self._file: BinaryIO | None = None
@@ -38,8 +44,15 @@ class BackupFile:
         self._file.close()
         self._file = None
         # A link, not a renaming: it never takes another file's place.
-        os.link(self._partial, self._path)
-        self._partial.unlink()
+        try:
+            self._link(self._partial, self._path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # Shares of other systems have no links: the name is taken first, and then replaced.
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+            self._partial.replace(self._path)
+        self._partial.unlink(missing_ok=True)
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
