@@ -12,7 +12,7 @@ from regnum_coordination.errors import ConnectionLoss, NoNode
 from regnum_coordination.port import Store
 from regnum_coordination.timing import Backoff
 from regnum_model import features
-from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes import LaterVersionError, MalformedNodeError
 from regnum_model.protocols import KNOWN, ReleaseInfo, refusal
 from regnum_telemetry.build import this_build
 
@@ -38,6 +38,8 @@ async def require_spoken(store: Store, clock: Clock, build: ReleaseInfo = THIS) 
         except NoNode:
             # A cluster that has not begun.
             return
+        except LaterVersionError as error:
+            raise StartRefusedError(str(error)) from None
         except MalformedNodeError as error:
             # Nobody can say what is in force: the controller reports the node, and goes by what it knows.
             structlog.get_logger("release").warning(

@@ -15,7 +15,7 @@ from regnum_model.configs import CLUSTER, INTER_BROKER_PROTOCOL, decode_config, 
 from regnum_model.features import PATH, Features
 from regnum_model.ids import BrokerId, ElectionId, PartitionKey
 from regnum_model.nodes import Address, ElectionNode
-from regnum_model.protocols import ProtocolRange, ReleaseInfo
+from regnum_model.protocols import KNOWN, ProtocolRange, ReleaseInfo
 from regnum_model.quotas import QuotaProcessNode, quota_id_path
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.succession_stage import Stage, assigned, create
@@ -98,6 +98,18 @@ async def test_it_is_raised_once_the_last_old_process_is_gone(cluster: FakeClust
     await cluster.register(1, build=NEW)
     assert (await raise_protocol(controller)).error_code == errors_pb2.ERROR_CODE_NONE
     assert await said(cluster.outside) == ("2", 2)
+
+
+async def test_what_a_later_release_made_final_in_a_form_of_its_own_is_not_written_over() -> None:
+    """The node says itself that nobody may: a protocol that was raised would be lowered by that."""
+    later = b'{"version":2,"features":{"inter.broker.protocol.version":9}}'
+    cluster = FakeCluster()
+    await cluster.begin(1)
+    await cluster.outside.create(PATH, later)
+    controller = await cluster.reign()
+    assert controller.picture.settings.inter_broker_protocol == KNOWN.high
+    assert (await cluster.outside.get(PATH)).data == later
+    await cluster.close()
 
 
 async def test_other_roles_stand_in_the_way_too_and_so_does_what_cannot_be_read(cluster: FakeCluster) -> None:

@@ -12,6 +12,8 @@ from regnum_service.release import THIS, require_spoken
 
 OLD = ReleaseInfo(release="0.0.9", protocols=ProtocolRange(low=1, high=1))
 
+LATER = b'{"version":2,"features":{"inter.broker.protocol.version":9}}'
+
 
 async def store_with(features: bytes | None) -> MemoryStore:
     store = MemoryStore(MemoryServer())
@@ -58,3 +60,8 @@ async def test_a_new_process_is_refused_below_its_lowest_protocol() -> None:
     store = await store_with(Features(inter_broker_protocol=1).encode())
     with pytest.raises(StartRefusedError, match="start the release before it"):
         await require_spoken(store, SystemClock(), later)
+
+
+async def test_what_a_later_release_wrote_in_a_form_of_its_own_is_left_alone_by_all_before_it() -> None:
+    with pytest.raises(StartRefusedError, match="a later release wrote it"):
+        await require_spoken(await store_with(LATER), SystemClock(), THIS)

@@ -15,7 +15,14 @@ from regnum_model.nodes.processes import (
     decode_controller_epoch,
     encode_controller_epoch,
 )
-from regnum_model.nodes.reading import MAX_BROKER_ID, MAX_EPOCH, MAX_PARTITIONS, MEMBERS_KEPT, MalformedNodeError
+from regnum_model.nodes.reading import (
+    MAX_BROKER_ID,
+    MAX_EPOCH,
+    MAX_PARTITIONS,
+    MEMBERS_KEPT,
+    LaterVersionError,
+    MalformedNodeError,
+)
 from regnum_model.nodes.topics import (
     DeletedTopicNode,
     DeletionNode,
@@ -36,6 +43,7 @@ __all__ = [
     "DeletedTopicNode",
     "DeletionNode",
     "ElectionNode",
+    "LaterVersionError",
     "LeaderAndIsr",
     "MalformedNodeError",
     "Membership",

@@ -34,6 +34,10 @@ def loaded(data: bytes) -> Any:
         raise MalformedNodeError(f"not JSON: {error}") from None
 
 
+class LaterVersionError(MalformedNodeError):
+    """A later release wrote the node: it is not damaged, and not to be mended."""
+
+
 def versioned(value: object, what: str) -> dict[str, Any]:
     """A JSON object of a version that this release reads.
 
@@ -43,7 +47,7 @@ def versioned(value: object, what: str) -> dict[str, Any]:
     found = content.get("version", NODE_VERSION)
     if not isinstance(found, int) or found <= NODE_VERSION:
         return content
-    raise MalformedNodeError(
+    raise LaterVersionError(
         f"{what} has version {found} and this release reads {NODE_VERSION}: a later release wrote it. Run "
         "that release, and see docs/operations/upgrades.md; do not write or delete the node"
     )

@@ -32,7 +32,7 @@ from regnum_model.configs import (
 )
 from regnum_model.features import Features
 from regnum_model.ids import PartitionKey
-from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes import LaterVersionError, MalformedNodeError
 from regnum_model.quotas import CHANGES
 from regnum_service.slices import Turns
 
@@ -301,6 +301,11 @@ class ConfigBook:
             found = Features.decode(node.data)
             self._highest = max(self._highest, found.inter_broker_protocol)
             self._others = found.others
+        except LaterVersionError as error:
+            # What is final is above all that is known here: nothing is written over it, and nothing raised.
+            self._highest = max(self._highest, MAX_BROKER_EPOCH + 1)
+            self._report(features.PATH, str(error))
+            return node.stat.version
         except MalformedNodeError as error:
             self._report(features.PATH, str(error))
         if self._highest > MAX_BROKER_EPOCH:
