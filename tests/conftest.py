@@ -11,8 +11,8 @@ import pytest
 # interrupt a command would wait for ever. Whatever started the tests, the processes that they start hear SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-OBJECTS_LEFT_MAX: Final = 500_000
-"""Objects of the garbage collector that the modules of a session may leave behind, all together."""
+OBJECTS_LEFT_MAX: Final = 200_000
+"""Objects of the garbage collector that one module may leave behind: its imports, and what its reports keep."""
 
 
 def pytest_collection_finish() -> None:
@@ -28,7 +28,8 @@ def nothing_large_is_left_behind() -> Iterator[None]:
     A heap of two million objects stops the process for more than a second each time, and for five to eighteen where a
     dozen processes share two processors: calls that a later test makes then go without their answer.
     """
+    before = len(gc.get_objects())
     yield
-    if len(gc.get_objects()) > OBJECTS_LEFT_MAX:
+    if len(gc.get_objects()) - before > OBJECTS_LEFT_MAX:
         gc.collect()
-        assert len(gc.get_objects()) <= OBJECTS_LEFT_MAX, "kept by a cache or a fixture beyond its module"
+        assert len(gc.get_objects()) - before <= OBJECTS_LEFT_MAX, "kept by a cache or a fixture beyond its module"
