@@ -109,12 +109,13 @@ async def test_without_a_descriptor_an_append_waits_until_there_is_one(tmp_path:
         leader.replicas.configure(leader.partition(FLUSHED), ReplicaSettings(flush_messages=1))
         disk.fail_folders = errno.EMFILE
         waiting = asyncio.ensure_future(leader.append(FLUSHED))
-        await asyncio.wait_for(leader.storage.unflushed.wait(), 20)
         for _ in range(3):
+            await until(lambda: leader.storage.directory.unflushed)
             clock.skip(1.0)
             leader.files.wall_ms = clock.wall_ms()
             await flusher.look()
             assert not waiting.done()
+        await until(lambda: leader.storage.directory.unflushed)
         disk.fail_folders = None
         clock.skip(1.0)
         await flusher.look()
@@ -245,6 +246,27 @@ def test_a_log_that_is_written_to_without_end_keeps_no_other_waiting() -> None:
     flushes.flush([busy], told)
     others.wait()
     assert flushed.index("other") <= 7, "it has its turn in the middle"
+    flushes.close()
+
+
+def test_who_comes_during_a_turn_without_a_descriptor_has_a_turn_of_its_own() -> None:
+    """Whoever looks after the flushes waits so, and gives nobody another turn before it is told."""
+    flushed: list[str] = []
+    patient, impatient = Told(), Told()
+    flushes = commit()
+    log = PlayedLog("full", flushed)
+
+    def come() -> None:
+        if not flushed:
+            flushes.flush([log], impatient, is_patient=False)
+
+    log.at_flush, log.answers = come, [False, False]
+    flushes.flush([log], patient)
+    impatient.wait()
+    assert patient.errors == [], "there is none yet"
+    flushes.again()
+    patient.wait()
+    assert patient.errors == impatient.errors == [None]
     flushes.close()
 
 

@@ -134,8 +134,10 @@ class GroupCommit:
         error = done.exception()
         there = error is not None or done.result()
         with self._lock:
+            # Who came since is told after a turn of its own, also if this one was for nothing.
+            came_since = log in self._waiting
             ended = self._ended(log, self._flushing.pop(log), error, there=there)
-            if there and log in self._waiting:
+            if came_since:
                 # Behind the others that wait.
                 self._give_turn(log)
             else:

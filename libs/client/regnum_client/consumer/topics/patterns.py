@@ -143,25 +143,25 @@ class TopicPattern:
         if (least, most) == (1, 1):
             return part
         ends = self._at
+        if (least, most) == (0, None):
+            loop = self._state()
+            self._states[loop].free.append(part.begin)
+            self._states[part.end].free.append(loop)
+            return _Part(loop, loop)
+        copies = least if most is None else most
         at = self._state()
-        whole = _Part(at, at)
-        # Each repetition is read anew: a piece has one place in the automaton.
-        for _ in range(least):
-            whole = self._joined(whole, self._again(begins, depth))
-        if most is None:
-            loop, more = self._state(), self._again(begins, depth)
-            self._states[loop].free.append(more.begin)
-            self._states[more.end].free.append(loop)
-            whole = self._joined(whole, _Part(loop, loop))
-        else:
-            end = self._state()
-            for _ in range(most - least):
+        whole, end = _Part(at, at), self._state()
+        for number in range(copies):
+            if number >= least:
                 self._states[whole.end].free.append(end)
-                whole = self._joined(whole, self._again(begins, depth))
-            self._states[whole.end].free.append(end)
-            whole = _Part(whole.begin, end)
+            # A piece has one place in the automaton: each repetition but the first is read anew.
+            last = self._again(begins, depth) if number else part
+            whole = self._joined(whole, last)
+            if most is None and number == copies - 1:
+                self._states[last.end].free.append(last.begin)
+        self._states[whole.end].free.append(end)
         self._at = ends
-        return whole
+        return _Part(whole.begin, end)
 
     def _again(self, begins: int, depth: int) -> _Part:
         self._at = begins
