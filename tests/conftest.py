@@ -12,7 +12,7 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OBJECTS_LEFT_MAX: Final = 500_000
-"""Objects of the garbage collector that one module may leave behind; the largest library that one imports has 290,000."""
+"""Objects of the garbage collector that one module may leave behind: the largest import has 290,000."""
 
 
 def pytest_collection_finish() -> None:
