@@ -328,9 +328,36 @@ def test_all_brokers_stop_when_each_has_asked_lately_in_its_present_life() -> No
     assert not stop.asks(THREE, three, 0.0)
     # Two has come anew since.
     assert not stop.asks(ONE, three.with_broker(broker(2, epoch=90)), 0.1)
-    assert WholeStop().asks(ONE, three.with_leaving(TWO).with_leaving(THREE), 0.0)
+    # Let go a while ago, and still writing its logs: it comes back, and copies from those that ask now.
+    stop = WholeStop()
+    stop.heard(TWO, three.brokers[TWO].epoch, 0.0)
+    assert not stop.asks(THREE, three.with_leaving(TWO), ASKED_S + 0.1)
+    assert not stop.asks(ONE, three.with_leaving(TWO), ASKED_S + 0.2)
     # Alone it knows nothing of the others: they may be on their way back.
     assert not WholeStop().asks(ONE, picture_of(1), 0.0)
+
+
+def test_a_broker_that_is_away_may_be_on_its_way_back_unless_it_asked_with_the_others() -> None:
+    """Two of three that are told to stop while the third restarts: the two hold what it has yet to copy."""
+    picture, _ = shown((1, 2), live=2)
+    stop = WholeStop()
+    assert not stop.asks(ONE, picture, 0.0)
+    assert not stop.asks(TWO, picture, 0.1)
+    # It restarts, and a moment before it went the others were not told to stop.
+    stop = WholeStop()
+    stop.heard(THREE, BrokerEpoch(3), 0.0)
+    assert not stop.asks(ONE, picture, ASKED_S)
+    assert not stop.asks(TWO, picture, ASKED_S + 0.1)
+    # It was told with them, and was gone first.
+    stop = WholeStop()
+    stop.heard(THREE, BrokerEpoch(3), 0.0)
+    assert not stop.asks(ONE, picture, 0.1)
+    assert stop.asks(TWO, picture, ASKED_S)
+    # Nothing is assigned to it: nobody waits for it.
+    empty = picture_of(1, 2)
+    stop = WholeStop()
+    assert not stop.asks(ONE, empty, 0.0)
+    assert stop.asks(TWO, empty, 0.1)
 
 
 async def test_an_in_sync_set_that_has_shrunk_unheard_of_is_not_shrunk_further(cluster: FakeCluster) -> None:

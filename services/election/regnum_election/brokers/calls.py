@@ -34,7 +34,7 @@ class BrokerCalls:
         self, broker: BrokerId, epoch: BrokerEpoch, *, can_wait: bool = False, wait_s: float
     ) -> Departure:
         """Move leadership away from a broker, unless it can wait and has to. Raises RegnumError."""
-        if can_wait and self._broker_error(broker, epoch) is None:
+        if self._broker_error(broker, epoch) is None:
             self._whole_stop.heard(broker, epoch, self._context.clock.monotonic())
         result: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
         begun = False

@@ -14,7 +14,9 @@ Constraints
     - A partition whose other replicas would not suffice even if all of them were in sync is taken below in any case:
       with a replication factor of 1, or of 2 and min.insync.replicas 2. It holds nobody back when all of them are in
       sync; until then it does, for with none of them it would be without a leader.
-    - When every live broker wants to stop, nobody comes back for whom to wait: the whole cluster is being stopped.
+    - When every broker wants to stop, nobody comes back for whom to wait: the whole cluster is being stopped. Every
+      broker is also one that is away and has replicas. It may be restarting, and copies from those that ask now; only
+      if it asked when they did, it is being stopped with them.
     - A member of the in-sync set counts only with the broker epoch that is recorded for it (safety rule S10): a broker
       that came back faster than it was missed has yet to catch up.
 
@@ -78,7 +80,10 @@ class WholeStop:
         self._stopped: Mapping[BrokerId, BrokerEpoch] = {}
 
     def heard(self, id: BrokerId, epoch: BrokerEpoch, now_s: float) -> None:
-        """A broker asks, whenever its turn may come: where all ask at once, the last one's comes late."""
+        """A broker asks, whenever its turn may come: where all ask at once, the last one's comes late.
+
+        Also one that goes in any case: it is being stopped like those that can wait.
+        """
         self._asked[id] = epoch, now_s
 
     def asks(self, id: BrokerId, picture: Cluster, now_s: float) -> bool:
@@ -88,12 +93,14 @@ class WholeStop:
             # It was found when the last of the others asked, who may have gone since.
             return True
         self._asked[id] = live[id], now_s
-        others = live.keys() - {id}
-        if not others or not all(other in picture.leaving or self._asks(other, live[other], now_s) for other in others):
+        away = {other for other, assigned in picture.assigned.items() if assigned and other not in live}
+        others = (live.keys() | away) - {id}
+        if not others or not all(self._asks(other, live.get(other), now_s) for other in others):
             return False
         self._stopped = live
         return True
 
-    def _asks(self, id: BrokerId, epoch: BrokerEpoch, now_s: float) -> bool:
+    def _asks(self, id: BrokerId, epoch: BrokerEpoch | None, now_s: float) -> bool:
+        """Whether a broker asked lately: in its present life, or in its last one if it is away."""
         asked_epoch, asked_s = self._asked.get(id, (None, 0.0))
-        return asked_epoch == epoch and now_s - asked_s <= ASKED_S
+        return asked_epoch is not None and epoch in {None, asked_epoch} and now_s - asked_s <= ASKED_S
