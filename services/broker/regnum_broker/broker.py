@@ -20,7 +20,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation
+from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation, nobody_elects
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
 from regnum_broker.cluster.readiness import Readiness
@@ -229,6 +229,7 @@ class Broker:
             clock=clock,
             grace_s=self._settings.termination_grace_s,
             hurried=supervisor.hurried,
+            is_deserted=partial(nobody_elects, sessions),
         )
         # Before all else: fetch streams, and others that were started since, go on while it asks.
         supervisor.defer_first(

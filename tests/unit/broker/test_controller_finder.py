@@ -2,7 +2,7 @@
 
 import asyncio
 
-from regnum_broker.cluster.controller import ControllerFinder, ControllerLocation
+from regnum_broker.cluster.controller import ControllerFinder, ControllerLocation, nobody_elects
 from regnum_broker.cluster.sessions import Sessions
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Node, Store
@@ -62,3 +62,29 @@ async def test_a_store_that_is_silent_for_long_hides_the_controller_only_meanwhi
             task.cancel()
         await asyncio.wait(tasks)
         await supervisor.unwind()
+
+
+async def test_only_a_store_that_answers_says_that_nobody_could_become_controller() -> None:
+    clock, server = FakeClock(), MemoryServer()
+    outside, own = MemoryStore(server), MemoryStore(server)
+
+    async def open_session() -> Store:
+        return own
+
+    sessions = Sessions(open_session, clock)
+    assert not await nobody_elects(sessions)
+    running = asyncio.create_task(sessions.run())
+    try:
+        assert await sessions.wait_store() is own
+        # Folders that nobody has made: no cluster has ever been here, or another one's root is looked at.
+        assert not await nobody_elects(sessions)
+        await ensure_folders(outside, paths.PERSISTENT_FOLDERS, clock)
+        assert await nobody_elects(sessions)
+        server.disconnect(own.session_id)
+        assert not await nobody_elects(sessions)
+        server.reconnect(own.session_id)
+        await outside.create(paths.election_id(ElectionId(2)), b"not even readable", ephemeral=True)
+        assert not await nobody_elects(sessions)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])

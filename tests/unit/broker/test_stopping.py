@@ -10,7 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.broker import LOG_SERVICE, serve_when
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import CatchingUp, Readiness
-from regnum_broker.cluster.shutdown import ASK_INTERVAL_S, KEPT_GRACE_S, ControlledShutdown
+from regnum_broker.cluster.shutdown import ASK_INTERVAL_S, DESERTED_S, KEPT_GRACE_S, ControlledShutdown
 from regnum_broker.identity import Identity
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.partition import Following
@@ -80,6 +80,8 @@ class Stopping:
         self.clock = FakeClock()
         self.hurried = asyncio.Event()
         self.controller = Controller(self.story, *answers)
+        self.deserted = False
+        """What the store says of election processes."""
         self.fence = Fence()
         self.register(7)
         self.shutdown = ControlledShutdown(
@@ -90,15 +92,25 @@ class Stopping:
             clock=self.clock,
             grace_s=grace_s,
             hurried=self.hurried,
+            is_deserted=self._look,
         )
 
     def register(self, epoch: int) -> None:
         self.fence.registered(Identity(broker_epoch=BrokerEpoch(epoch), registration=Registration(0)))
 
+    async def _look(self) -> bool:
+        return self.deserted
+
     async def begin(self) -> "asyncio.Task[None]":
         running = asyncio.ensure_future(self.shutdown.run())
         await settle()
         return running
+
+
+async def advance(stopping: Stopping, seconds: float) -> None:
+    """In steps, so that what waits for a moment begins its next wait at that moment."""
+    for _ in range(round(seconds / 0.5)):
+        await stopping.clock.advance(0.5)
 
 
 async def test_it_follows_until_the_controller_has_let_it_go_and_then_makes_sure() -> None:
@@ -168,11 +180,47 @@ async def test_a_broker_that_is_not_registered_waits_for_nobody() -> None:
     assert stopping.story == ["follows no more"]
 
 
+NOBODY = RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "there is no controller at the moment; try again")
+
+
 async def test_a_controller_that_is_not_found_does_not_keep_it_from_stopping() -> None:
-    nobody = RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "there is no controller at the moment; try again")
-    stopping = Stopping(100.0, nobody)
-    await (await stopping.begin())
-    assert stopping.story == ["may I, 7?", "I go, 7", "follows no more"]
+    """It serves on for its time: an election process is registered, so there will be one."""
+    stopping = Stopping(100.0, NOBODY)
+    running = await stopping.begin()
+    await advance(stopping, 100.0 - KEPT_GRACE_S - 1.0)
+    assert set(stopping.story) == {"may I, 7?"}
+    await advance(stopping, 2.0)
+    await running
+    assert stopping.story[-2:] == ["I go, 7", "follows no more"]
+
+
+async def test_where_nobody_could_become_controller_it_waits_a_while_and_goes() -> None:
+    """All is being stopped, election processes first. A single one that is restarted is back before that."""
+    stopping = Stopping(100.0, held(1), NOBODY)
+    running = await stopping.begin()
+    await advance(stopping, 10.0)
+    stopping.deserted = True
+    await advance(stopping, DESERTED_S - 1.0)
+    # One that is registered for a moment begins it anew.
+    stopping.deserted = False
+    await advance(stopping, ASK_INTERVAL_S)
+    stopping.deserted = True
+    await advance(stopping, DESERTED_S - 1.0)
+    assert set(stopping.story) == {"may I, 7?"}
+    await advance(stopping, 3.0)
+    await running
+    assert stopping.story[-2:] == ["I go, 7", "follows no more"]
+
+
+async def test_a_controller_that_answers_has_the_word_whatever_is_registered() -> None:
+    stopping = Stopping(100.0, *(NOBODY for _ in range(20)), held(1), NOBODY)
+    stopping.deserted = True
+    running = await stopping.begin()
+    await advance(stopping, DESERTED_S + 15.0)
+    assert set(stopping.story) == {"may I, 7?"}
+    await advance(stopping, 10.0)
+    await running
+    assert stopping.story[-1] == "follows no more"
 
 
 async def test_what_nobody_else_may_lead_is_waited_for_once_and_not_long() -> None:

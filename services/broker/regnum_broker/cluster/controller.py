@@ -132,6 +132,18 @@ class ControllerFinder:
         )
 
 
+async def nobody_elects(sessions: Sessions) -> bool:
+    """Whether the store says that no election process is registered; False also when it does not say anything."""
+    store = sessions.store
+    if store is None:
+        return False
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            return not (await store.children(paths.ELECTION_IDS, current=True)).names
+    except (NoNode, ConnectionLoss, SessionExpired, TimeoutError):
+        return False
+
+
 class ControllerCalls:
     """Calls to whoever is the controller, repeated until one answers or the time is over."""
 

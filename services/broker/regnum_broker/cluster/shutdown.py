@@ -13,13 +13,15 @@ Constraints
 Algorithm: while there is time, ask to go with ``can_wait``. The controller refuses, and takes nothing, while a
 partition would have too few in-sync replicas; it is asked again in a second. When the time is over, or a second signal
 comes, ask without ``can_wait``: leadership moves where it can. Whichever controller there is is asked, and asked again.
+Where none answers and no process is registered that could become one, and that for ``DESERTED_S``, everything is being
+stopped: then it goes too. A store that does not say so says nothing.
 
 Example: three brokers, min.insync.replicas 2. 1 has been restarted and copies a backlog; 2 gets SIGTERM. The controller
 names the partitions that would be left with 3 alone, so 2 serves on. 1 catches up; 2 is let go.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import structlog
@@ -49,6 +51,15 @@ REMAINING_INTERVAL_S: Final = 0.2
 ASK_INTERVAL_S: Final = 1.0
 """Time between two questions whether the broker may go."""
 
+ASK_TIMEOUT_S: Final = 2 * CALL_TIMEOUT_S
+"""How long to look for a controller before it is asked anew, and whether there will be one."""
+
+DESERTED_S: Final = 30.0
+"""How long neither a controller nor any election process was there before nobody is waited for: a single one that is
+restarted, or was killed with its Pod, is back by then. No other broker goes meanwhile in a rolling restart: without a
+controller none becomes ready.
+"""
+
 
 class ControlledShutdown:
     """Moves leadership away from a broker that stops."""
@@ -63,6 +74,7 @@ class ControlledShutdown:
         clock: Clock,
         grace_s: float,
         hurried: asyncio.Event,
+        is_deserted: Callable[[], Awaitable[bool]],
     ) -> None:
         """Only assigns.
 
@@ -74,6 +86,7 @@ class ControlledShutdown:
             clock: source of time.
             grace_s: time from the beginning of ``run`` until the broker is killed; 0: it does not wait.
             hurried: set when the broker is to go at once.
+            is_deserted: whether the store says that no election process is registered; False also when nobody knows.
         """
         self._broker: Final = broker
         self._fence: Final = fence
@@ -82,6 +95,7 @@ class ControlledShutdown:
         self._clock: Final = clock
         self._wait_s: Final = max(grace_s - KEPT_GRACE_S, 0.0)
         self._hurried: Final = hurried
+        self._is_deserted: Final = is_deserted
         self._log: Final = structlog.get_logger("shutdown")
 
     @property
@@ -110,15 +124,20 @@ class ControlledShutdown:
         """Whether the controller has let the broker go; False when it was asked no more."""
         began_s = self._clock.monotonic()
         held: tuple[int, tuple[str, ...]] | None = None
+        deserted = _Deserted(self._is_deserted, self._clock)
         while (left_s := began_s + self._wait_s - self._clock.monotonic()) > 0 and not self._hurried.is_set():
             self._fetchers.hold()
             try:
-                answer = await self._unless_hurried(self._ask(can_wait=True, timeout_s=left_s))
+                answer = await self._unless_hurried(self._ask(can_wait=True, timeout_s=min(left_s, ASK_TIMEOUT_S)))
             except RegnumError as error:
-                self._log.warning("no controller says whether this broker may go", reason=str(error))
-                break
+                if not error.traits.retriable or await self._unless_hurried(deserted.unheard(error)):
+                    self._log.warning("going: no controller will say whether this broker may", reason=str(error))
+                    return False
+                await self._unless_hurried(self._clock.sleep(min(ASK_INTERVAL_S, left_s)))
+                continue
             if answer is None:
                 break
+            deserted.heard()
             if answer.error_code == errors_pb2.ERROR_CODE_NONE:
                 if not answer.below_min_isr:
                     waited_s = self._clock.monotonic() - began_s
@@ -173,6 +192,33 @@ class ControlledShutdown:
             for task in (waited, hurried):
                 task.cancel()
             await asyncio.gather(waited, hurried, return_exceptions=True)
+
+
+class _Deserted:
+    """For how long nobody has been there who could let the broker go."""
+
+    def __init__(self, is_deserted: Callable[[], Awaitable[bool]], clock: Clock) -> None:
+        self._is_deserted: Final = is_deserted
+        self._clock: Final = clock
+        self._since_s: float | None = None
+        self._unheard = False
+        self._log: Final = structlog.get_logger("shutdown")
+
+    def heard(self) -> None:
+        """A controller answered."""
+        self._unheard, self._since_s = False, None
+
+    async def unheard(self, error: RegnumError) -> bool:
+        """No controller answered: whether it has been so for long, with nobody in the store at any look."""
+        if not self._unheard:
+            self._log.warning("no controller says whether this broker may go", reason=str(error))
+        self._unheard = True
+        now_s = self._clock.monotonic()
+        if not await self._is_deserted():
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = now_s
+        return self._since_s is not None and now_s - self._since_s >= DESERTED_S
 
 
 def _named(held: tuple[int, tuple[str, ...]]) -> dict[str, object]:
