@@ -1,5 +1,6 @@
 """The file of a backup: every byte comes back, and nothing that was changed or cut off is taken for whole."""
 
+import hashlib
 import json
 
 import pytest
@@ -87,3 +88,41 @@ def test_a_later_format_and_another_file_are_refused_by_name() -> None:
         LineReader().take(b"{}\n")
     with pytest.raises(MalformedBackupError, match="cut off"):
         LineReader().finish()
+
+
+def _vouched(*lines: bytes) -> list[bytes]:
+    """With a last line that vouches for them, as somebody writes it who knows the format."""
+    content = b"".join(lines)
+    end = {"end": {"nodes": len(lines) - 1, "sha256": hashlib.sha256(content).hexdigest()}}
+    return [*lines, json.dumps(end).encode() + b"\n"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("cluster_id", "\ud800", "half a character"),
+        ("cluster_id", "c" * 5000, "more than 4096"),
+        ("cluster_id", "", "no bytes"),
+        ("cluster_id", 7, "cluster_id"),
+        ("taken_ms", 10**30, "no time of day"),
+        ("taken_ms", -1, "no time of day"),
+        ("taken_ms", True, "taken_ms"),
+        ("regnum_backup", 0, "format 0"),
+        ("regnum_backup", 2, "use a later one"),
+    ],
+)
+def test_what_could_not_be_used_at_the_end_of_a_restore_is_refused_at_its_beginning(
+    field: str, value: object, reason: str
+) -> None:
+    header = {**json.loads(_lines()[0]), field: value}
+    with pytest.raises(MalformedBackupError, match=reason):
+        _read(_vouched(json.dumps(header).encode() + b"\n"))
+
+
+def test_a_node_of_any_depth_is_refused_with_words() -> None:
+    """What can just be decoded cannot be encoded again."""
+    for depth in (10, 100, *range(800, 1000), 2_000, 100_000):
+        node = b'{"a":' * depth + b"1" + b"}" * depth
+        line = b'{"path":"/config/x","version":0,"json":' + node + b',"crc32":"0"}\n'
+        with pytest.raises(MalformedBackupError, match="line 2"):
+            _read(_vouched(_lines()[0], line))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from regnum_model import paths
 from regnum_model.backup.lines import Entry, Header
-from regnum_model.backup.nodes import MARK, RestoredState
+from regnum_model.backup.nodes import MARK, RestoredState, RestoreMark
 from regnum_model.backup.plan import (
     CONTROLLER_EPOCHS_ON,
     KNOWN,
@@ -229,17 +229,19 @@ def test_numbers_go_on_far_above_those_that_were_given_out_since() -> None:
     assert CONTROLLER_EPOCHS_ON <= EPOCH_LEAP_MAX, "who knows the former epoch believes the next one"
 
 
+LIVE_BROKER = BrokerNode(
+    incarnation="i",
+    registration=Registration(1),
+    rack=None,
+    directories={"d": LogId("log 7")},  # type: ignore[dict-item]
+    listeners={"client": Address.parse("h:1"), "internal": Address.parse("h:2")},
+).encode()
+
+
 def test_what_processes_registered_is_not_restored_and_tells_which_logs_there_were() -> None:
-    node = BrokerNode(
-        incarnation="i",
-        registration=Registration(1),
-        rack=None,
-        directories={"d": LogId("log 7")},  # type: ignore[dict-item]
-        listeners={"client": Address.parse("h:1"), "internal": Address.parse("h:2")},
-    ).encode()
     plan = RestorePlan(HEADER, Choices())
     live = [
-        Entry(path="/brokers/ids/7", data=node, version=0, live=True),
+        Entry(path="/brokers/ids/7", data=LIVE_BROKER, version=0, live=True),
         Entry(path="/controller", data=b"{}", version=0, live=True),
         Entry(path="/controller", data=b"{}", version=0),
         Entry(path="/quota/active", data=b"{}", version=0),
@@ -263,6 +265,15 @@ def test_a_broker_that_is_gone_for_good_is_not_waited_for_and_one_that_joined_si
         "/brokers/epochs/4",
         "/brokers/epochs/5",
     ]
+
+
+def test_an_id_that_no_broker_can_have_does_not_make_the_mark_unreadable() -> None:
+    """A person can write any node; an unreadable mark would hold up every process of the restored cluster."""
+    written, plan = _restored({"/brokers/ids/2147483648": LIVE_BROKER, "/brokers/epochs/9999999999": b""})
+    assert (plan.brokers, plan.logs) == (set(), {})
+    assert written["/brokers/epochs/9999999999"] == b""
+    mark = RestoreMark(whole=True, run="r", backup="b", taken_ms=1, since_ms=1, brokers=frozenset(plan.brokers))
+    assert RestoreMark.decode(mark.encode()) == mark
 
 
 def test_tokens_may_be_left_out() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from regnum_client.commands.backups.backup import back_up
+from regnum_client.commands.backups.files import BackupFile
 from regnum_client.commands.backups.restore import Restored, Wish, restore_from
 from regnum_coordination.backup.restoring import Restore, RestoreRefusedError, look
 from regnum_coordination.backup.taking import NoTreeError
@@ -15,7 +16,7 @@ from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
 from regnum_coordination.port import Check, Create, Group, Outcome, Refused, TreePage
 from regnum_election.candidacy.whole_tree import is_whole
 from regnum_model import paths
-from regnum_model.backup.lines import MalformedBackupError
+from regnum_model.backup.lines import Entry, Header, LineWriter, MalformedBackupError
 from regnum_model.backup.nodes import MARK, RestoredState, RestoreMark
 from regnum_model.backup.plan import Write
 from regnum_model.ids import BrokerId, TopicId
@@ -64,10 +65,14 @@ def _nothing(_nodes: int) -> None:
     return
 
 
+async def _take(store: MemoryStore, file: Path) -> Mapping[str, object]:
+    return await back_up(store, "memory://x", str(file), BackupFile(file), _nothing)
+
+
 async def _backup(tmp_path: Path, tree: Mapping[str, bytes] | None = None) -> Path:
     store = await _filled(_tree() if tree is None else tree)
     file = tmp_path / "backup"
-    await back_up(store, "memory://x", file, _nothing)
+    await _take(store, file)
     return file
 
 
@@ -192,7 +197,7 @@ async def test_a_restore_that_was_killed_is_used_by_nobody_and_simply_run_again(
     if kept:
         assert not is_whole(await again.get(MARK))
         with pytest.raises(NoTreeError, match="not whole"):
-            await back_up(again, "memory://x", tmp_path / "other", _nothing)
+            await _take(again, tmp_path / "other")
     assert "/cluster/id" not in found
     done = await _restore(again, file)
     assert done.row["goes_on_from_one_cut_off"] is bool(kept)
@@ -204,9 +209,36 @@ async def test_a_restore_that_was_killed_is_used_by_nobody_and_simply_run_again(
     assert found == expected
 
 
+@pytest.mark.parametrize("kept", range(1, 42))
+async def test_a_restore_over_a_tree_that_was_killed_is_used_by_nobody_and_simply_run_again(
+    tmp_path: Path, kept: int
+) -> None:
+    """As above, with a tree of the same cluster that is deleted first."""
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    store = CutStore(server)
+    for path, data in _tree(topics=1).items():
+        await store.create(path, data, make_parents=True)
+    store.writes_left = kept
+    with pytest.raises((ConnectionLoss, SessionExpired)):
+        await _restore(store, file, replace=True)
+    again = MemoryStore(server)
+    # Brokers wait for the cluster's id, so that goes right after the mark was written.
+    assert ("/cluster/id" in await _everything(again)) is (kept == 1)
+    assert not is_whole(await again.get(MARK))
+    done = await _restore(again, file)
+    assert done.row["goes_on_from_one_cut_off"] is True
+    assert is_whole(await again.get(MARK))
+    empty = MemoryStore(MemoryServer())
+    await _restore(empty, file)
+    expected, found = await _everything(empty), await _everything(again)
+    assert found.pop(MARK) != expected.pop(MARK)
+    assert found == expected
+
+
 async def test_two_restores_at_once_do_not_mix(tmp_path: Path) -> None:
     first, second = await _backup(tmp_path), tmp_path / "second"
-    await back_up(await _filled(_tree(40)), "memory://x", second, _nothing)
+    await _take(await _filled(_tree(40)), second)
     server = MemoryServer()
     ends = await asyncio.gather(
         _restore(MemoryStore(server), first), _restore(MemoryStore(server), second), return_exceptions=True
@@ -335,9 +367,24 @@ async def test_a_damaged_file_is_refused_before_anything_is_written(tmp_path: Pa
     assert await _everything(store) == {}
 
 
+@pytest.mark.parametrize(
+    "path", ["/config/../brokers", "//config/x", "/config/x/", "/config/\ud800", "/.sessions/1", "x"]
+)
+async def test_a_path_that_no_store_has_is_refused_before_anything_is_written(tmp_path: Path, path: str) -> None:
+    file = tmp_path / "backup"
+    header = Header(cluster_id="c", store="etcd", taken_ms=1, one_moment=True, revision=1, regnum="0.1.0")
+    lines = LineWriter()
+    nodes = (Entry(path=one, data=b"x", version=0) for one in ("/config", path))
+    file.write_bytes(b"".join([lines.header(header), *map(lines.entry, nodes), lines.end()]))
+    store = MemoryStore(MemoryServer())
+    with pytest.raises(MalformedBackupError, match="line 3"):
+        await _restore(store, file)
+    assert await _everything(store) == {}
+
+
 async def test_an_empty_store_is_not_backed_up(tmp_path: Path) -> None:
     with pytest.raises(NoTreeError, match="no tree"):
-        await back_up(MemoryStore(MemoryServer()), "memory://x", tmp_path / "b", _nothing)
+        await _take(MemoryStore(MemoryServer()), tmp_path / "b")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -351,6 +398,6 @@ async def test_nobody_reigns_by_a_mark_that_cannot_be_read() -> None:
 async def test_a_backup_says_how_many_brokers_it_knows_the_logs_of(tmp_path: Path) -> None:
     """Without one, each restored partition is for a person: it is said while brokers can still be started."""
     store = await _filled(_tree())
-    assert (await back_up(store, "memory://x", tmp_path / "alone", _nothing))["brokers"] == 0
+    assert (await _take(store, tmp_path / "alone"))["brokers"] == 0
     await store.create("/brokers/ids/1", b"{}", ephemeral=True)
-    assert (await back_up(store, "memory://x", tmp_path / "with", _nothing))["brokers"] == 1
+    assert (await _take(store, tmp_path / "with"))["brokers"] == 1

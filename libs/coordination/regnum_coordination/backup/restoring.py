@@ -49,6 +49,9 @@ WRITES_TOGETHER: Final = 1_000
 ANSWER_S_MAX: Final = 60.0
 """How long a batch may stay without a definite answer."""
 
+CLUSTER_FOLDER: Final = paths.CLUSTER_ID.split("/")[1]
+"""What holds the cluster's id."""
+
 NAMED_MAX: Final = 5
 """Processes, or nodes, that a message names."""
 
@@ -240,9 +243,8 @@ class Restore:
     async def _clear(self) -> None:
         """Delete the former tree, what lies below before what it lies in."""
         tops = (await self._store.children(ROOT, current=True)).names
-        for top in tops:
-            if top not in KNOWN:
-                continue
+        # The cluster's id first: without it no broker registers, should this be cut off.
+        for top in sorted(KNOWN.intersection(tops), key=lambda name: (name != CLUSTER_FOLDER, name)):
             found: list[tuple[str, int]] = []
             async for nodes in tree_pages(self._store, f"/{top}"):
                 if live := [path for path, node in nodes if node.stat.ephemeral_owner is not None]:

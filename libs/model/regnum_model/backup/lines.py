@@ -26,6 +26,12 @@ from regnum_model.nodes.reading import dumped
 FORMAT: Final = 1
 """Version of the format. A later one is refused by whoever does not know it."""
 
+TAKEN_MS_MAX: Final = 253_402_300_799_000
+"""The end of the year 9999: no time of day comes after it."""
+
+CLUSTER_ID_BYTES_MAX: Final = 4096
+"""It is written last of all: what no store takes is found out before anything is written."""
+
 
 class MalformedBackupError(ValueError):
     """The file is no whole backup; the message says where and why."""
@@ -155,7 +161,7 @@ class LineReader:
         format_ = content.get("regnum_backup")
         if type(format_) is not int:
             raise self._bad("not a backup of Regnum: the first line has no regnum_backup")
-        if format_ > FORMAT:
+        if not 1 <= format_ <= FORMAT:
             raise self._bad(f"a backup of format {format_}, and this program reads up to {FORMAT}; use a later one")
         header = Header(
             cluster_id=self._of(content, "cluster_id", str),
@@ -165,8 +171,10 @@ class LineReader:
             revision=None if content.get("revision") is None else self._of(content, "revision", int),
             regnum=self._of(content, "regnum", str),
         )
-        if header.taken_ms < 0 or not header.cluster_id:
-            raise self._bad("taken_ms is negative, or the cluster has no id")
+        if not 0 <= header.taken_ms <= TAKEN_MS_MAX:
+            raise self._bad("taken_ms is no time of day")
+        if not 1 <= len(self._bytes_of("the id of the cluster", header.cluster_id)) <= CLUSTER_ID_BYTES_MAX:
+            raise self._bad(f"the id of the cluster has no bytes, or more than {CLUSTER_ID_BYTES_MAX}")
         return header
 
     def _entry(self, content: dict[str, Any]) -> Entry:
@@ -181,17 +189,23 @@ class LineReader:
 
     def _data(self, content: dict[str, Any]) -> bytes:
         if "json" in content:
-            return dumped(content["json"])
-        if "text" in content:
-            text: str = self._of(content, "text", str)
             try:
-                return text.encode("utf-8")
-            except UnicodeEncodeError:
-                raise self._bad("the text has half a character") from None
+                return dumped(content["json"])
+            except RecursionError:
+                # It is encoded with fewer levels than it is decoded with.
+                raise self._bad("the node is nested too deeply") from None
+        if "text" in content:
+            return self._bytes_of("the text", self._of(content, "text", str))
         try:
             return base64.b64decode(self._of(content, "base64", str), validate=True)
         except (binascii.Error, ValueError):
             raise self._bad("base64 cannot be read") from None
+
+    def _bytes_of(self, what: str, text: str) -> bytes:
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise self._bad(f"{what} has half a character") from None
 
     def _read_end(self, content: object) -> End:
         found = self._sha256.hexdigest()

@@ -44,6 +44,7 @@ from regnum_model.delegation_tokens import FOLDER as TOKENS
 from regnum_model.features import PATH as FEATURE
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
 from regnum_model.nodes import (
+    MAX_BROKER_ID,
     MAX_EPOCH,
     BrokerNode,
     LeaderAndIsr,
@@ -254,9 +255,9 @@ class RestorePlan:
     def _count(self, entry: Entry, folder: str) -> None:
         path, report = entry.path, self.report
         name = path.rpartition("/")[2]
-        if folder == paths.BROKER_EPOCHS and _is_number(name):
+        if folder == paths.BROKER_EPOCHS and (broker := _broker_of(name)) is not None:
             # Stands for good, also of a broker that is gone for good: no reason to wait for it.
-            self._guarded.add(BrokerId(int(name)))
+            self._guarded.add(broker)
         report.tokens += path.startswith(f"{TOKENS}/")
         report.deletions += folder == paths.DELETE_TOPICS
         if not entry.data:
@@ -268,14 +269,15 @@ class RestorePlan:
 
     def _note_live(self, entry: Entry) -> None:
         folder, _, name = entry.path.rpartition("/")
-        if folder != paths.BROKER_IDS or not _is_number(name):
+        broker = _broker_of(name)
+        if folder != paths.BROKER_IDS or broker is None:
             return
         try:
             logs = BrokerNode.decode(entry.data).directories.values()
         except MalformedNodeError:
             return
-        self.brokers.add(BrokerId(int(name)))
-        self.logs.setdefault(BrokerId(int(name)), set()).update(logs)
+        self.brokers.add(broker)
+        self.logs.setdefault(broker, set()).update(logs)
 
     def _topic_write(self, entry: Entry, parts: list[str]) -> Iterator[Write]:
         name = parts[0]
@@ -408,6 +410,11 @@ class RestorePlan:
 def _is_number(name: str) -> bool:
     """Whether a node's name may be a number; a person can write any name, and ``int`` does not take every digit."""
     return name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX
+
+
+def _broker_of(name: str) -> BrokerId | None:
+    """The broker that a node's name means; none where no broker can have that id, and nobody could read the mark."""
+    return BrokerId(int(name)) if _is_number(name) and int(name) <= MAX_BROKER_ID else None
 
 
 def _read_state(data: bytes) -> LeaderAndIsr | RestoredState | None:

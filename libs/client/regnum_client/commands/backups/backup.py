@@ -1,23 +1,30 @@
-"""`regnum backup`: the store's tree into a file."""
+"""`regnum backup`: the store's tree into a file, or to who reads."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from regnum_coordination.backup.taking import take_backup
 from regnum_coordination.port import Store
 from regnum_service.clock import SystemClock
 
-from regnum_client.commands.backups.files import BackupFile
+from regnum_client.commands.backups.files import Target
 
 
-async def back_up(store: Store, url: str, path: Path, progress: Callable[[int], None]) -> Mapping[str, object]:
+async def back_up(
+    store: Store, url: str, name: str, file: Target, progress: Callable[[int], None]
+) -> Mapping[str, object]:
     """Take a backup; what there is to say of it.
+
+    Args:
+        store: an open session.
+        url: of the store.
+        name: what people call the file.
+        file: where it goes.
+        progress: told how many nodes there are by now.
 
     Raises OSError, and what ``take_backup`` raises: there is no file then.
     """
-    file = BackupFile(path)
     try:
         taken = await take_backup(
             store,
@@ -32,7 +39,7 @@ async def back_up(store: Store, url: str, path: Path, progress: Callable[[int], 
         file.abandon()
     header = taken.header
     return {
-        "file": str(path),
+        "file": name,
         "cluster_id": header.cluster_id,
         "store": header.store,
         "one_moment": header.one_moment,

@@ -3,6 +3,8 @@
 They speak to the store itself: a restore is for when there is no controller to ask.
 """
 
+import contextlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from regnum_coordination.port import Store
 
+    from regnum_client.commands.backups.files import BackupSpool
     from regnum_client.commands.backups.restore import Restored
 
 CoordinationOption = Annotated[
@@ -54,7 +57,10 @@ def add_to(app: typer.Typer) -> None:
 
 def backup(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; there must be no such file yet.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="Where to; there must be no such file yet. -: stdout, once it is whole."),
+    ],
     coordination: CoordinationOption,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
     output: OutputOption = Output.TABLE,
@@ -62,23 +68,51 @@ def backup(
 ) -> None:
     """Write everything that the store holds into one file: topics, states, settings, quotas, ACLs, tokens.
 
-    Records are not in it. The cluster may run meanwhile. The file has mode 0600: it holds secrets.
+    Records are not in it. The cluster may run meanwhile. The file has mode 0600: it holds secrets. With - the backup
+    alone goes to stdout, and what is said of it to stderr.
     """
-    if file.exists():
+    from regnum_client.commands.backups.files import STDOUT_NAMES, BackupFile, BackupSpool  # noqa: PLC0415
+
+    spool = BackupSpool() if file in STDOUT_NAMES else None
+    if spool is not None and sys.stdout.isatty():
+        raise wrong_use(
+            "a backup holds secrets and is for no terminal; send stdout elsewhere (> FILE), or name a file. "
+            "With kubectl exec: without -t"
+        )
+    path = Path(file)
+    if spool is None and path.exists():
         raise wrong_use(f"{file} exists already; a backup never takes the place of another. Name another file")
 
     async def work() -> Mapping[str, object]:
         from regnum_client.commands.backups.backup import back_up  # noqa: PLC0415 - loaded when there is something to do
 
-        return await with_store(coordination, lambda store: back_up(store, coordination, file, _progress(quiet=quiet)))
+        target, told = spool or BackupFile(path), _progress(quiet=quiet)
+        return await with_store(coordination, lambda store: back_up(store, coordination, file, target, told))
 
-    taken = run(work())
+    try:
+        taken = run(work())
+        if spool is not None:
+            # After the session with the store has ended: who reads may take its time.
+            _send(spool)
+    finally:
+        if spool is not None:
+            spool.close()
     if taken["topics"] and not taken["brokers"]:
         note(
             "no broker was registered: what their logs were is not in this backup, and after a restore each partition "
             "waits for `regnum partitions recover`. Take it while the brokers run, if they still can"
         )
-    emit_one(taken, output)
+    with contextlib.nullcontext() if spool is None else contextlib.redirect_stdout(sys.stderr):
+        emit_one(taken, output)
+
+
+def _send(spool: "BackupSpool") -> None:
+    sys.stdout.flush()
+    try:
+        spool.send(sys.stdout.fileno())
+    except BrokenPipeError as error:
+        # Not as with `| head`: who has half a backup has none.
+        raise _failed("READER_GONE", "who read the backup left before it had all of it: it is not whole", 1) from error
 
 
 def restore(
@@ -104,6 +138,7 @@ def restore(
             "--broker",
             metavar="ID",
             min=0,
+            max=2**31 - 1,
             help="A broker that joined after the backup: it may have the newest records. May repeat.",
         ),
     ] = None,
@@ -117,6 +152,10 @@ def restore(
     leader until every broker has said what its log holds; then the newest log leads. `regnum status` shows who is
     waited for.
     """
+    from regnum_client.commands.backups.files import why_unreadable  # noqa: PLC0415
+
+    if reason := why_unreadable(file):
+        raise wrong_use(reason)
 
     async def work() -> "Restored":
         from regnum_client.commands.backups.restore import Wish, restore_from  # noqa: PLC0415

@@ -214,5 +214,7 @@ def _notices(report: Report) -> list[str]:
     lines: list[str] = []
     for what, paths in report.notices.items():
         more = report.counts[what] - len(paths)
-        lines.append(f"{what}: {', '.join(paths)}{f' and {more} more' if more else ''}")
+        # Any program can give a node any name, and what is shown goes to a terminal.
+        named = [path if path.isprintable() else repr(path) for path in paths]
+        lines.append(f"{what}: {', '.join(named)}{f' and {more} more' if more else ''}")
     return lines
