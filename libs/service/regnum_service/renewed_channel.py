@@ -80,6 +80,7 @@ class RenewedChannel(grpc.aio.Channel):
         self._closing: Final[set[asyncio.Task[None]]] = set()
         self.renewals: int = 0
         """Channels made after the first."""
+        self._closed = False
         self._standing = self._made(version())
 
     def unary_unary(self, method: Any, *arguments: Any, **named: Any) -> Multicallable:
@@ -100,6 +101,7 @@ class RenewedChannel(grpc.aio.Channel):
 
     async def close(self, grace: float | None = None) -> None:
         """Close it, with those that wait for their last calls."""
+        self._closed = True
         for standing in (*self._old, self._standing):
             await standing.channel.close(grace)
         self._old.clear()
@@ -125,6 +127,9 @@ class RenewedChannel(grpc.aio.Channel):
 
     def _current(self) -> "_Standing":
         standing = self._standing
+        if self._closed:
+            # gRPC says so to whoever comes so late; a new one nobody would close.
+            return standing
         version = self._version()
         if standing.version == version and not self._is_lost(standing):
             return standing

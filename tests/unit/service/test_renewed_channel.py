@@ -129,6 +129,18 @@ async def test_what_began_on_the_channel_before_ends_there_and_only_then_is_it_c
     assert stage.made[1].closed
 
 
+async def test_what_is_closed_is_not_made_anew_for_who_comes_late() -> None:
+    stage = Stage()
+    stage.call()
+    await stage.channel.close()
+    stage.version = 2
+    stage.now_s = 2 * RENEWED_AFTER_S
+    stage.made[0].state = State.TRANSIENT_FAILURE
+    stage.call()
+    assert stage.used() == [2]
+    assert stage.channel.renewals == 0
+
+
 async def test_files_that_change_while_a_channel_is_made_are_not_missed() -> None:
     """The version is asked for first: at worst one more channel is made."""
     versions = [1]
