@@ -20,6 +20,8 @@ from regnum_model.nodes import Address
 
 from regnum_service.access.listener import ListenerLimits
 from regnum_service.channel import target
+from regnum_service.clock import SystemClock
+from regnum_service.connection_limit import ConnectionLimit
 from regnum_service.errors import PortTakenError
 from regnum_service.server import LIVENESS, SERVER_OPTIONS
 from regnum_service.settings import ServiceSettings
@@ -27,6 +29,9 @@ from regnum_service.supervisor import Supervisor
 
 REQUEST_BYTES_MAX: Final = 4 * 1024
 """The largest request: a question is a name."""
+
+CONNECTIONS_MAX: Final = 32
+"""Connections that are kept: who is not asked for a name must not take the process' files."""
 
 LIMITS: Final = ListenerLimits(streams_max=16, idle_s=60.0)
 """Of connections: a probe asks once and hangs up."""
@@ -80,5 +85,7 @@ async def serve_probes(told: ServiceSettings, *, supervisor: Supervisor) -> Addr
     async def close() -> None:
         await server.stop(None)
 
+    limit = ConnectionLimit(CONNECTIONS_MAX, listener="health", port=lambda: port, clock=SystemClock())
+    supervisor.start("connections of health", limit.run())
     supervisor.defer("probes", close)
     return Address(host=wanted.host, port=port)

@@ -1,5 +1,7 @@
 """The listener of the kubelet's probes: open first, closed last, never over TLS."""
 
+import asyncio
+
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -7,12 +9,17 @@ from regnum.quota.v1 import quota_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.channel import CHANNEL_OPTIONS
 from regnum_service.errors import PortTakenError
-from regnum_service.probes import serve_probes
+from regnum_service.connections import peers_at
+from regnum_service.probes import CONNECTIONS_MAX, serve_probes
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 from regnum_testing.ports import unused_port
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, eventually
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+"""What a client of HTTP/2 says first, and settings without any."""
+FRAME_HEAD_BYTES, PING = 9, 6
 
 QUOTA = "regnum.quota.v1.QuotaService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -20,6 +27,22 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 def told(listen: str | None) -> ServiceSettings:
     return ServiceSettings(coordination="etcd://127.0.0.1:1", health_listen=listen)
+
+
+async def idle(address: Address) -> None:
+    """Speak HTTP/2 so far that gRPC takes it for a client, ask nothing, and answer pings until hung up on."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        writer.write(PREFACE)
+        while True:
+            head = await reader.readexactly(FRAME_HEAD_BYTES)
+            payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == PING and not head[4]:
+                writer.write(head[:4] + b"\x01" + head[5:] + payload)
+    except (asyncio.IncompleteReadError, OSError):
+        return
+    finally:
+        writer.close()
 
 
 async def asked(address: Address, service: str) -> int:
@@ -90,6 +113,27 @@ async def test_nothing_else_can_be_asked_there_and_no_large_question() -> None:
     assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert large.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await supervisor.unwind()
+
+
+async def test_who_opens_many_connections_takes_neither_files_nor_the_place_of_probes() -> None:
+    supervisor = Supervisor("test")
+    address = await serve_probes(told(f"127.0.0.1:{unused_port()}"), supervisor=supervisor)
+    assert address is not None
+    idlers = [asyncio.create_task(idle(address)) for _ in range(2 * CONNECTIONS_MAX)]
+    try:
+
+        async def some_are_closed() -> bool:
+            kept = await asyncio.to_thread(peers_at, address.port)
+            return kept is not None and len(kept) <= CONNECTIONS_MAX < sum(one.done() for one in idlers) + 1
+
+        # gRPC itself would have let them all stay for a minute.
+        await eventually(some_are_closed, within_s=DEADLINE_S / 2, what="connections beyond the limit to be closed")
+        assert await asked(address, LIVENESS) == SERVING
+    finally:
+        for one in idlers:
+            one.cancel()
+        await asyncio.gather(*idlers, return_exceptions=True)
+        await supervisor.unwind()
 
 
 async def test_who_is_told_nothing_listens_nowhere_and_a_taken_port_is_refused_with_advice() -> None:
