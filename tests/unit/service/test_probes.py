@@ -8,8 +8,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum.quota.v1 import quota_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.channel import CHANNEL_OPTIONS
-from regnum_service.errors import PortTakenError
 from regnum_service.connections import peers_at
+from regnum_service.errors import PortTakenError
 from regnum_service.probes import CONNECTIONS_MAX, serve_probes
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.settings import ServiceSettings
