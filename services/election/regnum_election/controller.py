@@ -202,7 +202,9 @@ class Controller:
         self._forgetting = BrokerForgetting(self._context, self._deleter, self._remover.records, self._requests)
         self._reassigner = Reassigner(self._context, moving_max=moving_max)
         self._reassignments = PartitionReassignments(self._context, self._reassigner, self._requests)
-        self._config_book = ConfigBook(self._context, seeds=config_seeds)
+        self._config_book = ConfigBook(
+            self._context, seeds=config_seeds, protocol_raised=lambda: self._queue.put(BrokersChanged())
+        )
         self._configs = ConfigCalls(self._context, self._config_book, self._requests)
         self._adopter = TopicAdopter(self._context, self._deleter)
         self.upkeep: Final = Upkeep(

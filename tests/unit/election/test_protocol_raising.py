@@ -1,6 +1,7 @@
 """The protocol between processes is raised over nobody, and who does not speak it takes no part."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,26 @@ async def test_it_is_raised_once_the_last_old_process_is_gone(cluster: FakeClust
     await cluster.register(1, build=NEW)
     assert (await raise_protocol(controller)).error_code == errors_pb2.ERROR_CODE_NONE
     assert await said(cluster.outside) == ("2", 2)
+
+
+async def test_a_broker_that_registers_while_the_protocol_is_raised_is_left_out_at_once(cluster: FakeCluster) -> None:
+    """It looked at what is in force before that, and came after everybody had been looked at."""
+    for id in (2, 3):
+        await cluster.register(id, build=NEW)
+    controller = await cluster.reign(protocol=1)
+    late = await cluster.register(1, build=OLD)
+    await until(lambda: BrokerId(1) in controller.picture.brokers)
+    (a,) = await create(controller, assigned("a", (1, 2, 3)))
+    known = controller.picture.settings
+    raised = replace(known, cluster={**known.cluster, INTER_BROKER_PROTOCOL: 2})
+    async for _ in controller._config_book.apply(raised):
+        pass
+    await until(lambda: BrokerId(1) not in controller.picture.brokers)
+    await until(lambda: cluster.told(2).get(PartitionKey(a, 0)) is not None)
+    state = await cluster.state("a", 0)
+    assert (state.leader, state.isr) == (2, (2, 3))
+    # It is not fenced: it would only register again.
+    assert (await cluster.outside.get(paths.broker_id(BrokerId(1)))).stat.creation_id == late.epoch
 
 
 async def test_what_a_later_release_made_final_in_a_form_of_its_own_is_not_written_over() -> None:

@@ -64,16 +64,25 @@ PARTITIONS_PER_STEP: Final = 500
 """Partitions whose leaders one step tells; a failover waits for one step at most."""
 
 
+def _nobody() -> None:
+    """Where brokers are not looked at."""
+
+
 class ConfigBook:
     """Settings as the store has them. One for each reign."""
 
-    def __init__(self, context: ControllerContext, *, seeds: Mapping[str, int]) -> None:
+    def __init__(
+        self, context: ControllerContext, *, seeds: Mapping[str, int], protocol_raised: Callable[[], None] = _nobody
+    ) -> None:
         """Only assigns.
 
         Args:
             context: the reign; its picture holds what is in force.
             seeds: what this process was started with, for settings that the store does not have yet.
+            protocol_raised: called when another protocol between processes is in force: a broker may have registered
+                since all were looked at.
         """
+        self._protocol_raised: Final = protocol_raised
         self._context = context
         self._seeds = seeds
         self._reported: dict[str, str] = {}
@@ -199,6 +208,7 @@ class ConfigBook:
         if before.inter_broker_protocol != settings.inter_broker_protocol:
             # Metadata processes go by what they were told last.
             context.metadata.publish(context.picture)
+            self._protocol_raised()
         if before.throttle_rates != settings.throttle_rates:
             await self._tell_rates()
         for_leaders, for_all = await self._concerned_by(before, settings)
