@@ -69,6 +69,8 @@ class FakeBroker(
         producer_pb2_grpc.add_ProducerServiceServicer_to_server(self, server)
         metadata_pb2_grpc.add_MetadataServiceServicer_to_server(self, server)
         self.cluster.groups.register(server, self.number)
+        for add in self.cluster.more_services:
+            add(server, self.number)
 
     async def freeze(self) -> None:
         """As SIGSTOP looks from outside, for calls that come from now on."""

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import cached_property
 from typing import Self
 
+import grpc
 from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import log_pb2
 from regnum.metadata.v1 import metadata_pb2
@@ -99,6 +100,11 @@ class FakeCluster:
     def tokens(self) -> TokenAnswers:
         """Delegation tokens, and what was asked about them."""
         return TokenAnswers()
+
+    @cached_property
+    def more_services(self) -> list[Callable[[grpc.aio.Server, int], None]]:
+        """What adds services to the broker with that number when it starts; empty unless a test has filled it."""
+        return []
 
     async def __aenter__(self) -> Self:
         self.events.open(None)

@@ -27,6 +27,7 @@ from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import ControlledShutdown
+from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.composition.access import start_access
 from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching
@@ -183,6 +184,7 @@ class Broker:
                 cache=cache,
                 fence=fence,
                 readiness=self.readiness,
+                strays=parts.strays,
                 lifeline_open=lambda: lifeline.is_open,
                 client_port=lambda: self._listeners.client.port,
             ),
@@ -219,7 +221,7 @@ class Broker:
             surrendered=parts.access.surrendered,
         )
         supervisor.start("registration", registering.run())
-        start_stray_watch(parts, orders=orders, fetchers=fetchers)
+        start_stray_watch(parts, orders=orders, fetchers=fetchers, cache=cache)
         supervisor.start("health", serve_when(self.registered, self.readiness, internal, client))
         shutdown = ControlledShutdown(
             broker=self._id,
@@ -250,6 +252,7 @@ class Broker:
             fence=self.fence,
             replicas=self.replicas,
             storage=storage,
+            strays=StrayLogs(self.replicas, grace_s=self._settings.stray_grace_s),
             limits=self._limits,
             tls=tls,
             access=AccessControl.of(self._settings, clock=self._clock, metrics=self._metrics, audit=self._audit),

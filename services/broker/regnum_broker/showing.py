@@ -13,7 +13,8 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
-from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing
+from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import RecentRates
 from regnum_broker.replication.replicas import Replicas
@@ -59,6 +60,7 @@ class Showing:
         cache: MetadataCache,
         fence: Fence,
         readiness: Readiness,
+        strays: StrayLogs,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
     ) -> ServiceRegistration:
@@ -70,12 +72,14 @@ class Showing:
             cache: which metadata it has.
             fence: whether it is registered.
             readiness: whether it has been in sync.
+            strays: logs that nobody knows.
             lifeline_open: whether the controller hears it.
             client_port: where clients connect.
         """
         show_broker(self._metrics, replicas, storage)
         show_standing(self._metrics, fence, cache, lifeline_open)
         show_readiness(self._metrics, readiness)
+        show_strays(self._metrics, strays)
         sizing = LogSizing(storage, self.traffic, self._clock)
         sizing.show(self._metrics)
         return ServiceRegistration(
@@ -89,6 +93,7 @@ class Showing:
                 cache=cache,
                 loop_lag=self._loop_lag,
                 readiness=readiness,
+                strays=strays,
                 lifeline_open=lifeline_open,
                 client_port=client_port,
                 clock=self._clock,

@@ -148,6 +148,7 @@ EXPECTED = {
     "DescribeBrokers": "DESCRIBE",
     "DescribeEvents": "DESCRIBE",
     "DescribeFigures": "DESCRIBE",
+    "DescribeStrays": "DESCRIBE",
     "DescribeImage": "DESCRIBE",
 }
 

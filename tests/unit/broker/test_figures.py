@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from regnum.broker.v1 import figures_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
+from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.figures.recent_rates import LOOKS, PERIOD_S, SUMS, Look, RecentRates, between, quantile
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.showing import Showing
@@ -71,6 +72,7 @@ class Told:
     def __init__(self, leading: LeadingReplicas, metrics: Metrics) -> None:
         self.leading = leading
         fence = Fence()
+        self.strays = StrayLogs(leading.replicas, grace_s=60.0)
         showing = Showing(LEADER, metrics=metrics, clock=leading.clock, topics_max=10)
         registration = showing.figures(
             replicas=leading.replicas,
@@ -78,6 +80,7 @@ class Told:
             cache=MetadataCache(fence, leading.replicas.learn_listeners),
             fence=fence,
             readiness=Readiness(),
+            strays=self.strays,
             lifeline_open=lambda: True,
             client_port=lambda: 1,
         )

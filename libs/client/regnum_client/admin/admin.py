@@ -8,6 +8,7 @@ from regnum_client.admin.describing.event_admin import EventAdmin
 from regnum_client.admin.describing.offset_admin import OffsetAdmin
 from regnum_client.admin.describing.pages import DescribeAdmin
 from regnum_client.admin.describing.replica_admin import ReplicaAdmin
+from regnum_client.admin.describing.stray_admin import StrayAdmin
 from regnum_client.admin.groups.group_admin import GroupAdmin
 from regnum_client.admin.health.figures import FiguresAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
@@ -38,6 +39,7 @@ class Admin(
     DescribeAdmin,
     OffsetAdmin,
     ReplicaAdmin,
+    StrayAdmin,
     EventAdmin,
     LeaderAdmin,
     RecordAdmin,

@@ -1,4 +1,4 @@
-"""`regnum brokers`: list, describe, taking one away, and what to do about one that never comes back."""
+"""`regnum brokers`: list, describe, strays, taking one away, and what to do about one that never comes back."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from regnum_client.commands.invocation import (
     note,
     run,
 )
+from regnum_client.commands.looking.strays import add_to as add_strays_to
 from regnum_client.commands.reassignment.drain import add_to as add_drain_to
 from regnum_client.commands.reassignment.removal import add_to as add_removal_to
 from regnum_client.commands.rendering import emit_one, emit_rows
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from regnum_client.admin.forgetting import ForgottenBroker
     from regnum_client.admin.leaders.brokers import BrokerDescription
 
-group = typer.Typer(cls=Group, help="Brokers: list, describe, drain, remove-check, forget.", no_args_is_help=True)
+group = typer.Typer(
+    cls=Group, help="Brokers: list, describe, strays, drain, remove-check, forget.", no_args_is_help=True
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -147,5 +150,6 @@ def forget(
             note(f"{forgotten.assigned_partitions} partitions are assigned to it still, and stay so")
 
 
+add_strays_to(group)
 add_drain_to(group)
 add_removal_to(group)

@@ -36,6 +36,12 @@ REPLICAS_OFFLINE: Final = DEFINED.gauge(
     kafka="kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
 )
 
+REPLICAS_STRAY: Final = DEFINED.gauge(
+    "regnum.broker.replicas.stray",
+    "{partitions}",
+    "Logs of topics or partitions that nobody knows (strays): kept, and listed by `regnum brokers strays`",
+)
+
 ISR_SHRINKS: Final = DEFINED.counter(
     "regnum.broker.isr.shrinks",
     "{partitions}",

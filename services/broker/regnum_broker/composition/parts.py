@@ -13,6 +13,7 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.sessions import Sessions
+from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
@@ -41,6 +42,8 @@ class BrokerParts:
     """Who leads and follows here."""
     storage: Storage
     """The logs."""
+    strays: StrayLogs
+    """Those that nobody knows."""
     limits: ClientLimits
     """What clients may take."""
     tls: ProcessTls

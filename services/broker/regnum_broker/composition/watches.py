@@ -13,6 +13,7 @@ from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, R
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.offline import OfflineReplicas
+from regnum_broker.serving.metadata_cache import MetadataCache
 
 
 def start_contact_watches(parts: BrokerParts, *, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
@@ -53,14 +54,16 @@ def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: O
     parts.configs.on(PRODUCER_ID_EXPIRATION_MS, expire)
 
 
-def start_stray_watch(parts: BrokerParts, *, orders: Orders, fetchers: Fetchers) -> None:
-    """Delete replicas that were reassigned without this broker hearing of it (safety rule S13)."""
+def start_stray_watch(parts: BrokerParts, *, orders: Orders, fetchers: Fetchers, cache: MetadataCache) -> None:
+    """Delete replicas that were reassigned without this broker hearing of it (S13), count those that nobody knows."""
     strays = StrayWatch(
         replicas=parts.replicas,
         orders=orders,
         is_idle=fetchers.is_idle,
         identity=lambda: parts.fence.identity,
         store=lambda: parts.sessions.store,
+        names=cache.naming,
+        logs=parts.strays,
         clock=parts.clock,
         grace_s=parts.settings.stray_grace_s,
     )

@@ -7,6 +7,7 @@ from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
+from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.limits.held_bytes import Purpose
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
@@ -88,3 +89,8 @@ def show_readiness(metrics: Metrics, readiness: Readiness) -> None:
     """Let the metrics read whether it is ready, and how far it is from that."""
     metrics.observe(instruments.READY, lambda: 0 if readiness.why_not else 1)
     metrics.observe(instruments.REPLICAS_AWAITED, lambda: readiness.awaited)
+
+
+def show_strays(metrics: Metrics, strays: StrayLogs) -> None:
+    """Let the metrics read how many logs nobody knows; nothing as long as nobody has looked."""
+    metrics.observe(instruments.REPLICAS_STRAY, lambda: None if strays.found is None else len(strays.found.keys))

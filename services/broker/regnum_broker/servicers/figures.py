@@ -5,17 +5,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
-from regnum_model.ids import BrokerId
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.wire_times import duration_of
 from regnum_service import own_process
 from regnum_service.clock import Clock
 from regnum_service.connections import open_at
+from regnum_service.errors import RegnumError
 from regnum_service.loop_lag import LoopLag
+from regnum_service.slices import slices
 from regnum_telemetry.instruments import broker as instruments
 
 from regnum_broker.cluster.readiness import Readiness
+from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import Rates, RecentRates
+from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.storage import Storage
@@ -25,6 +30,12 @@ FRESH_S: Final = 0.5
 
 LAG_WINDOW_S: Final = 60.0
 """How far back the worst lag of the loop is looked for."""
+
+STRAYS_MAX: Final = 1_000
+"""Strays of one page."""
+
+STRAYS_PER_TURN: Final = 200
+"""Strays described between two turns of the event loop (safety rule S22)."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -47,6 +58,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         cache: MetadataCache,
         loop_lag: LoopLag,
         readiness: Readiness,
+        strays: StrayLogs,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
         clock: Clock,
@@ -60,6 +72,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         self._cache: Final = cache
         self._loop_lag: Final = loop_lag
         self._readiness: Final = readiness
+        self._strays: Final = strays
         self._lifeline_open: Final = lifeline_open
         self._client_port: Final = client_port
         self._clock: Final = clock
@@ -78,6 +91,30 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
                 answer = await asyncio.to_thread(self._described, self._rates.rates())
                 self._kept = self._clock.monotonic(), answer
             return self._kept[1]
+
+    async def DescribeStrays(  # noqa: N802 - gRPC's name
+        self,
+        request: figures_pb2.DescribeStraysRequest,
+        context: Context,  # noqa: ARG002
+    ) -> figures_pb2.DescribeStraysResponse:
+        """The next page of logs that nobody knows, by the last look."""
+        if self._strays.found is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+                f"broker {self._broker} has not looked for strays yet: it does once it has been registered, with "
+                "metadata, for stray.grace.s; wait",
+            )
+        after = None
+        if request.HasField("after"):
+            after = PartitionKey(TopicId(request.after.topic_id), request.after.partition)
+        count = request.limit if 0 < request.limit < STRAYS_MAX else STRAYS_MAX
+        found, end = await self._strays.page(after, count)
+        answer = figures_pb2.DescribeStraysResponse(broker_id=self._broker)
+        async for some in slices(found, STRAYS_PER_TURN):
+            answer.strays.extend(map(_stray, some))
+        if end is not None:
+            answer.next.topic_id, answer.next.partition = end
+        return answer
 
     def _described(self, rates: Rates) -> figures_pb2.DescribeFiguresResponse:
         """On a thread, as those who read metrics."""
@@ -113,6 +150,21 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             not_ready_because=self._readiness.why_not,
             replicas_awaited=self._readiness.awaited,
         )
+        if (strays := self._strays.found) is not None:
+            answer.strays, answer.stray_bytes = len(strays.keys), strays.size_bytes
         if rates.produce_p99_s is not None:
             answer.produce_p99.CopyFrom(duration_of(rates.produce_p99_s))
         return answer
+
+
+def _stray(partition: Partition) -> figures_pb2.StrayReplica:
+    log = partition.log
+    return figures_pb2.StrayReplica(
+        topic_id=partition.key.topic_id,
+        partition=partition.key.partition,
+        topic=partition.topic,
+        size_bytes=log.size_bytes,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_written_leader_epoch=log.last_record_epoch,
+    )

@@ -1,7 +1,6 @@
 """What the replicas here hold, for a controller that looks for a leader where nobody may lead (KIP-966)."""
 
-from collections.abc import Iterable, Sequence
-from heapq import nsmallest
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -11,6 +10,7 @@ from regnum_model.ids import NO_EPOCH, PartitionKey, TopicId
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import slices
 
+from regnum_broker.cluster.strays.key_pages import page_of
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
@@ -18,12 +18,6 @@ from regnum_broker.storage import Storage
 
 QUERIES_MAX: Final = 1_000
 """Replicas of one message."""
-
-KEYS_PER_TURN: Final = 5_000
-"""Keys that are compared between two turns of the event loop (safety rule S22)."""
-
-KEYS_KEPT: Final = 8_000
-"""Keys that are held before the smallest of them are chosen."""
 
 SLICE: Final = 200
 """Replicas looked at between two turns of the event loop (safety rule S22)."""
@@ -56,22 +50,15 @@ class ReplicaLogs:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, "the log directory cannot be used; see the broker's log"
             )
-        found: list[PartitionKey] = []
         # Both are of one moment: what goes offline, or comes back, meanwhile is in one of them.
         offline, there = frozenset(directory.offline), tuple(self._replicas)
-        both: Iterable[Partition | PartitionKey] = chain(there, offline)
-        async for part in slices(both, KEYS_PER_TURN):
-            for one in part:
-                key = one if isinstance(one, PartitionKey) else one.key
-                if (after is None or key > after) and (key is one or key not in offline):
-                    found.append(key)
-            if len(found) > KEYS_KEPT:
-                found = nsmallest(QUERIES_MAX + 1, found)
-        found = nsmallest(QUERIES_MAX + 1, found)
+        found, more = await page_of(
+            chain((one.key for one in there if one.key not in offline), offline), after, QUERIES_MAX
+        )
         answers: list[control_pb2.ReplicaLogInfo] = []
-        async for part in slices(found[:QUERIES_MAX], SLICE):
+        async for part in slices(found, SLICE):
             answers += [self._describe(key) for key in part]
-        return answers, len(found) > QUERIES_MAX
+        return answers, more
 
     def _describe(self, key: PartitionKey) -> control_pb2.ReplicaLogInfo:
         directory = self._storage.directory

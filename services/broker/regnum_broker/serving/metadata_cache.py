@@ -16,7 +16,7 @@ from typing import Final
 from immutables import Map, MapMutation
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.ids import BrokerId, ControllerEpoch
+from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.cluster_image.digest import ImageDigest
 from regnum_service.cluster_image.feed import ClusterFeed
@@ -99,6 +99,18 @@ class MetadataCache:
         """Whether a partition exists as far as this broker has heard."""
         view = self.topics.get(topic)
         return view is not None and partition in view.partitions
+
+    def naming(self) -> Callable[[str, PartitionKey], bool] | None:
+        """Whether this picture, and no later one, names a partition under its topic id; None: there is none yet."""
+        if self._position == NO_PICTURE:
+            return None
+        topics = self.topics
+
+        def names(topic: str, key: PartitionKey) -> bool:
+            view = topics.get(topic)
+            return view is not None and view.topic_id == key.topic_id and key.partition in view.partitions
+
+        return names
 
     async def take(
         self, request: control_pb2.UpdateMetadataRequest, parts: list[control_pb2.UpdateMetadataRequest]

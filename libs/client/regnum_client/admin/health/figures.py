@@ -74,6 +74,10 @@ class BrokerFigures:
     """Why it is not ready, in words; empty: it is, or is of a release that does not say."""
     replicas_awaited: int = 0
     """Partitions whose in-sync set it has still to enter before it is ready for the first time."""
+    strays: int | None = None
+    """Logs that it has of topics or partitions that nobody knows; None: it has not looked yet, or does not say."""
+    stray_bytes: int | None = None
+    """Bytes of their segments."""
 
 
 Figures = dict[int, BrokerFigures | RegnumError]
@@ -151,4 +155,6 @@ def figures_of(answer: figures_pb2.DescribeFiguresResponse) -> BrokerFigures:
         lifeline_open=answer.lifeline_open,
         not_ready_because=answer.not_ready_because,
         replicas_awaited=answer.replicas_awaited,
+        strays=answer.strays if answer.HasField("strays") else None,
+        stray_bytes=answer.stray_bytes if answer.HasField("stray_bytes") else None,
     )

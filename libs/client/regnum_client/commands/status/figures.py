@@ -16,12 +16,40 @@ LINE_COLUMNS: Final = (
 )
 """Columns for people; ``in`` and ``out`` are records and bytes a second, ``replication`` bytes in and out."""
 
+BROKERS_NAMED: Final = 20
+"""Brokers with strays that a person is told of; programs hear of all."""
+
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def figure_rows(figures: "Figures", health: "HealthView | None") -> list[dict[str, Any]]:
     """Everything, for programs: one row for each broker that was asked, with ``error`` where it did not answer."""
     return [_row(id, one, health) for id, one in sorted(figures.items())]
+
+
+def stray_totals(figures: "Figures") -> dict[str, Any] | None:
+    """Logs that nobody knows, on all brokers that say so, and which do not; None: nobody was asked."""
+    if not figures:
+        return None
+    said = {id: one for id, one in figures.items() if not isinstance(one, RegnumError) and one.strays is not None}
+    return {
+        "logs": sum(one.strays or 0 for one in said.values()),
+        "size_bytes": sum(one.stray_bytes or 0 for one in said.values()),
+        "brokers": sorted(id for id, one in said.items() if one.strays),
+        "not_known_of_brokers": sorted(figures.keys() - said.keys()),
+    }
+
+
+def stray_line(totals: Mapping[str, Any] | None) -> str:
+    """The same for people, where there are any; empty: there are none that anybody knows of."""
+    if totals is None or not totals["logs"]:
+        return ""
+    ids = totals["brokers"]
+    shown = ", ".join(map(str, ids[:BROKERS_NAMED])) + (", ..." if len(ids) > BROKERS_NAMED else "")
+    return (
+        f"strays: {totals['logs']} logs ({size(totals['size_bytes'])}) of topics or partitions that nobody knows, on "
+        f"brokers {shown}. They are kept, and served by nobody: see `regnum brokers strays`"
+    )
 
 
 def _row(id: int, one: "BrokerFigures | RegnumError", health: "HealthView | None") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from regnum_client.commands.invocation import Output, note
 from regnum_client.commands.rendering import emit_one, emit_rows
-from regnum_client.commands.status.figures import LINE_COLUMNS, figure_rows, line
+from regnum_client.commands.status.figures import LINE_COLUMNS, figure_rows, line, stray_line, stray_totals
 from regnum_client.commands.status.services import (
     METADATA_COLUMNS,
     QUOTA_COLUMNS,
@@ -82,6 +82,8 @@ def show(
     for row in rows:
         if row.get("not_ready_because"):
             note(f"broker {row['broker']} is not ready: {row['not_ready_because']}")
+    if strays := stray_line(stray_totals(figures)):
+        note(strays)
     _table([metadata_line(one) for one in metadata_rows(services.propagation)], METADATA_COLUMNS)
     quotas = quota_row(services.quotas)
     _table([] if quotas is None else [quota_line(quotas)], QUOTA_COLUMNS)
@@ -111,6 +113,7 @@ def document(
         "problems": list(problems),
         "processes": [dict(row) for row in processes],
         "broker_figures": figure_rows(figures, health),
+        "strays": stray_totals(figures),
         "metadata_figures": metadata_rows(services.propagation),
         "quota_figures": quota_row(services.quotas),
         **known,

@@ -301,7 +301,11 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         **_all("regnum.broker.v1.LogService", _LOG),
         **_all("regnum.broker.v1.GroupService", _GROUP),
         **_all("regnum.broker.v1.ProducerService", {"InitProducerId": ProducerIdentity()}),
-        **_all("regnum.broker.v1.FiguresService", {"DescribeFigures": OnCluster(_DESCRIBE_CLUSTER)}),
+        **_all(
+            "regnum.broker.v1.FiguresService",
+            # Strays have names of topics too, which nobody may have a right to any more.
+            {"DescribeFigures": OnCluster(_DESCRIBE_CLUSTER), "DescribeStrays": OnCluster(_DESCRIBE_CLUSTER)},
+        ),
         **_all("regnum.metadata.v1.MetadataService", _METADATA),
         # It names every topic, and is for those who run the cluster.
         **_all("regnum.metadata.v1.ImageService", {"DescribeImage": OnCluster(_DESCRIBE_CLUSTER, again=True)}),

@@ -3,9 +3,11 @@
 isort:skip_file
 The broker as clients see it."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
@@ -76,6 +78,8 @@ class DescribeFiguresResponse(_message.Message):
     LIFELINE_OPEN_FIELD_NUMBER: _builtins.int
     NOT_READY_BECAUSE_FIELD_NUMBER: _builtins.int
     REPLICAS_AWAITED_FIELD_NUMBER: _builtins.int
+    STRAYS_FIELD_NUMBER: _builtins.int
+    STRAY_BYTES_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Id of the broker."""
     metadata_controller_epoch: _builtins.int
@@ -124,6 +128,10 @@ class DescribeFiguresResponse(_message.Message):
     """Why its health says NOT_SERVING of regnum.broker.v1.LogService, in words. Empty: it is ready."""
     replicas_awaited: _builtins.int
     """Partitions whose in-sync set it has still to enter before it is ready for the first time."""
+    strays: _builtins.int
+    """Strays, as DescribeStrays lists them. Absent: it has not looked yet since it registered."""
+    stray_bytes: _builtins.int
+    """Bytes of their segments; they are part of log_bytes."""
     @_builtins.property
     def uptime(self) -> _duration_pb2.Duration:
         """Time since it started."""
@@ -171,11 +179,160 @@ class DescribeFiguresResponse(_message.Message):
         lifeline_open: _builtins.bool = ...,
         not_ready_because: _builtins.str = ...,
         replicas_awaited: _builtins.int = ...,
+        strays: _builtins.int | None = ...,
+        stray_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["loop_lag_max", b"loop_lag_max", "produce_p99", b"produce_p99", "rates_over", b"rates_over", "uptime", b"uptime"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stray_bytes", b"_stray_bytes", "_strays", b"_strays", "loop_lag_max", b"loop_lag_max", "produce_p99", b"produce_p99", "rates_over", b"rates_over", "stray_bytes", b"stray_bytes", "strays", b"strays", "uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "connections", b"connections", "fetched_bytes_per_second", b"fetched_bytes_per_second", "fetched_records_per_second", b"fetched_records_per_second", "leading", b"leading", "lifeline_open", b"lifeline_open", "log_bytes", b"log_bytes", "log_segments", b"log_segments", "loop_lag_max", b"loop_lag_max", "metadata_controller_epoch", b"metadata_controller_epoch", "metadata_version", b"metadata_version", "not_ready_because", b"not_ready_because", "offline", b"offline", "open_files", b"open_files", "open_files_max", b"open_files_max", "produce_p99", b"produce_p99", "produced_bytes_per_second", b"produced_bytes_per_second", "produced_records_per_second", b"produced_records_per_second", "rates_over", b"rates_over", "refused_batches_per_second", b"refused_batches_per_second", "replicas", b"replicas", "replicas_awaited", b"replicas_awaited", "replicated_in_bytes_per_second", b"replicated_in_bytes_per_second", "replicated_out_bytes_per_second", b"replicated_out_bytes_per_second", "resident_bytes", b"resident_bytes", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated", "uptime", b"uptime"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stray_bytes", b"_stray_bytes", "_strays", b"_strays", "broker_id", b"broker_id", "connections", b"connections", "fetched_bytes_per_second", b"fetched_bytes_per_second", "fetched_records_per_second", b"fetched_records_per_second", "leading", b"leading", "lifeline_open", b"lifeline_open", "log_bytes", b"log_bytes", "log_segments", b"log_segments", "loop_lag_max", b"loop_lag_max", "metadata_controller_epoch", b"metadata_controller_epoch", "metadata_version", b"metadata_version", "not_ready_because", b"not_ready_because", "offline", b"offline", "open_files", b"open_files", "open_files_max", b"open_files_max", "produce_p99", b"produce_p99", "produced_bytes_per_second", b"produced_bytes_per_second", "produced_records_per_second", b"produced_records_per_second", "rates_over", b"rates_over", "refused_batches_per_second", b"refused_batches_per_second", "replicas", b"replicas", "replicas_awaited", b"replicas_awaited", "replicated_in_bytes_per_second", b"replicated_in_bytes_per_second", "replicated_out_bytes_per_second", b"replicated_out_bytes_per_second", "resident_bytes", b"resident_bytes", "stray_bytes", b"stray_bytes", "strays", b"strays", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated", "uptime", b"uptime"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__stray_bytes: _TypeAlias = _typing.Literal["stray_bytes"]  # noqa: Y015
+    _WhichOneofArgType__stray_bytes: _TypeAlias = _typing.Literal["_stray_bytes", b"_stray_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__strays: _TypeAlias = _typing.Literal["strays"]  # noqa: Y015
+    _WhichOneofArgType__strays: _TypeAlias = _typing.Literal["_strays", b"_strays"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stray_bytes) -> _WhichOneofReturnType__stray_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__strays) -> _WhichOneofReturnType__strays | None: ...
+
+Global___DescribeFiguresResponse: _TypeAlias = DescribeFiguresResponse  # noqa: Y015
+
+@_typing.final
+class DescribeStraysRequest(_message.Message):
+    """Asks for strays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """How many at most; 0, and what is above it, means 1,000."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def after(self) -> Global___StrayPosition:
+        """Only those that come after this one; unset: from the first."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        after: Global___StrayPosition | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "header", b"header", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DescribeFiguresResponse: _TypeAlias = DescribeFiguresResponse  # noqa: Y015
+Global___DescribeStraysRequest: _TypeAlias = DescribeStraysRequest  # noqa: Y015
+
+@_typing.final
+class StrayPosition(_message.Message):
+    """Where a page ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StrayPosition: _TypeAlias = StrayPosition  # noqa: Y015
+
+@_typing.final
+class DescribeStraysResponse(_message.Message):
+    """Answers DescribeStraysRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    STRAYS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Id of the broker."""
+    @_builtins.property
+    def strays(self) -> _containers.RepeatedCompositeFieldContainer[Global___StrayReplica]:
+        """The next strays."""
+
+    @_builtins.property
+    def next(self) -> Global___StrayPosition:
+        """Where this page ends; unset: there are no more. A page may be empty and not the last."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        strays: _abc.Iterable[Global___StrayReplica] | None = ...,
+        next: Global___StrayPosition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "next", b"next", "strays", b"strays"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeStraysResponse: _TypeAlias = DescribeStraysResponse  # noqa: Y015
+
+@_typing.final
+class StrayReplica(_message.Message):
+    """A log that belongs to no topic that anybody knows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_WRITTEN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    topic: _builtins.str
+    """Name of the topic as the files say."""
+    size_bytes: _builtins.int
+    """Bytes of its segments."""
+    log_start_offset: _builtins.int
+    """First offset."""
+    log_end_offset: _builtins.int
+    """Offset after the last record."""
+    last_written_leader_epoch: _builtins.int
+    """Leader epoch of the last record. -1: the log is empty."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        last_written_leader_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_written_leader_epoch", b"last_written_leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StrayReplica: _TypeAlias = StrayReplica  # noqa: Y015

@@ -41,6 +41,11 @@ class FiguresServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeFiguresRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeFiguresResponse.FromString,
                 _registered_method=True)
+        self.DescribeStrays = channel.unary_unary(
+                '/regnum.broker.v1.FiguresService/DescribeStrays',
+                request_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysResponse.FromString,
+                _registered_method=True)
 
 
 class FiguresServiceServicer:
@@ -55,6 +60,15 @@ class FiguresServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeStrays(self, request, context):
+        """Strays: logs on the disks of this broker of which the newest metadata names neither topic id nor partition, and that
+        no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
+        BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FiguresServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -62,6 +76,11 @@ def add_FiguresServiceServicer_to_server(servicer, server):
                     servicer.DescribeFigures,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeFiguresRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeFiguresResponse.SerializeToString,
+            ),
+            'DescribeStrays': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeStrays,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -93,6 +112,33 @@ class FiguresService:
             '/regnum.broker.v1.FiguresService/DescribeFigures',
             regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeFiguresRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeFiguresResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeStrays(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.FiguresService/DescribeStrays',
+            regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,11 @@ class FiguresServiceStub:
     def __new__(cls, channel: _aio.Channel) -> FiguresServiceAsyncStub: ...
     DescribeFigures: _grpc.UnaryUnaryMultiCallable[_figures_pb2.DescribeFiguresRequest, _figures_pb2.DescribeFiguresResponse]
     """The figures of this broker as of now. Costs the same whatever it hosts, and may be asked every second."""
+    DescribeStrays: _grpc.UnaryUnaryMultiCallable[_figures_pb2.DescribeStraysRequest, _figures_pb2.DescribeStraysResponse]
+    """Strays: logs on the disks of this broker of which the newest metadata names neither topic id nor partition, and that
+    no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
+    BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
+    """
 
 @_typing.type_check_only
 class FiguresServiceAsyncStub(FiguresServiceStub):
@@ -47,6 +52,11 @@ class FiguresServiceAsyncStub(FiguresServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeFigures: _aio.UnaryUnaryMultiCallable[_figures_pb2.DescribeFiguresRequest, _figures_pb2.DescribeFiguresResponse]  # type: ignore[assignment]
     """The figures of this broker as of now. Costs the same whatever it hosts, and may be asked every second."""
+    DescribeStrays: _aio.UnaryUnaryMultiCallable[_figures_pb2.DescribeStraysRequest, _figures_pb2.DescribeStraysResponse]  # type: ignore[assignment]
+    """Strays: logs on the disks of this broker of which the newest metadata names neither topic id nor partition, and that
+    no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
+    BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
+    """
 
 class FiguresServiceServicer(metaclass=_abc_1.ABCMeta):
     """What a broker says of itself in figures, on its client listener: for whoever looks at a whole cluster and has no more
@@ -60,5 +70,16 @@ class FiguresServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_figures_pb2.DescribeFiguresResponse, _abc.Awaitable[_figures_pb2.DescribeFiguresResponse]]:
         """The figures of this broker as of now. Costs the same whatever it hosts, and may be asked every second."""
+
+    @_abc_1.abstractmethod
+    def DescribeStrays(
+        self,
+        request: _figures_pb2.DescribeStraysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_figures_pb2.DescribeStraysResponse, _abc.Awaitable[_figures_pb2.DescribeStraysResponse]]:
+        """Strays: logs on the disks of this broker of which the newest metadata names neither topic id nor partition, and that
+        no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
+        BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
+        """
 
 def add_FiguresServiceServicer_to_server(servicer: FiguresServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -8,6 +8,8 @@ serve it, while this broker was registered all that time under one broker epoch,
 that: a leader that died leaves many. So the store is asked first, while orders are carried out; what others have, the
 one task that gives roles looks at again and decides about by what the store says then. What is not deleted is a
 candidate again after another grace time.
+
+Logs of topics and partitions that nobody knows are found by the same look, and only counted (``logs``).
 """
 
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from regnum_service.slices import slices
 
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
+from regnum_broker.cluster.strays.logs import Names, StrayLogs
 from regnum_broker.identity import Identity
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
@@ -51,14 +54,31 @@ class StrayWatch:
         is_idle: Callable[[Partition], bool],
         identity: Callable[[], Identity | None],
         store: Callable[[], Store | None],
+        names: Callable[[], Names | None],
+        logs: StrayLogs,
         clock: Clock,
         grace_s: float = GRACE_S,
     ) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: what there is here.
+            orders: the one task that gives roles.
+            is_idle: whether a replica does nothing.
+            identity: the registration; None: there is none.
+            store: the store; None while there is no session.
+            names: the newest metadata, which does not change any more; None before the first.
+            logs: told of logs that nobody knows.
+            clock: source of time.
+            grace_s: how long a replica has to do nothing.
+        """
         self._replicas: Final = replicas
         self._orders: Final = orders
         self._is_idle: Final = is_idle
         self._identity: Final = identity
         self._store: Final = store
+        self._names: Final = names
+        self._logs: Final = logs
         self._clock: Final = clock
         self._grace_s: Final = grace_s
         self._epoch: BrokerEpoch | None = None
@@ -78,15 +98,11 @@ class StrayWatch:
         if epoch is None or epoch != self._epoch:
             # Whoever registers anew is told of everything anew.
             self._epoch, self._idle_since_s = epoch, {}
+            self._logs.forget()
         if epoch is None:
             return 0
         now_s = self._clock.monotonic()
-        idle: dict[PartitionKey, float] = {}
-        async for some in slices(tuple(self._replicas), REPLICAS_PER_TURN):
-            for partition in some:
-                if self._is_idle(partition):
-                    idle[partition.key] = self._idle_since_s.get(partition.key, now_s)
-        self._idle_since_s = idle
+        idle = self._idle_since_s = await self._look_at_all(now_s)
         due = (key for key, since_s in idle.items() if now_s - since_s >= self._grace_s)
         candidates = tuple(islice(due, REPLICAS_PER_CHECK))
         if not candidates:
@@ -102,3 +118,17 @@ class StrayWatch:
         except RegnumError as error:
             self._log.info("strays not looked at", reason=error.message)
             return 0
+
+    async def _look_at_all(self, now_s: float) -> dict[PartitionKey, float]:
+        """Since when each replica that does nothing does so; those that nobody knows are counted."""
+        idle: dict[PartitionKey, float] = {}
+        look = self._logs.begin(self._names(), now_s)
+        async for some in slices(tuple(self._replicas), REPLICAS_PER_TURN):
+            for partition in some:
+                if self._is_idle(partition):
+                    idle[partition.key] = self._idle_since_s.get(partition.key, now_s)
+                    if look is not None:
+                        look.add(partition)
+        if look is not None:
+            self._logs.end(look, now_s=now_s)
+        return idle
