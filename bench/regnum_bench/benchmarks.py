@@ -6,12 +6,14 @@ from typing import Final
 
 from regnum_bench.admit import admit
 from regnum_bench.failover import failover
+from regnum_bench.figures import Spread
 from regnum_bench.idle import idle
 from regnum_bench.listing import listing
 from regnum_bench.load import load
 from regnum_bench.outage import outage
 from regnum_bench.propagate import propagate
 from regnum_bench.publish import publish
+from regnum_bench.quota_storm import storm_complaints
 from regnum_bench.reassignment import reassignment
 from regnum_bench.retention import retention
 from regnum_bench.shape import Shape
@@ -26,6 +28,11 @@ from regnum_bench.write_batch import write_batch
 
 Measure = Callable[[Run], Awaitable[Measured]]
 """One pass: starts what it needs, measures, ends it."""
+
+
+def no_complaints(_figures: Mapping[str, Spread]) -> tuple[str, ...]:
+    """Of benchmarks without limits, or that judge each pass by itself."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,8 @@ class Benchmark:
     """Fields of the shape that it reads, besides those of every benchmark."""
     headline: tuple[str, ...]
     """Figures for tables and plots."""
+    complaints: Callable[[Mapping[str, Spread]], tuple[str, ...]] = no_complaints
+    """Which limits the figures of all repetitions together do not keep."""
 
 
 EVERY: Final = ("coordination", "repetitions", "warm_up", "passes", "deadline_s")
@@ -78,9 +87,11 @@ ALL: Final = (
             "create_all_leaders_on_all_brokers_s",
             "delete_s",
             "queue_wait_p99_ms",
-            "from_kill_s",
             "storm_from_kill_s",
+            "from_kill_s",
+            "operator_s",
         ),
+        complaints=storm_complaints,
     ),
     Benchmark(
         name="outage",

@@ -30,7 +30,7 @@ from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, HEADLINES, Benchmark
 from regnum_bench.plot import PlotError, draw
 from regnum_bench.profiling import hottest_markdown
 from regnum_bench.progress import Progress
-from regnum_bench.result import Result, ResultError, save
+from regnum_bench.result import Result, ResultError, file_name, joined, load, save
 from regnum_bench.running import PeerCommand, Runner
 from regnum_bench.series import FAILURES, Series, in_words
 from regnum_bench.shape import STORES, Shape, ShapeError
@@ -124,13 +124,27 @@ def _run(given: argparse.Namespace, runner: Runner) -> int:
             return 0
         case "all":
             return _all(given, runner)
+    before = _before(given)
     result = _measure(given, runner)
+    if before is not None:
+        result = joined(before, result, BY_NAME[result.benchmark].complaints)
     _show(result, given.output)
     if given.save is not None:
         _keep(result, given.save, runner.progress)
     for complaint in (*(f"void: {reason}" for reason in result.void), *result.complaints):
         runner.progress.complaint(complaint)
     return 1 if result.complaints or result.void else 0
+
+
+def _before(given: argparse.Namespace) -> Result | None:
+    """What a run in pieces has measured so far; None: this is the first of them. Raises ResultError, ShapeError."""
+    if not getattr(given, "join", False):
+        return None
+    if given.save is None:
+        raise ShapeError("--join adds to a file of results: give its folder with --save too")
+    shape = _shape(BY_NAME[given.benchmark], given)
+    path = given.save / file_name(given.benchmark, shape.coordination, given.label)
+    return load(path) if path.exists() else None
 
 
 def _measure(given: argparse.Namespace, runner: Runner) -> Result:
@@ -208,6 +222,9 @@ def _parser() -> argparse.ArgumentParser:
         one = commands.add_parser(benchmark.name, help=benchmark.what, description=benchmark.what)
         _shape_options(one, benchmark)
         _common_options(one)
+        one.add_argument(
+            "--join", action="store_true", help="add the repetitions to those of the file in the folder of --save"
+        )
         one.add_argument("--beside", metavar="COMMAND", help="also run this; {topics} and the like come from the shape")
         one.add_argument(
             "--match", type=_pair, action="append", metavar="OURS=THEIRS", help="figures with different names"

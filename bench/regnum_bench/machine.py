@@ -30,13 +30,14 @@ def load_average() -> list[float]:
 
 
 def commit() -> dict[str, Any]:
-    """``id`` (None outside a checkout) and ``dirty``: whether anything differs from it."""
+    """``id`` (None outside a checkout) and ``dirty``: whether anything but results differs from it."""
     said = this_build().commit
     if said != UNKNOWN:
         # From a wheel: a checkout that happens to lie around it is somebody else's.
         return {"id": said.removesuffix("-dirty"), "dirty": said.endswith("-dirty")}
     head = _git("rev-parse", "--short=12", "HEAD")
-    changes = _git("status", "--porcelain")
+    # What was measured before is no part of what is measured.
+    changes = _git("status", "--porcelain", "--", ":/", ":(top,exclude)bench/results")
     return {"id": head or None, "dirty": None if changes is None else bool(changes)}
 
 

@@ -6,11 +6,20 @@ way, none of which waits for what it was told; they begin at once again, whateve
 through are deleted after each storm.
 
 How long the controller's queue makes events wait is the controller's own histogram, as exact as its bounds are: the
-figure is the upper bound of the bucket, of what came while the storm was refused.
+figure is the upper bound of the bucket. Three stretches of time are told apart:
+
+    1. the burst: what a full bucket admits at once is work that the quota allows, and its calls wait for one another;
+    2. the storm that is refused: from when every caller has had a whole call refused, so that nothing of the burst is
+       in the queue any more, for ``--settle-s``. This is what the limit is for;
+    3. the kill: what a failure makes wait is no matter of the storm, and its own figure says how long it takes.
+
+In the first two an operator, whom no quota limits, creates topics, one call after the other: what the storm costs
+people who do not take part in it.
 """
 
 import asyncio
 import itertools
+import statistics
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,9 +31,9 @@ from regnum_model.quotas import RATE_KEY
 from regnum_service.errors import RegnumError
 
 from regnum_bench.failover import VICTIM, moved
-from regnum_bench.figures import Round, spreads
+from regnum_bench.figures import Round, Spread
 from regnum_bench.shape import ShapeError
-from regnum_bench.stand import Measured, Run, Stand, in_place, stand
+from regnum_bench.stand import Measured, Run, Stand, create_some, in_place, stand
 from regnum_bench.waiting import MeasureError
 
 CLIENT_ID: Final = "regnum-bench-storm"
@@ -33,8 +42,10 @@ PREFIX: Final = "storm-"
 """What the names of their topics begin with."""
 CALLS_EACH: Final = 4
 """Calls of each connection that are under way."""
-REFUSALS_FIRST: Final = 20
-"""Topics that are refused before the storm counts as one that is refused."""
+OPERATOR_PAUSE_S: Final = 0.1
+"""Between two calls of the operator."""
+OPERATOR_CALLS_QUIET: Final = 10
+"""Calls of the operator before the storm."""
 CALL_S: Final = 60.0
 QUEUE_WAIT_MAX_MS: Final = 50.0
 """What must hold: 99 of 100 events wait less than that while the storm is refused."""
@@ -52,6 +63,8 @@ class _Storm:
     created: int = 0
     refused: int = 0
     calls: int = 0
+    held_off: set[int] = field(default_factory=set)
+    """Callers of whom a whole call was refused: nothing of the burst is theirs, or it is done."""
 
 
 async def quota_storm(run: Run) -> Measured:
@@ -76,16 +89,18 @@ async def quota_storm(run: Run) -> Measured:
                     await cluster.mend(f"broker-{VICTIM}", holds=in_place)
             if number >= shape.warm_up:
                 rounds.append(figures)
-    return Measured(rounds=tuple(rounds), complaints=_complaints(rounds))
+    return Measured(rounds=tuple(rounds))
 
 
-def _complaints(rounds: list[Round]) -> tuple[str, ...]:
-    found = spreads(rounds)
-    complaints = []
+def storm_complaints(found: Mapping[str, Spread]) -> tuple[str, ...]:
+    """Which limits the figures of all pairs do not keep; of a storm without a quota nothing is said."""
+    complaints: list[str] = []
+    if "queue_wait_p99_ms" not in found:
+        return ()
     waited_ms = found["queue_wait_p99_ms"].most
     if waited_ms > QUEUE_WAIT_MAX_MS:
         complaints.append(f"the controller's queue made 1 event of 100 wait up to {waited_ms:g} ms, above 50")
-    if "from_kill_s" in found and len(rounds) >= PAIRS_MIN:
+    if "from_kill_s" in found and len(found["from_kill_s"].values) >= PAIRS_MIN:
         ratio = found["storm_from_kill_s"].median / found["from_kill_s"].median
         if ratio > RATIO_MAX:
             complaints.append(f"a failure in the storm took {ratio:.2f} times as long as one without, above 1.2")
@@ -97,26 +112,95 @@ async def _stormy(cluster: Stand) -> dict[str, float]:
     await cluster.settle()
     storm = _Storm()
     figures: dict[str, float] = {}
-    run.progress.step(f"{shape.in_flight} connections storm a quota of {shape.quota:g} partitions a second")
-    async with _blowing(cluster, storm):
-        await _until_refused(cluster, storm)
-        before, begun_s = await _waits(cluster.admin), run.clock.monotonic()
-        refused, calls = storm.refused, storm.calls
-        await run.clock.sleep(shape.settle_s)
-        after, taken_s = await _waits(cluster.admin), run.clock.monotonic() - begun_s
-        figures |= {
-            "refused_per_s": (storm.refused - refused) / taken_s,
-            "calls_per_s": (storm.calls - calls) / taken_s,
-            "queue_wait_p99_ms": _p99_ms(before, after, *after),
-            "queue_wait_cluster_p99_ms": _p99_ms(before, after, "cluster"),
-            "queue_wait_mutations_p99_ms": _p99_ms(before, after, "mutations"),
-        }
-        # Apart from the time above: what a failure itself makes wait is no matter of the storm.
-        if shape.kill:
-            figures["storm_from_kill_s"] = await _kill(cluster)
+    operator = _Operator(cluster, storm.names)
+    async with operator.at_work():
+        await operator.done(OPERATOR_CALLS_QUIET)
+        quiet_s = operator.taken_s()
+        run.progress.step(f"{shape.in_flight} connections storm a quota of {shape.quota:g} partitions a second")
+        began = await _waits(cluster.admin)
+        async with _blowing(cluster, storm):
+            await _until_held_off(cluster, storm)
+            before, begun_s = await _waits(cluster.admin), run.clock.monotonic()
+            refused, calls = storm.refused, storm.calls
+            burst_s = operator.taken_s()
+            await run.clock.sleep(shape.settle_s)
+            after, taken_s = await _waits(cluster.admin), run.clock.monotonic() - begun_s
+            await operator.pause()
+            figures |= {
+                "refused_per_s": (storm.refused - refused) / taken_s,
+                "calls_per_s": (storm.calls - calls) / taken_s,
+                "queue_wait_p99_ms": _p99_ms(before, after, *after),
+                **{f"queue_wait_{kind}_p99_ms": _p99_ms(before, after, kind) for kind in after},
+                "queue_wait_burst_p99_ms": _p99_ms(began, before, *before),
+                "operator_quiet_s": statistics.median(quiet_s),
+                "operator_s": statistics.median(operator.taken_s() or [0.0]),
+                "operator_in_burst_s": max(burst_s, default=0.0),
+            }
+            if shape.kill:
+                figures["storm_from_kill_s"] = await _kill(cluster)
     figures["admitted_count"] = float(storm.created)
     await _clear(cluster)
     return figures
+
+
+class _Operator:
+    """Somebody whom no quota limits: one topic, and when that is made the next."""
+
+    def __init__(self, cluster: Stand, names: "itertools.count[int]") -> None:
+        self._cluster: Final = cluster
+        self._names: Final = names
+        self._taken_s: list[float] = []
+        self._may_go_on: Final = asyncio.Event()
+        self._is_between_calls: Final = asyncio.Event()
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        """Until the block ends; raises what failed."""
+        self._may_go_on.set()
+        task = asyncio.create_task(self._work(), name="operator")
+        try:
+            yield
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def pause(self) -> None:
+        """Make no further call; returns when the last is answered."""
+        self._may_go_on.clear()
+        await self._is_between_calls.wait()
+
+    async def done(self, calls: int) -> None:
+        """Return when so many calls are answered. Raises NotInTimeError."""
+
+        async def enough() -> bool:
+            return len(self._taken_s) >= calls
+
+        await self._cluster.run.deadline("topics of an operator").wait(
+            enough, every_s=0.05, so_far=lambda: f"{len(self._taken_s)} of {calls} made"
+        )
+
+    def taken_s(self) -> list[float]:
+        """How long the calls took that were answered since this was asked last."""
+        taken_s, self._taken_s = self._taken_s, []
+        return taken_s
+
+    async def _work(self) -> None:
+        clock, shape = self._cluster.run.clock, self._cluster.run.shape
+        try:
+            while True:
+                self._is_between_calls.set()
+                await self._may_go_on.wait()
+                self._is_between_calls.clear()
+                name = f"{PREFIX}operator-{next(self._names):08d}"
+                topic = NewTopic(name=name, partitions=1, replication_factor=shape.replication_factor)
+                begun_s = clock.monotonic()
+                await create_some(self._cluster.admin, [topic], timeout_s=CALL_S)
+                self._taken_s.append(clock.monotonic() - begun_s)
+                await clock.sleep(OPERATOR_PAUSE_S)
+        finally:
+            self._is_between_calls.set()
 
 
 @asynccontextmanager
@@ -129,7 +213,9 @@ async def _blowing(cluster: Stand, storm: _Storm) -> AsyncIterator[None]:
     try:
         for admin in admins:
             await admin.__aenter__()
-            callers += [asyncio.create_task(_ignore(cluster, admin, storm), name="caller") for _ in range(CALLS_EACH)]
+            for _ in range(CALLS_EACH):
+                number = len(callers)
+                callers.append(asyncio.create_task(_ignore(cluster, admin, storm, number), name=f"caller {number}"))
         yield
         for caller in callers:
             if caller.done():
@@ -142,7 +228,7 @@ async def _blowing(cluster: Stand, storm: _Storm) -> AsyncIterator[None]:
             await admin.__aexit__(None, None, None)
 
 
-async def _ignore(cluster: Stand, admin: Admin, storm: _Storm) -> None:
+async def _ignore(cluster: Stand, admin: Admin, storm: _Storm, number: int) -> None:
     """Call after call, whatever is answered."""
     shape = cluster.run.shape
     while True:
@@ -160,18 +246,24 @@ async def _ignore(cluster: Stand, admin: Admin, storm: _Storm) -> None:
             # Calls beyond those that are held are refused whole, and late ones are dropped: both are a refusal.
             if error.traits.outcome_known:
                 storm.refused += len(topics)
+                storm.held_off.add(number)
             continue
+        refused = sum(isinstance(answer, RegnumError) for answer in answers.values())
         storm.calls += 1
         storm.created += sum(isinstance(answer, CreatedTopic) for answer in answers.values())
-        storm.refused += sum(isinstance(answer, RegnumError) for answer in answers.values())
+        storm.refused += refused
+        if refused == len(topics):
+            storm.held_off.add(number)
 
 
-async def _until_refused(cluster: Stand, storm: _Storm) -> None:
+async def _until_held_off(cluster: Stand, storm: _Storm) -> None:
+    callers = cluster.run.shape.in_flight * CALLS_EACH
+
     async def is_refused() -> bool:
-        return storm.refused >= REFUSALS_FIRST
+        return len(storm.held_off) == callers
 
-    deadline = cluster.run.deadline("the storm to be refused")
-    await deadline.wait(is_refused, every_s=0.05, so_far=lambda: f"{storm.refused} topics refused")
+    deadline = cluster.run.deadline("a whole call of every caller to be refused")
+    await deadline.wait(is_refused, every_s=0.05, so_far=lambda: f"of {len(storm.held_off)} of {callers} one was")
 
 
 async def _kill(cluster: Stand) -> float:

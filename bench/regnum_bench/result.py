@@ -1,8 +1,8 @@
 """One result as it lies in a file: what was measured, on what, how, and every value. Pure but for load and save."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -84,10 +84,10 @@ class Result:
     @property
     def name(self) -> str:
         """Name of its files, without ending: ``failover-etcd``, ``growth-failover-affected-etcd``."""
-        parts = [self.benchmark, str(self.shape["coordination"])]
+        parts = [self.benchmark, str(self.shape["coordination"]), self.label]
         if self.growth:
-            parts = ["growth", self.benchmark, self.growth[0].size, str(self.shape["coordination"])]
-        return "-".join([*parts, *([self.label] if self.label else [])])
+            parts = ["growth", self.benchmark, self.growth[0].size, *parts[1:]]
+        return file_name(*parts).removesuffix(".json")
 
     def to_json(self) -> dict[str, Any]:
         """For the file."""
@@ -159,6 +159,49 @@ def beside(
         ratios=ratios(ours, theirs, pairs),
         said=said,
     )
+
+
+def joined(earlier: Result, later: Result, complaints: Callable[[Mapping[str, Spread]], Sequence[str]]) -> Result:
+    """Two runs of the same, as one with the repetitions of both; ``complaints`` judges all figures together.
+
+    For a run that has to be done in pieces. Raises ResultError when they are not of the same work, machine and code.
+    """
+    for what, of in (("work", _work_of), ("machine", lambda one: one.machine), ("code", lambda one: one.commit)):
+        if of(earlier) != of(later):
+            raise ResultError(f"the result in the folder is of another {what}: give another --label")
+    if earlier.beside or later.beside or earlier.growth or later.growth:
+        raise ResultError("results with a peer, and growth, cannot be joined: run them whole")
+    figures = {
+        name: Spread(values=(*(earlier.figures[name].values if name in earlier.figures else ()), *spread.values))
+        for name, spread in later.figures.items()
+    }
+    repetitions = int(earlier.shape["repetitions"]) + int(later.shape["repetitions"])
+    return replace(
+        later,
+        shape={**later.shape, "repetitions": repetitions},
+        figures=figures,
+        notes=tuple(dict.fromkeys((*earlier.notes, *later.notes))),
+        complaints=tuple(complaints(figures)),
+        void=tuple(dict.fromkeys((*earlier.void, *later.void))),
+        pass_s=(*earlier.pass_s, *later.pass_s),
+        at=earlier.at,
+        duration_s=earlier.duration_s + later.duration_s,
+        load_average={
+            "before": earlier.load_average.get("before", ()),
+            "after": later.load_average.get("after", ()),
+        },
+    )
+
+
+def _work_of(result: Result) -> tuple[object, ...]:
+    """What was measured, but for how often."""
+    shape = {name: value for name, value in result.shape.items() if name != "repetitions"}
+    return result.benchmark, result.label, shape
+
+
+def file_name(*parts: str) -> str:
+    """Name of a file of results; parts that are empty are left out."""
+    return f"{'-'.join(filter(None, parts))}.json"
 
 
 def save(result: Result, folder: Path) -> Path:

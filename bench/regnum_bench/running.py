@@ -90,6 +90,7 @@ class Runner:
             complaints=_each_once(
                 [
                     *(complaint for measured in ours for complaint in measured.complaints),
+                    *benchmark.complaints(figures),
                     *([] if turns is None else turns.complaints),
                 ]
             ),

@@ -25,6 +25,7 @@ def _signals() -> Iterator[None]:
         ("succession", "--elections", "1"),
         ("storm", "--beside", "peer {topic}"),
         ("storm", "--kill", "1"),
+        ("storm", "--join"),
         ("storm", "--quota", "5", "--kill", "1", "--brokers", "2", "--replication-factor", "2"),
         ("reassignment", "--brokers", "3"),
         ("reassignment", "--rate", "0"),
@@ -61,6 +62,13 @@ def test_the_table_of_a_folder_is_printed(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == "No results yet.\n"
     (tmp_path / "x.json").write_text("{}")
     assert main(["table", str(tmp_path)]) == 2
+
+
+def test_a_piece_is_not_added_to_a_file_that_is_no_result(tmp_path: Path) -> None:
+    (tmp_path / "storm-zookeeper-mine.json").write_text("{}")
+    words = ["storm", "--coordination", "zookeeper", "--label", "mine", "--join", "--save", str(tmp_path)]
+    assert main(words) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["storm-zookeeper-mine.json"]
 
 
 async def test_a_raw_hop_takes_and_gives_what_it_is_asked_for() -> None:

@@ -11,7 +11,7 @@ from regnum_bench.figures import Spread
 from regnum_bench.growth import Growth
 from regnum_bench.peer import read_figures, run_peer
 from regnum_bench.plot import draw
-from regnum_bench.result import Result, ResultError, beside, load, save
+from regnum_bench.result import Result, ResultError, beside, joined, load, save
 from regnum_bench.shape import Shape
 from regnum_bench.tables import (
     BEGIN,
@@ -63,6 +63,46 @@ def result(**changed: object) -> Result:
 @pytest.mark.parametrize("one", [result(), result(beside=None), result(growth=(GROWTH,))])
 def test_a_result_comes_back_from_its_file_as_it_was(one: Result, tmp_path: Path) -> None:
     assert load(save(one, tmp_path)) == one
+
+
+def none_of(_figures: object) -> tuple[str, ...]:
+    return ()
+
+
+def test_pieces_of_a_run_are_one_result_that_is_judged_as_a_whole() -> None:
+    shape = Shape(repetitions=3).to_json()
+    first = result(beside=None, shape=shape, complaints=("too few to say",))
+    second = result(
+        beside=None,
+        shape={**shape, "repetitions": 2},
+        figures={"from_kill_s": Spread(values=(0.7, 0.8)), "leaders_moved": Spread(values=(10, 10))},
+        at="2026-01-01T00:05:00+00:00",
+        load_average={"before": [2.0, 2.0, 2.0], "after": [3.0, 3.0, 3.0]},
+        pass_s=(5.0,),
+    )
+    whole = joined(first, second, lambda figures: (f"{len(figures['from_kill_s'].values)} values",))
+    assert whole.figures["from_kill_s"].values == (0.5, 0.4, 0.6, 0.7, 0.8)
+    assert whole.shape["repetitions"] == 5
+    assert whole.complaints == ("5 values",)
+    assert (whole.at, whole.duration_s, whole.pass_s) == (first.at, 24.0, (11.0, 5.0))
+    assert whole.load_average == {"before": [0.1, 0.2, 0.3], "after": [3.0, 3.0, 3.0]}
+    assert whole.name == first.name
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (result(beside=None, shape=Shape(brokers=9).to_json()), "another work"),
+        (result(beside=None, label="other"), "another work"),
+        (result(beside=None, machine={"cpus": 64}), "another machine"),
+        (result(beside=None, commit={"id": "def", "dirty": True}), "another code"),
+        (result(), "with a peer"),
+        (result(beside=None, growth=(GROWTH,)), "cannot be joined"),
+    ],
+)
+def test_what_is_not_of_the_same_work_machine_and_code_is_not_joined(other: Result, why: str) -> None:
+    with pytest.raises(ResultError, match=why):
+        joined(result(beside=None), other, none_of)
 
 
 def test_results_of_different_stores_and_growths_have_files_of_their_own(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ class Acknowledgements:
 
     def __init__(self) -> None:
         self._awaited: dict[PartitionKey, asyncio.Event] = {}
+        self._cut_off: set[PartitionKey] = set()
+        """Those of them of which nothing more will be heard in this reign."""
         self._traces: list[FailoverTrace] = []
 
     def tell(self, trace: FailoverTrace) -> None:
@@ -25,8 +27,24 @@ class Acknowledgements:
         for key in keys:
             self._awaited.setdefault(key, asyncio.Event())
 
+    def gone(self, keys: Iterable[PartitionKey]) -> None:
+        """Partitions were deleted or removed: there is nothing left to wait for."""
+        for key in keys:
+            if (event := self._awaited.get(key)) is not None:
+                event.set()
+
+    def close(self) -> None:
+        """The reign is over: whoever still waits hears that these have no leader yet."""
+        for key, event in self._awaited.items():
+            if not event.is_set():
+                self._cut_off.add(key)
+                event.set()
+
     async def led(self, keys: Sequence[PartitionKey]) -> None:
-        """Return when the leaders of all expected partitions have acknowledged; perhaps never: use a deadline."""
+        """Return when the leaders of all expected partitions have acknowledged, or gone, or the reign is over.
+
+        Perhaps never: use a deadline.
+        """
         for key in keys:
             event = self._awaited.get(key)
             if event is not None:
@@ -35,12 +53,13 @@ class Acknowledgements:
     def is_led(self, key: PartitionKey) -> bool:
         """Whether an expected partition's leader has acknowledged; True for others."""
         event = self._awaited.get(key)
-        return event is None or event.is_set()
+        return event is None or (event.is_set() and key not in self._cut_off)
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """Nobody waits for these partitions any more."""
         for key in keys:
             self._awaited.pop(key, None)
+            self._cut_off.discard(key)
 
     def applied(self, picture: Cluster, id: BrokerId, key: PartitionKey) -> None:
         """A broker acknowledged the newest state of a partition."""

@@ -77,6 +77,7 @@ class Dispatch:
 
     async def close(self) -> None:
         """The reign is over: nothing more is sent."""
+        self._desk.acknowledgements.close()
         dispatches = tuple(self._brokers.values())
         self._brokers.clear()
         for dispatch in dispatches:
@@ -107,8 +108,10 @@ class Dispatch:
             dispatch.order_stops(stops)
 
     def forget_orders(self, keys: Iterable[PartitionKey]) -> None:
-        """Partitions are gone: what was kept to tell brokers of them is."""
-        self._desk.book.forget(keys)
+        """Partitions are gone: what was kept to tell brokers of them is, and nobody waits for their leaders."""
+        gone = tuple(keys)
+        self._desk.book.forget(gone)
+        self._desk.acknowledgements.gone(gone)
 
     def withdraw_stops(self, id: BrokerId, keys: Collection[PartitionKey]) -> None:
         """Nobody waits any more for a broker to delete these removed partitions: what it refused is not repeated."""
@@ -163,7 +166,7 @@ class Dispatch:
         self._desk.acknowledgements.expect(keys)
 
     async def led(self, keys: Sequence[PartitionKey]) -> None:
-        """Return when the leaders of all expected partitions have acknowledged; perhaps never: use a deadline."""
+        """See ``Acknowledgements.led``."""
         await self._desk.acknowledgements.led(keys)
 
     def is_led(self, key: PartitionKey) -> bool:

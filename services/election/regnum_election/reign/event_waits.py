@@ -4,8 +4,7 @@ What waits in order is timed one by one. Reports merge while they wait: of those
 that the controller leaves for its next turn, the oldest counts, since for how long the others have waited is not kept.
 
 A mutation has waited when its first step begins, as an event of Kafka's queue has when it is processed: its further
-steps stay first among the mutations, and counted as well their short waits would hide for how long whole mutations wait
-for one another.
+steps come soon, and counted as well their short waits would hide for how long whole mutations wait for one another.
 """
 
 from collections import deque
@@ -82,8 +81,8 @@ class TimedQueue(Generic[T]):
         """Only assigns."""
         self._kind: Final = kind
         self._waits: Final = waits
-        self._items: Final[deque[tuple[float | None, T]]] = deque()
-        """Each since when; None: it was taken before, and what it waits now does not count."""
+        self._items: Final[deque[tuple[float, T]]] = deque()
+        """Each since when."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -95,15 +94,10 @@ class TimedQueue(Generic[T]):
         """It waits behind all others."""
         self._items.append((self._waits.now_s(), item))
 
-    def put_back(self, item: T) -> None:
-        """It was taken and goes on later, before all others."""
-        self._items.appendleft((None, item))
-
     def popleft(self) -> T:
         """Take the first. Raises IndexError when nothing waits."""
         since_s, item = self._items.popleft()
-        if since_s is not None:
-            self._waits.waited(self._kind, since_s)
+        self._waits.waited(self._kind, since_s)
         return item
 
     def clear(self) -> None:

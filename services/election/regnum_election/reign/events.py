@@ -7,8 +7,8 @@ Constraints: the controller's task handles one event after another, so what it t
 
 Algorithm: three ranks. What happens to the cluster comes first, in order. Then reports: ISRs that leaders wrote, names
 of topics, what brokers say of files that they were told to delete; they merge while they wait, a bounded part of them
-is taken at a time, and the kinds take turns. Then mutations, in steps of a few hundred partitions. After
-REPORTS_IN_A_ROW parts of reports a mutation that waits gets one step.
+is taken at a time, and the kinds take turns. Then mutations, in steps of a few hundred partitions, whose callers take
+turns (``mutation_lanes``). After REPORTS_IN_A_ROW parts of reports a mutation that waits gets one step.
 
 Events that only say "look again" merge while they wait, which bounds the queue; mutations are refused when too many
 wait.
@@ -31,12 +31,12 @@ from regnum_election.decisions.relief import CutOff
 from regnum_election.reign.event_waits import (
     CLUSTER,
     DELETION_ANSWERS,
-    MUTATIONS,
     REPORTED_PARTITIONS,
     TOPICS,
     EventWaits,
     TimedQueue,
 )
+from regnum_election.reign.mutation_lanes import Caller, MutationLanes
 
 MUTATIONS_MAX: Final = 1_000
 """Mutations that may wait."""
@@ -206,6 +206,10 @@ class Mutation:
     """Each step is one turn of the controller."""
     abandon: Callable[[], None]
     """Called when the reign ends first."""
+    caller: Caller = ("", "")
+    """Who wants it: callers take turns."""
+    gives_way: bool = False
+    """Whether other mutations may come between its steps; it relies on nothing that they may change."""
 
 
 ClusterEvent = (
@@ -263,7 +267,7 @@ class EventQueue:
     _written: dict[PartitionKey, ReportedNode | None] = field(default_factory=dict)
     _deleted: dict[BrokerId, dict[TopicId, bool]] = field(default_factory=dict)
     _partitions_deleted: dict[BrokerId, dict[PartitionKey, bool]] = field(default_factory=dict)
-    _mutations: TimedQueue[Mutation] = field(init=False)
+    _mutations: MutationLanes[Mutation] = field(init=False)
     _in_a_row: int = 0
     """Reports taken since the last mutation, while one waited."""
     _turn: int = 0
@@ -272,7 +276,7 @@ class EventQueue:
 
     def __post_init__(self) -> None:
         self._cluster = TimedQueue(CLUSTER, self.waits)
-        self._mutations = TimedQueue(MUTATIONS, self.waits)
+        self._mutations = MutationLanes(self.waits)
 
     def put(self, event: ClusterEvent) -> None:
         """Add a cluster event. One that is waiting already is not added twice."""
@@ -356,7 +360,7 @@ class EventQueue:
         self._waiting.set()
 
     def put_back(self, mutation: Mutation) -> None:
-        """Work that has more steps: it stays first among the mutations, and cluster events go before its next step."""
+        """Work that has more steps: it stays first among the mutations unless it gives way; cluster events go first."""
         self._mutations.put_back(mutation)
         self._waiting.set()
 

@@ -9,6 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
 
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError
+from regnum_election.reign.mutation_lanes import Caller
 from regnum_election.reign.reign import DeposedError
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class RequestQueue:
         *,
         begun: Callable[[], bool],
         urgent: bool = False,
+        gives_way_of: Caller | None = None,
     ) -> None:
         """Queue work whose steps set ``result``. Raises RegnumError when it cannot be queued.
 
@@ -49,6 +51,7 @@ class RequestQueue:
             result: where its outcome goes.
             begun: whether anything may have been written.
             urgent: whether it counts as a cluster event.
+            gives_way_of: who wants it, where other callers' mutations may come between its steps; None: nothing may.
         """
         if self._closed:
             raise cut_off(begun=False)
@@ -57,7 +60,13 @@ class RequestQueue:
             if not result.done():
                 result.set_exception(cut_off(begun=begun()))
 
-        mutation = Mutation(name=name, steps=_answering(steps, result), abandon=abandon)
+        mutation = Mutation(
+            name=name,
+            steps=_answering(steps, result),
+            abandon=abandon,
+            caller=gives_way_of or ("", ""),
+            gives_way=gives_way_of is not None,
+        )
         if urgent:
             self._queue.put_urgent(mutation)
             return

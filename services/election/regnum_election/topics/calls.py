@@ -73,7 +73,13 @@ class TopicCalls:
                         outcomes=_in_order(creation.outcomes), throttle_ms=self._charging.left_ms(wait_until_s)
                     )
             steps = self._charging.releasing(create_topics(self._context, creation), tuple(marks))
-            self._requests.submit("create topics", steps, result, begun=lambda: creation.begun)
+            self._requests.submit(
+                "create topics",
+                steps,
+                result,
+                begun=lambda: creation.begun,
+                gives_way_of=(account.user, account.client_id),
+            )
             marks.clear()
         finally:
             self._charging.release(marks)
@@ -101,7 +107,9 @@ class TopicCalls:
             if len(call.outcomes) == len(requests):
                 return Answered(outcomes=_in_order(call.outcomes), throttle_ms=self._charging.left_ms(wait_until_s))
             steps = self._charging.releasing(self._deleter.delete_topics(call), tuple(marks))
-            self._requests.submit("delete topics", steps, result, begun=lambda: call.begun)
+            self._requests.submit(
+                "delete topics", steps, result, begun=lambda: call.begun, gives_way_of=(account.user, account.client_id)
+            )
             marks.clear()
         finally:
             self._charging.release(marks)
