@@ -20,7 +20,7 @@ from regnum_model.backup.lines import Entry, Header, LineWriter, MalformedBackup
 from regnum_model.backup.nodes import MARK, RestoredState, RestoreMark
 from regnum_model.backup.plan import Write
 from regnum_model.ids import BrokerId, TopicId
-from regnum_model.nodes import TopicIdNode, TopicNode
+from regnum_model.nodes import ProducerIdBlockNode, TopicIdNode, TopicNode
 from regnum_service.clock import SystemClock
 
 TREE = {
@@ -234,6 +234,33 @@ async def test_a_restore_over_a_tree_that_was_killed_is_used_by_nobody_and_simpl
     expected, found = await _everything(empty), await _everything(again)
     assert found.pop(MARK) != expected.pop(MARK)
     assert found == expected
+
+
+@pytest.mark.parametrize("cut_off_after", [1, 2, 10, None])
+async def test_numbers_go_on_above_those_of_the_tree_whose_place_it_takes(
+    tmp_path: Path, cut_off_after: int | None
+) -> None:
+    """The same backup again, or an earlier one, after the restored cluster has lived on: clients know its reigns."""
+    file = await _backup(tmp_path)
+    server = MemoryServer()
+    store = CutStore(server)
+    await _restore(store, file)
+    lived = {
+        "/controller_epoch": b"10444",
+        "/latest_producer_id_block": ProducerIdBlockNode(first=2**60, count=1000).encode(),
+    }
+    for path, data in lived.items():
+        await store.set(path, data, version=0)
+    if cut_off_after is not None:
+        store.writes_left = cut_off_after
+        with pytest.raises((ConnectionLoss, SessionExpired)):
+            await _restore(store, file, replace=True)
+    again = MemoryStore(server)
+    done = await _restore(again, file, replace=True)
+    assert done.row["controller_epoch"] == 10444
+    assert (await again.get("/controller_epoch")).data == b"10444"
+    block = ProducerIdBlockNode.decode((await again.get("/latest_producer_id_block")).data)
+    assert block.first == 2**60 + 1000
 
 
 async def test_two_restores_at_once_do_not_mix(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ transaction marks the tree as whole and writes ``/cluster/id``, without which no
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from regnum_model import paths
-from regnum_model.backup.nodes import MARK, RestoreMark
+from regnum_model.backup.nodes import MARK, Numbers, RestoreMark
 from regnum_model.backup.plan import KNOWN, PROCESSES, SEATS, Write
-from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes import MalformedNodeError, ProducerIdBlockNode, decode_controller_epoch
 
 from regnum_coordination.backup.taking import tree_pages
 from regnum_coordination.errors import ConnectionLoss, NodeExists, NodeFailure, NoNode, SessionExpired
@@ -76,6 +76,8 @@ class Found:
     """Topics of it."""
     processes: tuple[str, ...]
     """Nodes of processes that are registered."""
+    former: Numbers = field(default_factory=Numbers)
+    """How far it has come, or the one had that a restore which was cut off took the place of."""
 
     @property
     def is_cut_off(self) -> bool:
@@ -104,7 +106,20 @@ async def look(store: Store) -> Found:
         has_tree=any(name in KNOWN or f"/{name}" in SEATS for name in tops),
         topics=len(await _names(store, paths.TOPICS)),
         processes=await registered(store),
+        # What was written of one that was cut off has been used by nobody, and the former tree's may be gone.
+        former=await _numbers(store) if mark is None or mark.whole else mark.former,
     )
+
+
+async def _numbers(store: Store) -> Numbers:
+    """How far the numbers of a tree have come; what nobody can read counts for nothing."""
+    epoch = first = 0
+    with suppress(NoNode, MalformedNodeError):
+        epoch = decode_controller_epoch((await store.get(paths.CONTROLLER_EPOCH, current=True)).data)
+    with suppress(NoNode, MalformedNodeError):
+        block = ProducerIdBlockNode.decode((await store.get(paths.PRODUCER_ID_BLOCK, current=True)).data)
+        first = block.first + block.count
+    return Numbers(controller_epoch=epoch, producer_id=first)
 
 
 async def registered(store: Store) -> tuple[str, ...]:

@@ -24,6 +24,16 @@ MARK: Final = "/restored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """How far numbers had come that no restore may give out again."""
+
+    controller_epoch: int = 0
+    """The last reign."""
+    producer_id: int = 0
+    """The first id that was not given out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreMark:
     """``/restored``: which backup the tree comes from, and whether all of it is there."""
 
@@ -42,6 +52,8 @@ class RestoreMark:
     the newest log of any of them."""
     logs: Mapping[BrokerId, frozenset[LogId]] = field(default_factory=dict)
     """Logs that brokers had when the backup was taken; a log of another id may have lost its end since (S10)."""
+    former: Numbers = field(default_factory=Numbers)
+    """How far the tree had come whose place this one takes: what is deleted of it may be gone when this is cut off."""
 
     def encode(self) -> bytes:
         """JSON."""
@@ -55,6 +67,7 @@ class RestoreMark:
                 "since_ms": self.since_ms,
                 "brokers": sorted(self.brokers),
                 "logs": {str(id): sorted(logs) for id, logs in sorted(self.logs.items())},
+                "former": {"controller_epoch": self.former.controller_epoch, "producer_id": self.former.producer_id},
             }
         )
 
@@ -71,6 +84,7 @@ class RestoreMark:
                 raise MalformedNodeError(f"logs of broker {key} are not a list")
             id = BrokerId(number_of(key, "logs: broker", MAX_BROKER_ID))
             logs[id] = frozenset(LogId(str_of(one, "log id")) for one in value)
+        former = object_of(content.get("former", {}), "former")
         return cls(
             whole=state == "whole",
             run=str_of(content.get("run"), "run"),
@@ -79,6 +93,10 @@ class RestoreMark:
             since_ms=int_of(content.get("since_ms"), "since_ms", low=0),
             brokers=frozenset(ids_of(content.get("brokers", []), "brokers")),
             logs=logs,
+            former=Numbers(
+                controller_epoch=int_of(former.get("controller_epoch", 0), "former: epoch", low=0, high=MAX_EPOCH),
+                producer_id=int_of(former.get("producer_id", 0), "former: producer id", low=0),
+            ),
         )
 
 

@@ -23,6 +23,7 @@ Rules (safety rules S2, S7, S10, S13, S14)
       replica of a later leader epoch.
     - Orders by hand, below ``/admin/partitions_*``: left out. They were given hours ago and perhaps carried out.
     - ``/controller_epoch``: 10,000 on, above every one that a broker has seen since.
+    - Neither that nor producer ids ever go back where the tree still stands whose place the backup takes.
     - Producer ids: 2^40 on, also where none had been given out, and further the older the backup is: one that is
       restored a second time goes on above what was given out since the first.
     - ``/config/changes``: the folder alone. A change is announced to those who follow, and nobody does.
@@ -39,7 +40,7 @@ from typing import Final
 
 from regnum_model import paths
 from regnum_model.backup.lines import Entry, Header
-from regnum_model.backup.nodes import MARK, RestoredState
+from regnum_model.backup.nodes import MARK, Numbers, RestoredState
 from regnum_model.delegation_tokens import FOLDER as TOKENS
 from regnum_model.features import PATH as FEATURE
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
@@ -114,6 +115,8 @@ class Choices:
     """Brokers to wait for besides those that the backup knows: those that joined after it."""
     age_ms: int = 0
     """Time since the backup was taken, in ms."""
+    former: Numbers = field(default_factory=Numbers)
+    """How far the tree has come whose place the backup takes: it may have been restored before, and lived on."""
 
 
 @dataclass(slots=True)
@@ -207,9 +210,10 @@ class RestorePlan:
             self.report.nodes += 1
             yield write
 
-    @staticmethod
-    def _reign_after(epoch: int) -> ControllerEpoch:
-        return ControllerEpoch(min(epoch + CONTROLLER_EPOCHS_ON, MAX_EPOCH - 1))
+    def _reign_after(self, epoch: int) -> ControllerEpoch:
+        # Who runs through two restores, as clients may, is never told of a reign that it knows as another one.
+        further = max(epoch + CONTROLLER_EPOCHS_ON, self._choices.former.controller_epoch)
+        return ControllerEpoch(min(further, MAX_EPOCH - 1))
 
     def _writes(self, entry: Entry) -> Iterator[Write]:
         path = entry.path
@@ -395,6 +399,7 @@ class RestorePlan:
         before = self._producer_ids
         further = min(PRODUCER_IDS_PER_MS * max(self._choices.age_ms, 0), PRODUCER_IDS_FURTHER_MAX)
         first = (0 if before is None else before.first + before.count) + PRODUCER_IDS_ON + further
+        first = max(first, self._choices.former.producer_id)
         yield Write(paths.PRODUCER_ID_BLOCK, ProducerIdBlockNode(first=first, count=1).encode())
 
     def _stands(self, id: str, data: bytes) -> bool:

@@ -76,7 +76,7 @@ async def restore_from(
     """
     time = SystemClock() if clock is None else clock
     found = await look(store)
-    checked = await _checked(wish, time.wall_ms())
+    checked = await _checked(wish, time.wall_ms(), found)
     against = objection(found, checked.header.cluster_id, replace_tree=wish.replace)
     if not wish.execute:
         plan = checked.plan
@@ -93,7 +93,7 @@ async def restore_from(
     return await _execute(store, wish, checked, found, progress, time)
 
 
-async def _checked(wish: Wish, now_ms: int) -> _Checked:
+async def _checked(wish: Wish, now_ms: int, found: Found) -> _Checked:
     """The file, read to its end once: nothing is written of one that is damaged."""
     header: Header | None = None
     end: End | None = None
@@ -104,7 +104,7 @@ async def _checked(wish: Wish, now_ms: int) -> _Checked:
         match one:
             case Header():
                 header = one
-                plan = _plan(one, wish, now_ms)
+                plan = _plan(one, wish, now_ms, found)
             case End():
                 end = one
             case _ if plan is not None:
@@ -114,9 +114,14 @@ async def _checked(wish: Wish, now_ms: int) -> _Checked:
     return _Checked(header=header, end=end, plan=plan)
 
 
-def _plan(header: Header, wish: Wish, now_ms: int) -> RestorePlan:
+def _plan(header: Header, wish: Wish, now_ms: int, found: Found) -> RestorePlan:
     brokers = frozenset(map(BrokerId, wish.more_brokers))
-    choices = Choices(without_tokens=wish.without_tokens, more_brokers=brokers, age_ms=max(now_ms - header.taken_ms, 0))
+    choices = Choices(
+        without_tokens=wish.without_tokens,
+        more_brokers=brokers,
+        age_ms=max(now_ms - header.taken_ms, 0),
+        former=found.former,
+    )
     return RestorePlan(header, choices)
 
 
@@ -130,6 +135,7 @@ async def _execute(
         backup=checked.end.sha256,
         taken_ms=checked.header.taken_ms,
         since_ms=clock.wall_ms(),
+        former=found.former,
     )
     restore = Restore(store, clock, mark=mark, progress=progress)
     await restore.begin(found, plan.controller_epoch)
