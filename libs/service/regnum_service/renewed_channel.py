@@ -6,12 +6,14 @@ replaced keeps its name and has another address; while it is away, its name may 
 Constraints: gRPC asks for a name again when a connection fails, at most every
 ``grpc.dns_min_time_between_resolutions_ms``. When the name is unknown it waits 1 s, then 1.6 times as long each time,
 up to 2 minutes, and nothing that Python can reach ends that wait: after 20 s without a name it found the new address
-7 s after that was there (measured, grpcio 1.85.1). Nor does a channel take other credentials.
+7 s after that was there (measured, grpcio 1.85.1). When a connection ends it asks at once, while the Pod is still
+going, and no more: the first call after that, a minute later, tries the address of before until a second is over. Nor
+does a channel take other credentials.
 
 Algorithm: each call asks whether the channel is old: what it was made of changed (``version``), or it goes to a name
-and has been failing for ``RENEWED_AFTER_S``. Then the call goes over a new channel, and the one before is closed when
-the last of its calls ends: a stream stays where it began. Calls that fail are repeated by who makes them, so that a
-channel nobody calls costs nothing; one that is called costs a new one in ``RENEWED_AFTER_S``.
+and has been failing for ``RENEWED_AFTER_S``, or its connection ended. Then the call goes over a new channel, and the
+one before is closed when the last of its calls ends: a stream stays where it began. Calls that fail are repeated by who
+makes them, so that a channel nobody calls costs nothing; one that is called costs a new one in ``RENEWED_AFTER_S``.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ Call = Any
 """One of grpc.aio's calls."""
 
 RENEWED_AFTER_S: Final = 2.0
-"""Age from which a channel that fails is given up for another."""
+"""Age from which a channel that fails, or has lost its connection, is given up for another."""
 
 NAME_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # 30 s by default, for which a channel keeps the address of a Pod that is gone.
@@ -144,10 +146,12 @@ class RenewedChannel(grpc.aio.Channel):
         return _Standing(self._make(), version, self._now_s())
 
     def _is_lost(self, standing: "_Standing") -> bool:
-        return (
-            self._follows_name
-            and self._now_s() - standing.made_s >= RENEWED_AFTER_S
-            and standing.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        if not self._follows_name or self._now_s() - standing.made_s < RENEWED_AFTER_S:
+            return False
+        state = standing.channel.get_state()
+        # Nobody has called an idle one yet, or its connection has ended: a call begins to connect.
+        return state is grpc.ChannelConnectivity.TRANSIENT_FAILURE or (
+            state is grpc.ChannelConnectivity.IDLE and standing.was_called
         )
 
     def _following(self, make: Callable[[grpc.aio.Channel], Multicallable]) -> Multicallable:
@@ -173,7 +177,7 @@ class RenewedChannel(grpc.aio.Channel):
 class _Standing:
     """A channel, and how many calls are on it."""
 
-    __slots__ = ("_calls", "_done", "channel", "made_s", "version")
+    __slots__ = ("_calls", "_done", "channel", "made_s", "version", "was_called")
 
     def __init__(self, channel: grpc.aio.Channel, version: int, made_s: float) -> None:
         self.channel: Final = channel
@@ -181,12 +185,14 @@ class _Standing:
         """Of what it was made of."""
         self.made_s: Final = made_s
         """When."""
+        self.was_called = False
         self._calls = 0
         self._done: Callable[[_Standing], None] | None = None
 
     def counted(self, call: Call) -> Call:
         """The same call."""
         self._calls += 1
+        self.was_called = True
         call.add_done_callback(self._ended)
         return call
 

@@ -96,7 +96,50 @@ async def test_a_channel_that_fails_is_given_up_when_it_is_called_again() -> Non
     assert stage.used() == [2, 2, 1]
 
 
-@pytest.mark.parametrize("state", [State.IDLE, State.CONNECTING, State.READY])
+async def test_one_whose_connection_ended_is_not_begun_again_at_the_address_of_before() -> None:
+    stage = Stage()
+    stage.made[0].state = State.IDLE
+    stage.now_s = RENEWED_AFTER_S
+    stage.call().end()
+    assert stage.used() == [1], "nobody has called it yet"
+    stage.made[0].state = State.READY
+    stage.call().end()
+    stage.made[0].state = State.IDLE
+    stage.call()
+    assert stage.used() == [2, 1]
+    await until(lambda: stage.made[0].closed)
+
+
+async def test_a_name_that_moved_while_nobody_called_is_found_by_the_first_call() -> None:
+    """By itself gRPC tries the address of before, which here is silent, until a second is over."""
+    port = unused_port()
+    supervisor = Supervisor("test")
+    before = GrpcServer(Address(host="127.0.0.2", port=port), [], supervisor=supervisor)
+    after = GrpcServer(Address(host="127.0.0.3", port=port), [], supervisor=supervisor)
+    await before.start()
+    await after.start()
+    async with NameServer("127.0.0.2") as names:
+        target, now_s = names.target(port), [0.0]
+        channel = RenewedChannel(
+            lambda: grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS),
+            follows_name=True,
+            now_s=lambda: now_s[0],
+        )
+        assert await answers(check_on(channel))
+        now_s[0] = RENEWED_AFTER_S
+        await before.stop()
+        await until(lambda: channel._standing.channel.get_state() is State.IDLE)
+        names.address = "127.0.0.3"
+        async with silent_at("127.0.0.2", port) as came:
+            assert await answers(check_on(channel))
+            assert came == []
+        assert channel.renewals == 1
+        await channel.close()
+    await after.stop()
+    await supervisor.unwind()
+
+
+@pytest.mark.parametrize("state", [State.CONNECTING, State.READY])
 def test_a_channel_that_does_not_fail_is_kept(state: grpc.ChannelConnectivity) -> None:
     stage = Stage()
     stage.made[0].state = state
@@ -180,8 +223,8 @@ async def test_every_channel_to_a_name_asks_for_it_again_and_soon() -> None:
 
 
 @asynccontextmanager
-async def silent_at(address: str, port: int) -> AsyncIterator[None]:
-    """Somebody who takes connections and says nothing, as a Pod whose process is stopped."""
+async def silent_at(address: str, port: int) -> AsyncIterator[list[asyncio.StreamWriter]]:
+    """Somebody who takes connections, which it gives, and says nothing, as a Pod whose process is stopped."""
 
     async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held.append(writer)
@@ -189,7 +232,7 @@ async def silent_at(address: str, port: int) -> AsyncIterator[None]:
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(hold, address, port)
     try:
-        yield
+        yield held
     finally:
         server.close()
         for writer in held:
