@@ -224,6 +224,22 @@ async def test_all_brokers_that_are_not_drained_get_their_share(regnum: CommandH
     assert "replicas move" in done.err
 
 
+async def test_nothing_is_spread_while_a_broker_with_replicas_is_away_and_not_drained(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    """It may be restarting: all that it has would be copied to the others, and removed from it."""
+    away = admin_pb2.DescribedBroker(broker_id=5, live=False, replicas=7)
+    cluster.leaders.brokers = [*(described(id) for id in (1, 2, 3, 4)), away]
+    refused = await regnum("partitions", "rebalance", "--execute", "-o", "json")
+    assert refused.error["code"] == "INVALID_REPLICA_ASSIGNMENT"
+    assert "brokers [5] are away and have replicas" in refused.error["message"]
+    assert "`regnum brokers drain 5`" in refused.error["message"]
+    assert not cluster.reassignments.asked
+    away.draining = True
+    assert (await regnum("partitions", "rebalance", "--execute")).status == 0
+    assert cluster.reassignments.asked
+
+
 async def test_the_sdk_says_for_each_partition_what_became_of_it(cluster: FakeCluster) -> None:
     cluster.reassignments.refused["t", 1] = (errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT, "give each once")
     async with Admin(cluster.bootstrap) as admin:

@@ -135,6 +135,11 @@ class _Board:
         self.has: dict[Place, list[int]] = {}
         self.on: dict[int, dict[Place, None]] = {id: {} for id in self.brokers}
         self._caps: dict[int, int] = {}
+        self._given: Counter[int] = Counter()
+        """Partitions of each broker that it did not have before."""
+        self._offers: dict[tuple[int, int], deque[Place]] = {}
+        """What one broker may still be able to give to another one directly. What it cannot is left out until there is
+        room again: looked at for each move, 20,000 partitions took 49 s of processor time instead of one."""
         self._steps: dict[int, dict[int, tuple[int, Place]]] = {}
         """Cheapest way for each broker to give a replica to another one; forgotten when it may have changed."""
 
@@ -157,6 +162,7 @@ class _Board:
         """A broker gets a partition."""
         self.has[place].append(id)
         self.on[id][place] = None
+        self._given[id] += id not in self.before[place]
 
     def room(self, place: Place, id: int, *, instead_of: int | None = None) -> bool:
         """Whether a broker may get a partition, perhaps in place of another one."""
@@ -207,7 +213,7 @@ class _Board:
 
     def _was_given(self, id: int) -> bool:
         """Whether it has a partition that it did not have before."""
-        return any(id not in self.before[place] for place in self.on[id])
+        return self._given[id] > 0
 
     def _give_directly(self, giver: int, takers: Sequence[int]) -> bool:
         """Give one of its first replicas to one of the emptiest, where no chain can be cheaper."""
@@ -215,8 +221,12 @@ class _Board:
         if self._was_given(giver):
             return False
         for taker in takers:
-            for place in places:
-                if self.room(place, taker, instead_of=giver):
+            offers = self._offers.get((giver, taker))
+            if offers is None:
+                offers = self._offers[giver, taker] = deque(places)
+            while offers:
+                place = offers.popleft()
+                if place in places and self.room(place, taker, instead_of=giver):
                     self._shift(place, giver, taker)
                     return True
         return False
@@ -274,7 +284,17 @@ class _Board:
             self._steps.pop(id, None)
         del self.on[source][place]
         self.has[place].remove(source)
+        self._given[source] -= source not in self.before[place]
         self.put(place, taker)
+        self._offer_again(place, source, taker)
+
+    def _offer_again(self, place: Place, source: int, taker: int) -> None:
+        """There is room for a partition where it was, or in that rack; and one more has it to give."""
+        roomy = [id for id in self.brokers if id == source or (self.racks and self.racks[id] == self.racks[source])]
+        pairs = [*((giver, id) for giver in self.has[place] for id in roomy), *((taker, id) for id in self.brokers)]
+        for pair in dict.fromkeys(pairs):
+            if (offers := self._offers.get(pair)) is not None:
+                offers.append(place)
 
     def orders(self) -> dict[Place, tuple[int, ...]]:
         """Replicas in order: the preferred leader first, then those that stay, as they stood."""

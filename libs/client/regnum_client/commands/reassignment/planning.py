@@ -47,10 +47,21 @@ async def explicit_moves(admin: "Admin", targets: Mapping[Place, tuple[int, ...]
 
 async def evened(admin: "Admin") -> tuple[PlannedMove, ...]:
     """The moves after which all brokers that are not drained share all topics evenly. Raises RegnumError."""
-    topics = [topic.name for topic in await admin.list_topics()]
-    drained = {one.id for one in await admin.describe_brokers() if one.draining}
-    live = [id for id in (await admin.describe_cluster()).brokers if id not in drained]
-    return await planned(admin, topics, sorted(live)) if topics else ()
+    partitions = await _all_partitions(admin)
+    if not partitions:
+        return ()
+    known = await admin.describe_brokers()
+    if away := sorted(one.id for one in known if one.replicas and not one.live and not one.draining):
+        # One that restarts at this moment would lose all that it has to the others.
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT,
+            f"brokers {away} are away and have replicas, all of which would move to the others; start them first, or "
+            f"say with `regnum brokers drain {away[0]}` that a broker does not come back",
+        )
+    drained = {one.id for one in known if one.draining}
+    racks = {id: rack for id, rack in _racks(await admin.describe_cluster()).items() if id not in drained}
+    await _as_they_will_be(admin, partitions, ())
+    return _plan_or_error(lambda: even_plan(partitions, racks))
 
 
 async def removable(admin: "Admin", brokers: Sequence[int]) -> dict[int, tuple[str, ...]]:
@@ -95,13 +106,17 @@ async def drained(admin: "Admin", broker: int) -> tuple[PlannedMove, ...]:
     # What is being drained gets nothing; the broker itself stays, as one that has something to give.
     drained = {one.id for one in await admin.describe_brokers() if one.draining and one.id != broker}
     racks = {id: rack for id, rack in racks.items() if id not in drained}
-    partitions: dict[Place, tuple[int, ...]] = {
+    partitions = await _all_partitions(admin)
+    await _as_they_will_be(admin, partitions, ())
+    return _plan_or_error(lambda: drain_plan(partitions, racks, broker=broker))
+
+
+async def _all_partitions(admin: "Admin") -> dict[Place, tuple[int, ...]]:
+    return {
         (topic.name, number): tuple(one.replicas)
         for topic in await admin.list_topics()
         for number, one in topic.partitions.items()
     }
-    await _as_they_will_be(admin, partitions, ())
-    return _plan_or_error(lambda: drain_plan(partitions, racks, broker=broker))
 
 
 async def _as_they_will_be(admin: "Admin", partitions: dict[Place, tuple[int, ...]], topics: Sequence[str]) -> None:
