@@ -157,6 +157,7 @@ class _Operator:
     async def at_work(self) -> AsyncIterator[None]:
         """Until the block ends; raises what failed."""
         self._may_go_on.set()
+        self._is_between_calls.set()
         task = asyncio.create_task(self._work(), name="operator")
         try:
             yield
@@ -188,19 +189,19 @@ class _Operator:
 
     async def _work(self) -> None:
         clock, shape = self._cluster.run.clock, self._cluster.run.shape
-        try:
-            while True:
-                self._is_between_calls.set()
+        while True:
+            while not self._may_go_on.is_set():
                 await self._may_go_on.wait()
-                self._is_between_calls.clear()
-                name = f"{PREFIX}operator-{next(self._names):08d}"
-                topic = NewTopic(name=name, partitions=1, replication_factor=shape.replication_factor)
-                begun_s = clock.monotonic()
+            name = f"{PREFIX}operator-{next(self._names):08d}"
+            topic = NewTopic(name=name, partitions=1, replication_factor=shape.replication_factor)
+            begun_s = clock.monotonic()
+            self._is_between_calls.clear()
+            try:
                 await create_some(self._cluster.admin, [topic], timeout_s=CALL_S)
-                self._taken_s.append(clock.monotonic() - begun_s)
-                await clock.sleep(OPERATOR_PAUSE_S)
-        finally:
-            self._is_between_calls.set()
+            finally:
+                self._is_between_calls.set()
+            self._taken_s.append(clock.monotonic() - begun_s)
+            await clock.sleep(OPERATOR_PAUSE_S)
 
 
 @asynccontextmanager
