@@ -131,6 +131,26 @@ async def test_an_assignment_says_the_number_of_partitions_itself(regnum: Comman
         assert (ran.status, ran.error["code"]) == (2, "WRONG_USE")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("brokers", "forget", "2147483648"),
+        ("brokers", "drain", "2147483648", "--undo"),
+        ("partitions", "reassign", "--to", "orders/0=2147483648"),
+        ("partitions", "recover", "orders", "2147483648"),
+        ("topics", "create", "new", "--partitions", "2147483648"),
+        ("events", "--broker", "2147483648"),
+    ],
+)
+async def test_a_number_larger_than_any_is_wrong_use_and_no_internal_error(
+    regnum: CommandHere, cluster: FakeCluster, arguments: tuple[str, ...]
+) -> None:
+    cluster.create("orders")
+    ran = await regnum(*arguments, "-o", "json")
+    assert (ran.status, ran.error["code"]) == (2, "WRONG_USE")
+    assert "2147483648 is too large" in str(ran.error["message"])
+
+
 async def test_produce_and_consume(shell: Shell, cluster: FakeCluster) -> None:
     cluster.create("orders")
     produced = await shell("produce", "orders", "-k", ":", "-o", "json", stdin=b"a:1\nb:2\nno key\nc:3:3")

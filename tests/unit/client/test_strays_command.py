@@ -40,8 +40,8 @@ class _One(figures_pb2_grpc.FiguresServiceServicer):
     async def DescribeFigures(  # noqa: N802
         self, _request: figures_pb2.DescribeFiguresRequest, _context: Any
     ) -> figures_pb2.DescribeFiguresResponse:
-        """Nobody has looked."""
-        return figures_pb2.DescribeFiguresResponse(broker_id=self._broker)
+        """How many there are."""
+        return figures_pb2.DescribeFiguresResponse(broker_id=self._broker, strays=self._strays.count[self._broker])
 
     async def DescribeStrays(  # noqa: N802
         self, request: figures_pb2.DescribeStraysRequest, _context: Any
@@ -122,6 +122,14 @@ async def test_a_broker_whose_pages_do_not_go_on_is_not_asked_for_ever(cluster: 
     assert isinstance(error, RegnumError)
     assert "do not go on" in error.message
     assert len(listed) == 2
+
+
+async def test_who_takes_a_broker_away_is_told_of_the_strays_that_go_with_it(cluster: FakeCluster) -> None:
+    ran = await CommandHere(cluster.bootstrap)("brokers", "remove-check", "1", "2", "3")
+    assert "broker 1 has 2001 logs of topics or partitions that nobody knows" in ran.err
+    assert "broker 2 has" not in ran.err
+    rows = json.loads((await CommandHere(cluster.bootstrap)("brokers", "remove-check", "1", "3", "-o", "json")).out)
+    assert {row["broker"]: row["strays"] for row in rows} == {1: 2001, 3: None}
 
 
 def test_status_adds_up_what_brokers_say_and_names_those_that_do_not() -> None:

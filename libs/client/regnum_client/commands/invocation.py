@@ -12,6 +12,9 @@ from typer.core import TyperGroup
 
 T = TypeVar("T")
 
+OUT_OF_RANGE: Final = "Value out of range"
+"""How protobuf says that a message has no room for a number: no broker, partition or count is as large."""
+
 TIMEOUT_S: Final = 30.0
 """How long a command waits for the cluster by default."""
 
@@ -134,6 +137,11 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     except UnicodeEncodeError as error:
         # An argument, as the shell passed it: what is sent has to be text.
         raise wrong_use(f"{error.object[:40]!a} is not UTF-8, so it names nothing; write it in UTF-8") from error
+    except ValueError as error:
+        what, _, number = str(error).partition(": ")
+        if what != OUT_OF_RANGE:
+            raise
+        raise wrong_use(f"{number} is too large: no broker, partition or count is; give a smaller number") from error
     except ProfileError as error:
         raise CommandFailedError(
             Failure(code="PROFILE_UNREADABLE", message=str(error), exit_status=1, metadata={})
