@@ -2,11 +2,13 @@
 
 import asyncio
 import faulthandler
+import os
 import platform
 import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -14,6 +16,9 @@ from regnum_telemetry.build import this_build
 
 from regnum_service.collector import short_collections
 from regnum_service.errors import ExitStatus, StartRefusedError
+
+STDERR: Final = 2
+"""File descriptor."""
 
 FILES_WANTED: Final = 65_536
 """Files and connections that a service may have open, where the system lets it."""
@@ -32,6 +37,7 @@ def run(main: Callable[[], Coroutine[Any, Any, int]], *, name: str = "") -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _allow_files()
+    signal.signal(signal.SIGTERM, _end_at_once)
     try:
         with short_collections():
             return asyncio.run(main())
@@ -41,6 +47,18 @@ def run(main: Callable[[], Coroutine[Any, Any, int]], *, name: str = "") -> int:
     except KeyboardInterrupt:
         # Before the supervisor took the signal over.
         return ExitStatus.FAILED
+
+
+def _end_at_once(signum: int, _frame: object) -> None:
+    """SIGTERM while the process starts, until its supervisor takes the signal over.
+
+    It may wait for a lock or the store, and look through its logs on threads that nobody can end: what a signal does to
+    a process that does not handle it is right here. But the first process of a container is sent no such signal, so
+    that a Pod that was deleted while it started was there until its grace was over, and killed then.
+    """
+    with suppress(OSError):
+        os.write(STDERR, b"stopped while starting: SIGTERM\n")
+    os._exit(128 + signum)
 
 
 def _allow_files() -> None:
