@@ -86,7 +86,8 @@ async def test_who_waits_for_leaders_when_a_reign_ends_hears_at_once_that_there_
     for broker in world.cluster.brokers.values():
         broker.held = asyncio.Event()
     creating = asyncio.create_task(_create_with_patience(world))
-    await until(lambda: "wanted" in world.controller.picture.names and world.controller.queue.is_empty)
+    controller = world.controller
+    await until(lambda: "wanted" in controller.picture.names and controller.queue.is_empty and not controller._in_hand)
     await world.cluster.end_reign()
     await until(creating.done)
     assert codes((await creating).outcomes) == [errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT]
