@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from regnum.replication.v1 import control_pb2
 from regnum_client.commands.backups.backup import back_up
+from regnum_client.commands.backups.files import BackupFile
 from regnum_client.commands.backups.restore import Wish, restore_from
 from regnum_coordination.port import Store
 from regnum_election.recovery.calls import RecoveryRequest
@@ -33,7 +34,7 @@ async def restored(tmp_path: Path) -> AsyncGenerator[FakeCluster, None]:
     await before.reign()
     await until(lambda: KEY in before.brokers[_ids(1)[0]].states)
     file = tmp_path / "backup"
-    await back_up(before.outside, "memory://x", file, lambda _: None)
+    await back_up(before.outside, "memory://x", "backup", BackupFile(file), lambda _: None)
     await before.close()
     after = FakeCluster()
     wish = Wish(file=file, execute=True, replace=False, without_tokens=False, more_brokers=frozenset())
@@ -190,7 +191,7 @@ async def test_a_partition_whose_only_member_lost_its_log_after_the_backup_is_fo
     narrow = replace(alone, leader=_ids(1)[0], isr=_ids(1), elr=(), members={_ids(1)[0]: lost})
     await before.outside.set(paths.leader_and_isr("t", 0), narrow.encode(), version=state.stat.version)
     file = tmp_path / "backup"
-    await back_up(before.outside, "memory://x", file, lambda _: None)
+    await back_up(before.outside, "memory://x", "backup", BackupFile(file), lambda _: None)
     await before.close()
     after = FakeCluster()
     try:
