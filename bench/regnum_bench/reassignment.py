@@ -160,7 +160,7 @@ class _Moves:
         with collected_before():
             load.late_s, began_s = 0.0, clock.monotonic()
             spent = self._cluster.processor_time()
-            await clock.sleep(QUIET_S)
+            await self._quiet(source)
             quiet_s, late_s = clock.monotonic(), load.late_s
             quiet_cpu = self._cluster.processor_time().since(spent, "quiet")
             async with self._cluster.watched("move") as cpu:
@@ -181,6 +181,19 @@ class _Moves:
         )
         await self._settled(source, target)
         return figures
+
+    async def _quiet(self, source: int) -> None:
+        """Look and ask as often as during a move: what that takes of the processors is no part of what is compared."""
+        clock, wanted = self._run.clock, await self._sizes(source)
+        until_s = clock.monotonic() + QUIET_S
+        watching = asyncio.create_task(self._watch(source, wanted, []), name="what is there")
+        try:
+            while (left_s := until_s - clock.monotonic()) > 0:
+                await self._admin.list_partition_reassignments()
+                await clock.sleep(min(ASK_S, left_s))
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     @property
     def _throttle_bytes_s(self) -> int:

@@ -139,7 +139,7 @@ class Broker:
             replicas.add(key, log.topic, log)
 
         parts = self._parts(storage, tls)
-        cache = MetadataCache(fence, replicas.learn_listeners)
+        cache = MetadataCache(fence, replicas.learn_listeners, replicas.learn_leaders)
         leaders = CurrentLeaders(replicas, cache)
         sessions = self._sessions
 

@@ -22,8 +22,16 @@ class Receiver:
         self.fence = Fence()
         self.fence.registered(Identity(broker_epoch=BrokerEpoch(broker_epoch), registration=Registration(0)))
         self.replicas = Replicas(BrokerId(1))
-        self.cache = MetadataCache(self.fence, self.replicas.learn_listeners)
+        self.changed_leaders: list[tuple[str, int]] = []
+        """Partitions, with their leaders as the cache has them when it tells of the change."""
+        self.cache = MetadataCache(self.fence, self.replicas.learn_listeners, self._note_leaders)
         self._parts: list[control_pb2.UpdateMetadataRequest] = []
+
+    def _note_leaders(self, topic: types_pb2.TopicState) -> None:
+        for state in topic.partitions:
+            if not state.removed:
+                known = self.cache.topics[topic.name].partitions
+                self.changed_leaders.append((topic.name, known[state.partition].leader))
 
     async def give(
         self,
@@ -83,6 +91,17 @@ async def test_clients_are_told_the_version_of_the_picture_that_they_get() -> No
     assert receiver.cache.version == before
     await receiver.give(0, 6, epoch=2)
     assert receiver.cache.version > before
+
+
+async def test_whoever_leads_hears_of_other_leaders_when_the_picture_can_name_them() -> None:
+    receiver = Receiver()
+    await receiver.give(0, 5, topic("a", (0, 1), (1, 2)))
+    assert receiver.changed_leaders == [], "a full picture comes with a full set of orders"
+    await receiver.give(5, 7, topic("a", (1, 3)), parts=2)
+    await receiver.more(topic("b", (0, 2)))
+    assert receiver.changed_leaders == [("a", 3), ("b", 2)]
+    await receiver.give(4, 5, topic("a", (1, 2)))
+    assert len(receiver.changed_leaders) == 2, "old news"
 
 
 async def test_a_full_picture_then_changes() -> None:

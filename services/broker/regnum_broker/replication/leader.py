@@ -83,6 +83,7 @@ class Leadership(Role):
         "replicas",
         "retry_isr_s",
         "state",
+        "tenure",
         "version",
     )
 
@@ -103,6 +104,7 @@ class Leadership(Role):
         adding: Sequence[BrokerId] = (),
     ) -> None:
         self.partition: Final = partition
+        self.tenure: Final[object] = object() if partition.promised is None else partition.promised.tenure
         self.state = state
         """The node as it is known to stand in the store."""
         self.version = version

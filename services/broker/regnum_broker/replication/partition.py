@@ -3,6 +3,7 @@
 Lives on the event loop; the writer of the log has a thread of its own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,11 @@ class Role:
 
     __slots__ = ()
 
+    @property
+    def tenure(self) -> object | None:
+        """Of a leadership, see ``Partition``; None: it is none."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following(Role):
@@ -33,6 +39,30 @@ class Following(Role):
     """Place in the trace of the failover that began it; empty: none."""
     filled: bool = False
     """Whether a reassignment brings the replica in, so that its records are throttled until it is in sync."""
+
+
+class Promise:
+    """An order makes a replica leader. It leads once that is recorded; until then its clients wait here."""
+
+    __slots__ = ("_waiting", "tenure")
+
+    def __init__(self, tenure: object) -> None:
+        self.tenure: Final = tenure
+        """Of the leadership that comes, see ``Partition``."""
+        self._waiting: Final[list[Callable[[], None]]] = []
+
+    def __len__(self) -> int:
+        """How many are to be told."""
+        return len(self._waiting)
+
+    def tell(self, settled: Callable[[], None]) -> None:
+        """Call ``settled`` once, when the replica leads, or will not; within the turn that settles it."""
+        self._waiting.append(settled)
+
+    def settle(self) -> None:
+        """Tell those who wait."""
+        for settled in self._waiting:
+            settled()
 
 
 class Partition:
@@ -52,6 +82,7 @@ class Partition:
         "leader_epoch",
         "log",
         "ordered",
+        "promised",
         "role",
         "settings",
         "topic",
@@ -74,6 +105,8 @@ class Partition:
         self.log: Final = log
         self.role: Role | None = None
         """None: the broker has not been told (S11), has given the role up, or was told to stop."""
+        self.promised: Promise | None = None
+        """The leadership that is being recorded; None: there is none."""
         self.confirmed: Role | None = None
         """The role under which its leader has found its log to be a beginning of its own; another: not in this one."""
         self.leader_epoch: LeaderEpoch = NO_EPOCH
@@ -93,6 +126,16 @@ class Partition:
         """Fires when the log of a leader grew or the role changed: for followers' fetches."""
         self.committed: Final = Signal()
         """Fires when the high watermark moved or the role changed: for consumers' fetches."""
+
+    @property
+    def tenure(self) -> object | None:
+        """As long as it is the same this broker has led, in one epoch after another; None: it does not lead.
+
+        Nobody else has touched the log in between, so what was appended in one epoch may be committed in a later one.
+        """
+        if self.role is not None:
+            return self.role.tenure
+        return None if self.promised is None else self.promised.tenure
 
     @property
     def standing(self) -> Standing:
@@ -132,8 +175,21 @@ class Partition:
 
     def take_role(self, role: Role | None) -> None:
         """Change the role; whoever waits on the old one is woken."""
+        promised, self.promised = self.promised, None
         self.role = role
-        self.send_away()
+        if promised is None or role is None or role.tenure is not promised.tenure:
+            self.acks.depose()
+        self.committed.fire()
+        self.appended.fire()
+        if promised is not None:
+            promised.settle()
+
+    def promise(self) -> None:
+        """Have no role until a leadership is recorded. Who leads already keeps its tenure, and what waits for acks."""
+        tenure, self.role = self.tenure, None
+        if self.promised is None:
+            self.promised = Promise(object() if tenure is None else tenure)
+        self.committed.fire()
         self.appended.fire()
 
     def send_away(self) -> None:

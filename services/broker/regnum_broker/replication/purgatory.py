@@ -9,6 +9,7 @@ import enum
 import heapq
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count
 from typing import Final, Protocol, Self
 
 
@@ -25,14 +26,18 @@ Told = Callable[[AckOutcome], None]
 """Hears why a wait ended; called within the turn that ends it, so it notes that and does no more."""
 
 
+_ORDER: Final = count()
+"""Of all waits of all queues: of those for one offset, who came first is told first. A queue has none of its own, for
+there is one for each replica."""
+
+
 class AckQueue:
     """Waits for the high watermark of one leadership, lowest offset first."""
 
-    __slots__ = ("_count", "_waiting")
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
         self._waiting: Final[list[tuple[int, int, Told]]] = []
-        self._count = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -45,8 +50,7 @@ class AckQueue:
 
     def tell(self, offset: int, told: Told) -> None:
         """Call ``told`` once, when the high watermark reaches ``offset`` or the leadership is over."""
-        self._count += 1
-        heapq.heappush(self._waiting, (offset, self._count, told))
+        heapq.heappush(self._waiting, (offset, next(_ORDER), told))
 
     def committed(self, high_watermark: int) -> None:
         """Complete what the high watermark has reached."""

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.configs import ReplicaSettings
-from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.errors import Code
 
@@ -25,6 +25,8 @@ class NotHere:
     """The error."""
     message: str
     """What to do next."""
+    promised: Partition | None = None
+    """The replica, where it leads as soon as that is recorded; None: it does not."""
 
 
 class Replicas:
@@ -38,6 +40,7 @@ class Replicas:
         self._topics: Final[dict[TopicId, dict[PartitionKey, None]]] = {}
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
+        self._promised: Final[dict[PartitionKey, Partition]] = {}
         self._following = 0
         self.unlooked: Final = Signal()
         """Fires when there is something for ``take_unlooked``."""
@@ -128,9 +131,8 @@ class Replicas:
 
     def give(self, partition: Partition, role: Role | None) -> None:
         """Change a replica's role; the name belongs to the replica that got a role last."""
-        former = self._leading.pop(partition.key, None)
-        if former is not None:
-            former.keep_in(None)
+        self._end_leading(partition)
+        self._promised.pop(partition.key, None)
         if isinstance(role, Leadership):
             self._leading[partition.key] = role
             role.keep_in(self._incomplete)
@@ -140,6 +142,18 @@ class Replicas:
             self._named[partition.topic, partition.key.partition] = partition
         self._following += isinstance(role, Following) - isinstance(partition.role, Following)
         partition.take_role(role)
+
+    def promise(self, partition: Partition) -> None:
+        """End a replica's role: it leads as soon as that is recorded, and ``give`` is called."""
+        self._end_leading(partition)
+        self._following -= isinstance(partition.role, Following)
+        self._promised[partition.key] = partition
+        partition.promise()
+
+    def _end_leading(self, partition: Partition) -> None:
+        former = self._leading.pop(partition.key, None)
+        if former is not None:
+            former.keep_in(None)
 
     def namesake(self, key: PartitionKey, topic: str) -> Partition | None:
         """The replica that has the name now but another topic id; None: nobody, or itself."""
@@ -171,11 +185,34 @@ class Replicas:
             self._log.warning("stepped down", topic=partition.topic, partition=partition.key.partition, reason=reason)
             self.give(partition, None)
 
+    def learn_leaders(self, topic: types_pb2.TopicState) -> None:
+        """Give up what others lead by now, in later epochs than this broker's, and has not been told of here.
+
+        A broker that a reassignment takes a partition from is told to stop when the next leader has begun; until then
+        it would keep clients waiting for acknowledgements that cannot come.
+        """
+        topic_id, gone = TopicId(topic.topic_id), 0
+        for state in topic.partitions:
+            leading = self._leading.get(PartitionKey(topic_id, state.partition))
+            if (
+                leading is not None
+                and not state.removed
+                and state.leader_epoch > leading.state.leader_epoch
+                and state.leader not in {NO_LEADER, self.broker}
+            ):
+                self.give(leading.partition, None)
+                gone += 1
+        if gone:
+            self._log.info("partitions are led elsewhere", topic=topic.name, partitions=gone)
+
     def surrender(self) -> None:
         """Give all leaderships up: the broker's registration is over (safety rules S8 and S11)."""
         leading = self.leading()
         for leadership in leading:
             self.give(leadership.partition, None)
+        for partition in tuple(self._promised.values()):
+            # Who waits for it is sent away; it is given all the same, and given up again (``Orders.surrender``).
+            self.give(partition, None)
         if leading:
             self._log.warning("gave all leadership up, the registration is over", partitions=len(leading))
 
@@ -209,6 +246,7 @@ class Replicas:
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker} does not lead {topic}-{partition}; refresh metadata and go to the leader",
+                promised=None if found.promised is None else found,
             )
         if role.cut_off:
             return NotHere(

@@ -50,12 +50,29 @@ class TopicView:
     """States by number."""
 
 
+def _nobody_leads(_topic: types_pb2.TopicState) -> None:
+    """Where nobody wants to hear of other leaders."""
+
+
 class MetadataCache:
     """The picture and its version. Belongs to the event loop."""
 
-    def __init__(self, fence: Fence, learn_listeners: Callable[[Sequence[types_pb2.Broker]], None]) -> None:
+    def __init__(
+        self,
+        fence: Fence,
+        learn_listeners: Callable[[Sequence[types_pb2.Broker]], None],
+        learn_leaders: Callable[[types_pb2.TopicState], None] = _nobody_leads,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            fence: which controllers are heard.
+            learn_listeners: takes brokers that came or changed.
+            learn_leaders: takes changed partitions of a topic, when the picture has them.
+        """
         self._fence: Final = fence
         self._learn_listeners: Final = learn_listeners
+        self._learn_leaders: Final = learn_leaders
         self._applying: Final = asyncio.Lock()
         self._position: PictureVersion = NO_PICTURE
         """Under a new controller epoch the old picture stays until that controller's came, and so does its version."""
@@ -212,9 +229,18 @@ class MetadataCache:
             self.feed.replaced()
             self.digest.forget()
         self._learn_listeners(head.brokers)
+        await self._tell_of_leaders(parts)
         # What a full picture replaces is nobody's any more, all of it.
         await values_gone(retired, weigh=lambda view: 2 + len(view.partitions), size=SLICE)
         return errors_pb2.ERROR_CODE_NONE
+
+    async def _tell_of_leaders(self, parts: Sequence[control_pb2.UpdateMetadataRequest]) -> None:
+        """Not of a full picture: it comes with a reign, and so does the full set of orders."""
+        turns = Turns(SLICE)
+        for part in parts:
+            for topic in part.topics if parts[0].from_version else ():
+                await turns.took(1 + len(topic.partitions))
+                self._learn_leaders(topic)
 
     def _brokers_after(self, head: control_pb2.UpdateMetadataRequest) -> tuple[types_pb2.Broker, ...]:
         if not (head.all_brokers or head.brokers or head.removed_brokers):

@@ -1,15 +1,16 @@
 """Appending what clients produce.
 
-Goals: a record is acknowledged only by a leader that led from the append to the answer; an idempotent producer's
+Goals: a record is acknowledged only by a broker that led from the append to the answer; an idempotent producer's
 repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
 
 Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for every two hundred
 partitions of what came together: check the batch, check the sequence, assign offsets, append (``produce_appends``);
 then followers are woken. Batches of logs that are compacted are checked on a thread of their own before, in the order
 they came: every record must have a key, and to look for it takes long. With acks all the answer waits until the high
-watermark has passed the last record (``produce_answers``). A leader that is deposed after the append answers
-NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for what was
-not appended, because a producer may send that under another producer id.
+watermark has passed the last record (``produce_answers``). A leader epoch that begins while it waits, or before it is
+admitted, is nothing to a producer where this broker leads in it (``promised_leaders``). A broker that is deposed after
+the append answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is
+kept for what was not appended, because a producer may send that under another producer id.
 """
 
 import asyncio
@@ -47,11 +48,13 @@ from regnum_broker.serving.produce_appends import (
     Done,
     Outcome,
     Refused,
+    Waiting,
     append_one,
     check_keyed,
     record_first_append,
 )
 from regnum_broker.serving.produce_requests import check_request, wrong_in
+from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 
@@ -117,6 +120,9 @@ class ProduceHandler:
         self._supervisor: Final = supervisor
         self._log: Final = structlog.get_logger("produce")
         self._answers: Final = PendingAnswers(complete=self._complete, took=self._note_duration, supervisor=supervisor)
+        self._promised: Final = PromisedLeaders(
+            admit=self._admit, append=self._append, refuse=self._answers.refused, supervisor=supervisor
+        )
 
     async def produce(
         self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf
@@ -178,7 +184,10 @@ class ProduceHandler:
                 result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
                 pending.results.append(result)
                 found = self._admit(message, acks=pending.acks)
-                if isinstance(found, Leadership):
+                soon = self._promised.led_soon(found, acks=pending.acks)
+                if soon is not None:
+                    self._promised.wait(soon, Waiting(pending=pending, index=index, message=message))
+                elif isinstance(found, Leadership):
                     pending.open[index] = item = Admitted(
                         pending=pending, index=index, leadership=found, message=message
                     )
@@ -358,7 +367,8 @@ class ProduceHandler:
             if isinstance(outcome, Done):
                 self._tell_leadership(item.leadership, outcome, now_s)
         for item, outcome in zip(admitted, outcomes, strict=True):
-            self._answers.appended(item, outcome)
+            if not self._promised.goes_again(item, outcome):
+                self._answers.appended(item, outcome)
 
     def _tell_leadership(self, leadership: Leadership, outcome: Done, now_s: float) -> None:
         role = leadership.partition.role

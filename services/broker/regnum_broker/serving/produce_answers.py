@@ -23,7 +23,7 @@ from regnum_service.supervisor import Supervisor
 
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
-from regnum_broker.serving.produce_appends import Admitted, Outcome, Refused
+from regnum_broker.serving.produce_appends import Admitted, Outcome, Refused, Waiting
 
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -36,6 +36,8 @@ LET_GO: Final = log_pb2.ProducePartition()
 
 Answered = Callable[[log_pb2.ProduceResponse], None]
 """Takes the answer of a request, once."""
+
+NOT_YET: Final = "this broker is to lead and has not recorded it in time; nothing was appended: send the batch again"
 
 DEPOSED_AFTER_APPEND: Final = (
     "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
@@ -58,7 +60,7 @@ class PendingAnswer:
         """When it came, monotonic seconds."""
         self.results: Final[list[log_pb2.ProduceResult]] = []
         """One for each partition of the request, in its order."""
-        self.open: Final[dict[int, Admitted]] = {}
+        self.open: Final[dict[int, Admitted | Waiting]] = {}
         """Partitions whose outcome is not known yet, by their places."""
         self._given_up = False
         self.ended = False
@@ -69,6 +71,9 @@ class PendingAnswer:
     def give_up(self) -> None:
         """Nobody waits for it any more. What was appended stays."""
         self.ended = self._given_up = True
+        for item in self.open.values():
+            if isinstance(item, Waiting):
+                item.message = LET_GO
         self._book.forget(self)
 
     def answer(self) -> None:
@@ -135,7 +140,7 @@ class PendingAnswers:
             item.message = LET_GO
             item.leadership.partition.acks.tell(end, partial(self._tell, item))
 
-    def refused(self, item: Admitted, code: Code, message: str) -> None:
+    def refused(self, item: Admitted | Waiting, code: Code, message: str) -> None:
         """Nothing was appended to a partition."""
         pending = item.pending
         if pending is not None and not pending.ended:
@@ -154,7 +159,7 @@ class PendingAnswers:
                 self._supervisor.start("produce: large answers", self._finish_large())
             return
         for index, item in pending.open.items():
-            _time_out(pending.results[index], item.leadership)
+            _time_out(pending.results[index], item)
         self._complete(pending.results)
         self._took(pending.began_s)
         pending.answer()
@@ -168,7 +173,7 @@ class PendingAnswers:
     async def _finish_in_turns(self, pending: PendingAnswer) -> None:
         async for part in slices(pending.open.items(), SLICE):
             for index, item in part:
-                _time_out(pending.results[index], item.leadership)
+                _time_out(pending.results[index], item)
         async for results in slices(pending.results, SLICE):
             self._complete(results)
         self._took(pending.began_s)
@@ -196,7 +201,7 @@ class PendingAnswers:
             if outcome is AckOutcome.DEPOSED:
                 refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
             else:
-                _check_isr(result, item.leadership)
+                _check_isr(result, _present(item.leadership))
             self._settle(pending, item.index)
         self._taking_up = bool(self._told)
         if self._taking_up:
@@ -230,16 +235,27 @@ def _fill_in(
         return None
     partition = leadership.partition
     result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
-    if partition.role is not leadership or leadership.cut_off:
+    if partition.tenure is not leadership.tenure or leadership.cut_off:
         refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
     elif acks == log_pb2.ACKS_ALL:
         if partition.high_watermark <= outcome.last_offset:
             return outcome.last_offset + 1
-        _check_isr(result, leadership)
+        _check_isr(result, _present(leadership))
     return None
 
 
-def _time_out(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
+def _present(leadership: Leadership) -> Leadership:
+    """The leadership of the same tenure that there is now; the one given, while the next is being recorded."""
+    role = leadership.partition.role
+    return role if isinstance(role, Leadership) else leadership
+
+
+def _time_out(result: log_pb2.ProduceResult, item: Admitted | Waiting) -> None:
+    if isinstance(item, Waiting):
+        item.message = LET_GO
+        refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, NOT_YET)
+        return
+    leadership = _present(item.leadership)
     if leadership.isr_sufficient:
         refuse(
             result,

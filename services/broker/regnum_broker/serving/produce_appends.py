@@ -39,6 +39,18 @@ class Admitted:
     """Its batch, if that was checked beside the writer, keys included."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Waiting:
+    """One partition of a request whose leadership is being recorded: it is admitted, or refused, when that is done."""
+
+    pending: "PendingAnswer"
+    """The request."""
+    index: int
+    """Its place in the request."""
+    message: log_pb2.ProducePartition
+    """What came."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """Why nothing was appended."""

@@ -91,12 +91,14 @@ class Roles:
                 starts = await self._recorded(orders)
             except StorageError as error:
                 self._log.critical("orders not recorded", reason=str(error))
-                for index, _ in taking.values():
+                for key, (index, _) in taking.items():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+                    self._break_promise(key)
                 return results
             for key in taking.keys() - starts.keys():
                 # Found damaged by what was under way under its former role.
                 results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+                self._break_promise(key)
             orders = [order for order in orders if order.key in starts]
             await self._give_roles(orders, starts, cause)
             if cause:
@@ -161,13 +163,23 @@ class Roles:
     def _prepare(self, order: Order) -> None:
         """End the present role: what was handed to the writer so far is the last that happens under it."""
         partition = self._replicas.get(order.key)
-        if partition is not None:
+        if partition is not None and order.state.leader == self._replicas.broker:
+            # Its clients wait for as long as that takes, and what was appended until now waits on for its replicas.
+            self._fetchers.forget(order.key)
+            self._replicas.promise(partition)
+        elif partition is not None:
             end_role(partition, replicas=self._replicas, fetchers=self._fetchers)
         namesake = self._replicas.namesake(order.key, order.topic)
         if namesake is not None:
             # The topic was deleted and created again; its files go when the controller says so (safety rule S13).
             self._log.warning("another life of the topic", topic=order.topic, former_topic_id=namesake.key.topic_id)
             end_role(namesake, replicas=self._replicas, fetchers=self._fetchers)
+
+    def _break_promise(self, key: PartitionKey) -> None:
+        """It does not lead after all: whoever waits for that is sent away."""
+        partition = self._replicas.get(key)
+        if partition is not None and partition.promised is not None:
+            self._replicas.give(partition, None)
 
     def _go_on(self, order: Order, verdict: Verdict) -> None:
         """What is new to a replica that keeps its role."""

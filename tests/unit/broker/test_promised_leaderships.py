@@ -1,0 +1,277 @@
+"""A leader epoch that begins refuses no producer where this broker leads in it."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import control_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.orders.orders import Orders
+from regnum_broker.log.disk.system_calls import Disk
+from regnum_broker.replication.fetchers import Fetchers
+from regnum_broker.replication.leader import FollowerStream, Leadership
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import ProduceHandler
+from regnum_model.ids import NO_LEADER, BrokerEpoch, Registration
+from regnum_service.errors import Code
+from regnum_service.supervisor import Supervisor
+from regnum_testing.batches import batch_of
+from regnum_testing.disk import FaultyDisk, HangingDisk
+from regnum_testing.leading_replicas import FOLLOWER, FOLLOWER_EPOCH, LEADER, TOPIC_ID, LeadingReplicas
+from regnum_testing.waiting import DEADLINE_S, until, within
+
+NONE = errors_pb2.ERROR_CODE_NONE
+NOT_LEADER = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+AFTER_APPEND = errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class Broker:
+    """Broker 1, which leads partition 0 in epoch 0 with broker 2 in sync; takes orders and batches."""
+
+    def __init__(self, leading: LeadingReplicas) -> None:
+        self.leading = leading
+        self.supervisor = Supervisor("broker")
+        self.producing = ProduceHandler(
+            replicas=leading.replicas,
+            leaders=CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners)),
+            storage=leading.storage,
+            clock=leading.clock,
+            batch_bytes_max=1 << 20,
+            supervisor=self.supervisor,
+        )
+        self.orders = Orders(
+            replicas=leading.replicas,
+            fetchers=Fetchers(lambda _: pytest.fail("nobody is followed"), self.supervisor),
+            storage=leading.storage,
+            store=lambda: None,
+            lag_s=10.0,
+            clock=leading.clock,
+        )
+
+    def order(self, epoch: int, *, leader: int = LEADER, isr: Sequence[int] = (1, 2)) -> "asyncio.Task[list[Code]]":
+        log_id = self.leading.storage.directory.log_id
+        state = types_pb2.PartitionState(
+            partition=0, leader=leader, leader_epoch=epoch, isr=isr, replicas=[1, 2], version=epoch
+        )
+        members = [control_pb2.Member(broker_id=id, broker_epoch=10 * id, log_id=log_id) for id in isr]
+        item = control_pb2.LeaderAndIsrPartition(
+            topic="t", topic_id=TOPIC_ID, state=state, members=members, min_insync_replicas=1
+        )
+        return asyncio.ensure_future(self.orders.lead_and_follow([item], broker_epoch=BrokerEpoch(1)))
+
+    def produce(
+        self, sequence: int, *, timeout_ms: int = 20_000, acks: log_pb2.Acks.ValueType = log_pb2.ACKS_ALL
+    ) -> "asyncio.Task[log_pb2.ProduceResponse]":
+        batch = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)
+        message = log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0, record_batch=batch)
+        request = log_pb2.ProduceRequest(partitions=[message], timeout_ms=timeout_ms, acks=acks)
+        return asyncio.ensure_future(self.producing.produce(request))
+
+    def fetched(self, offset: int) -> None:
+        """The follower has all below."""
+        leadership = self.leading.leadership()
+        now_s = self.leading.clock.monotonic()
+        stream = FollowerStream(
+            broker=FOLLOWER, broker_epoch=FOLLOWER_EPOCH, registration=Registration(1), polled_s=now_s
+        )
+        assert leadership.record_fetch(stream, offset=offset, now_s=now_s)
+
+    async def log_ends_at(self, offset: int) -> None:
+        await until(lambda: self.leading.partition().log.log_end_offset == offset)
+
+    async def promised(self) -> None:
+        await until(lambda: self.leading.partition().promised is not None)
+
+    async def somebody_waits(self) -> None:
+        """A batch waits for the leadership that is being recorded."""
+        await until(lambda: len(self.leading.partition().promised or ()) == 1)
+
+
+async def outcome(produced: "asyncio.Task[log_pb2.ProduceResponse]") -> tuple[int, int]:
+    (result,) = (await within(produced)).results
+    return result.error_code, result.base_offset
+
+
+async def broker_on(root: Path, disk: Disk) -> AsyncIterator[Broker]:
+    async with LeadingReplicas(root, partitions=1, disk=disk) as leading:
+        broker = Broker(leading)
+        running = asyncio.create_task(broker.orders.run())
+        yield broker
+        running.cancel()
+        broker.supervisor.stop("the test is over")
+        await broker.supervisor.unwind()
+
+
+@pytest.fixture
+def disk() -> HangingDisk:
+    return HangingDisk()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, disk: HangingDisk) -> AsyncIterator[Broker]:
+    async for one in broker_on(tmp_path, disk):
+        yield one
+
+
+async def test_a_batch_that_comes_while_an_epoch_is_recorded_is_appended_in_it(
+    broker: Broker, disk: HangingDisk
+) -> None:
+    disk.syncs.clear()
+    ordered = broker.order(1, isr=(1,))
+    await broker.promised()
+    produced = broker.produce(0)
+    assert await asyncio.to_thread(disk.syncing.wait, DEADLINE_S)
+    assert broker.leading.partition().log.log_end_offset == 0, "nothing before the epoch is on the disk"
+    assert not produced.done()
+    disk.syncs.set()
+    assert await within(ordered) == [NONE]
+    assert await outcome(produced) == (NONE, 0)
+    assert broker.leading.partition().log.last_record_epoch == 1
+
+
+async def test_what_was_appended_before_is_acknowledged_once_the_follower_has_it_in_the_next_epoch(
+    broker: Broker,
+) -> None:
+    produced = broker.produce(0)
+    await broker.log_ends_at(1)
+    assert await within(broker.order(1)) == [NONE]
+    assert not produced.done(), "in the new epoch nothing has been heard of the follower"
+    assert broker.leading.partition().high_watermark == 0
+    broker.fetched(1)
+    assert await outcome(produced) == (NONE, 0)
+
+
+async def test_who_waits_keeps_the_order_in_which_it_came(broker: Broker, disk: HangingDisk) -> None:
+    disk.syncs.clear()
+    ordered = broker.order(1, isr=(1,))
+    await broker.promised()
+    produced = [broker.produce(sequence) for sequence in range(5)]
+    disk.syncs.set()
+    await within(ordered)
+    # Those that come when it leads do not go before those that have waited.
+    produced += [broker.produce(sequence) for sequence in range(5, 8)]
+    assert [await outcome(one) for one in produced] == [(NONE, offset) for offset in range(8)]
+
+
+async def test_what_the_writer_refused_of_the_epoch_before_goes_into_the_next(broker: Broker) -> None:
+    free = threading.Event()
+    blocked = asyncio.ensure_future(broker.leading.storage.write(partial(free.wait, DEADLINE_S)))
+    produced = [broker.produce(0), broker.produce(1)]
+    await until(lambda: broker.leading.storage.jobs_pending == 3)
+    ordered = broker.order(1, isr=(1,))
+    await broker.promised()
+    produced.append(broker.produce(2))
+    free.set()
+    assert await within(blocked)
+    assert await within(ordered) == [NONE]
+    assert [await outcome(one) for one in produced] == [(NONE, 0), (NONE, 1), (NONE, 2)]
+    assert broker.leading.partition().log.last_record_epoch == 1
+
+
+async def test_a_follower_that_is_to_lead_has_its_clients_wait(broker: Broker, disk: HangingDisk) -> None:
+    assert await within(broker.order(1, leader=NO_LEADER)) == [NONE]
+    assert await outcome(broker.produce(0)) == (NOT_LEADER, -1)
+    disk.syncs.clear()
+    ordered = broker.order(2, isr=(1,))
+    await broker.promised()
+    produced = broker.produce(0)
+    disk.syncs.set()
+    await within(ordered)
+    assert await outcome(produced) == (NONE, 0)
+
+
+async def test_who_follows_next_acknowledges_nothing_of_before(broker: Broker) -> None:
+    produced = broker.produce(0)
+    await broker.log_ends_at(1)
+    assert await within(broker.order(1, leader=NO_LEADER)) == [NONE]
+    assert (await outcome(produced))[0] == AFTER_APPEND
+    assert await within(broker.order(2, isr=(1,))) == [NONE]
+    assert broker.leading.partition().high_watermark == 1
+
+
+async def test_a_producer_that_waits_too_long_is_told_so_and_nothing_is_appended(
+    broker: Broker, disk: HangingDisk
+) -> None:
+    disk.syncs.clear()
+    ordered = broker.order(1, isr=(1,))
+    await broker.promised()
+    assert await outcome(broker.produce(0, timeout_ms=1)) == (NOT_LEADER, -1)
+    gone = broker.produce(0)
+    await broker.somebody_waits()
+    gone.cancel()
+    disk.syncs.set()
+    await within(ordered)
+    assert await outcome(broker.produce(0)) == (NONE, 0), "neither was appended"
+    assert broker.leading.partition().log.log_end_offset == 1
+
+
+async def test_without_acks_a_batch_does_not_wait(broker: Broker, disk: HangingDisk) -> None:
+    disk.syncs.clear()
+    ordered = broker.order(1, isr=(1,))
+    await broker.promised()
+    assert await outcome(broker.produce(0, acks=log_pb2.ACKS_NONE)) == (NOT_LEADER, -1)
+    disk.syncs.set()
+    await within(ordered)
+
+
+async def test_whoever_waits_for_a_fenced_broker_is_sent_away_at_once(broker: Broker, disk: HangingDisk) -> None:
+    """Safety rule S8. The in-sync set is this broker alone, so that the next epoch would commit everything."""
+    assert await within(broker.order(1, isr=(1, 2))) == [NONE]
+    before = broker.produce(0)
+    await broker.log_ends_at(1)
+    disk.syncs.clear()
+    ordered = broker.order(2, isr=(1,))
+    await broker.promised()
+    waiting = broker.produce(1)
+    await broker.somebody_waits()
+    surrendered = asyncio.ensure_future(broker.orders.surrender(BrokerEpoch(1)))
+    assert (await outcome(before))[0] == AFTER_APPEND
+    assert await outcome(waiting) == (NOT_LEADER, -1)
+    disk.syncs.set()
+    await within(ordered)
+    await within(surrendered)
+    assert broker.leading.partition().role is None
+
+
+async def test_a_leadership_that_cannot_be_recorded_sends_everybody_away(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async for broker in broker_on(tmp_path, disk):
+        before = broker.produce(0)
+        await broker.log_ends_at(1)
+        free = threading.Event()
+        blocked = asyncio.ensure_future(broker.leading.storage.write(partial(free.wait, DEADLINE_S)))
+        ordered = broker.order(1, isr=(1,))
+        await broker.promised()
+        waiting = broker.produce(1)
+        await broker.somebody_waits()
+        disk.fail_syncs = errno.EIO
+        free.set()
+        await within(blocked)
+        assert await within(ordered) == [errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR]
+        assert (await outcome(before))[0] == AFTER_APPEND
+        assert await outcome(waiting) == (NOT_LEADER, -1)
+
+
+async def test_who_hears_that_another_leads_in_a_later_epoch_sends_its_producers_there_at_once(broker: Broker) -> None:
+    assert await within(broker.order(1)) == [NONE]
+    produced = broker.produce(0)
+    await broker.log_ends_at(1)
+
+    def picture(leader: int, epoch: int) -> types_pb2.TopicState:
+        state = types_pb2.PartitionState(partition=0, leader=leader, leader_epoch=epoch, isr=[leader], replicas=[1, 2])
+        return types_pb2.TopicState(name="t", topic_id=TOPIC_ID, partitions=[state])
+
+    for old_news in (picture(FOLLOWER, 1), picture(LEADER, 2), picture(-1, 2)):
+        broker.leading.replicas.learn_leaders(old_news)
+        assert isinstance(broker.leading.partition().role, Leadership), old_news
+    assert not produced.done()
+    broker.leading.replicas.learn_leaders(picture(FOLLOWER, 2))
+    assert broker.leading.partition().role is None
+    assert (await outcome(produced))[0] == AFTER_APPEND
