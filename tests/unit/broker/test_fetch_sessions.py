@@ -8,6 +8,8 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.sessions.fetch_session import WATERMARKS_MAX
 from regnum_broker.replication.throttle import Meter
 from regnum_model.ids import LeaderEpoch
+from regnum_records.header import end_offset_of
+from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import within
 
@@ -161,3 +163,37 @@ async def test_what_a_throttle_holds_back_is_looked_at_when_there_is_room_and_no
         while len(got) < held:
             answer = await within(follower.asking(wait_ms=LONG_MS))
             got |= {item.partition for item in answer.partitions if item.records}
+
+
+async def test_new_replicas_are_filled_one_after_another_and_one_that_grows_keeps_nobody_waiting(
+    tmp_path: Path,
+) -> None:
+    """Filled side by side, they would all be in sync at once."""
+    count, batches, growing, grown = 8, 6, 2, 0
+    clock = FakeClock()
+    async with LeadingReplicas(tmp_path, partitions=count, clock=clock) as leader:
+        for number in range(count):
+            leader.lead(number, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
+            for _ in range(batches):
+                await leader.append(number, b"v" * 1_000)
+        throttle = Meter(clock)
+        throttle.set_rate(10_000)
+        follower = FetchingFollower(leader.session(throttle=throttle))
+        ends, told = [0] * count, list(range(count))
+        arrived: list[int] = []
+        while len(arrived) < count - 1:
+            answer = await follower.ask(*((number, ends[number]) for number in told), epoch=1)
+            told = [item.partition for item in answer.partitions if item.records]
+            for item in answer.partitions:
+                if item.records:
+                    ends[item.partition] = end_offset_of(item.records)
+            under_way = [number for number in range(count) if number != growing and 0 < ends[number] < batches]
+            assert len(under_way) <= 2, "the one whose turn it is, and the next, which gets the rest of a portion"
+            arrived = [number for number in range(count) if number != growing and ends[number] == batches]
+            # Faster than the throttle lets it be filled.
+            await leader.append(growing, b"v" * 1_000)
+            await leader.append(growing, b"v" * 1_000)
+            grown += 2
+            clock.skip(0.1)
+            assert grown < 100 * batches, "it keeps the others waiting"
+        assert ends[growing] < batches + grown

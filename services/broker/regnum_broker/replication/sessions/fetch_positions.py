@@ -124,6 +124,11 @@ class Read:
     """Under which they are read: they are sent only if it still stands afterwards."""
 
 
+def records_left(read: Read) -> int:
+    """How far a follower's log is behind what is there to be sent."""
+    return read.partition.log.log_end_offset - read.position.next_offset
+
+
 def refusal(position: Position, partition: Partition | None, follower: BrokerId | None) -> Code | None:
     """Why the position cannot be answered with records; epochs are compared before roles (semantics 4.2)."""
     if partition is None:

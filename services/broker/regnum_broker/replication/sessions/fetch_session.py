@@ -5,7 +5,8 @@ error were sent is left alone until the follower names its new position. A high 
 rides on the next answer, whatever that is about: a follower that may lead next must not be behind by more than a wait.
 
 What a throttle holds back is set aside until there is room again: else each record of another partition would have
-all of a broker's moving replicas looked at.
+all of a broker's moving replicas looked at. What has least left goes first: replicas that are filled side by side
+would all arrive at once, and a broker with fifty of them in sync from one moment to the next is felt by everybody.
 
 One task takes requests up and answers, and gives the loop turns while it looks at thousands of partitions: roles and
 logs may change between two partitions, as they may between two answers. When an answer may go is for ``window`` to say.
@@ -40,6 +41,7 @@ from regnum_broker.replication.sessions.fetch_positions import (
     data_of,
     divergence,
     has_moved,
+    records_left,
     refusal,
     unsubscribe,
 )
@@ -294,7 +296,7 @@ class FetchSession:
                 self._look(answer, reads, position, partition)
             if len(reads) + len(answer.partitions) >= CHANGES_MAX:
                 self._dirty = dict.fromkeys((*looking, *self._dirty))
-        throttled = [read for read in reads if self._is_throttled(read)]
+        throttled = sorted(filter(self._is_throttled, reads), key=records_left)
         if throttled:
             free = [read for read in reads if not self._is_throttled(read)]
             room = await self._read(answer, free, bytes_max) if free else bytes_max
