@@ -16,10 +16,11 @@ from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.leader import FollowerStream, Leadership
+from regnum_broker.replication.partition import Following
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
-from regnum_model.ids import NO_LEADER, BrokerEpoch, Registration
+from regnum_model.ids import NO_LEADER, BrokerEpoch, PartitionKey, Registration
 from regnum_service.errors import Code
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
@@ -56,15 +57,22 @@ class Broker:
         )
 
     def order(self, epoch: int, *, leader: int = LEADER, isr: Sequence[int] = (1, 2)) -> "asyncio.Task[list[Code]]":
+        return self.send(self.item(0, epoch, leader, isr))
+
+    def send(self, *items: control_pb2.LeaderAndIsrPartition) -> "asyncio.Task[list[Code]]":
+        return asyncio.ensure_future(self.orders.lead_and_follow(items, broker_epoch=BrokerEpoch(1)))
+
+    def item(
+        self, number: int, epoch: int, leader: int, isr: Sequence[int] = (1, 2)
+    ) -> control_pb2.LeaderAndIsrPartition:
         log_id = self.leading.storage.directory.log_id
         state = types_pb2.PartitionState(
-            partition=0, leader=leader, leader_epoch=epoch, isr=isr, replicas=[1, 2], version=epoch
+            partition=number, leader=leader, leader_epoch=epoch, isr=isr, replicas=[1, 2], version=epoch
         )
         members = [control_pb2.Member(broker_id=id, broker_epoch=10 * id, log_id=log_id) for id in isr]
-        item = control_pb2.LeaderAndIsrPartition(
+        return control_pb2.LeaderAndIsrPartition(
             topic="t", topic_id=TOPIC_ID, state=state, members=members, min_insync_replicas=1
         )
-        return asyncio.ensure_future(self.orders.lead_and_follow([item], broker_epoch=BrokerEpoch(1)))
 
     def produce(
         self, sequence: int, *, timeout_ms: int = 20_000, acks: log_pb2.Acks.ValueType = log_pb2.ACKS_ALL
@@ -100,7 +108,7 @@ async def outcome(produced: "asyncio.Task[log_pb2.ProduceResponse]") -> tuple[in
 
 
 async def broker_on(root: Path, disk: Disk) -> AsyncIterator[Broker]:
-    async with LeadingReplicas(root, partitions=1, disk=disk) as leading:
+    async with LeadingReplicas(root, partitions=2, disk=disk) as leading:
         broker = Broker(leading)
         running = asyncio.create_task(broker.orders.run())
         yield broker
@@ -185,6 +193,23 @@ async def test_a_follower_that_is_to_lead_has_its_clients_wait(broker: Broker, d
     disk.syncs.set()
     await within(ordered)
     assert await outcome(produced) == (NONE, 0)
+
+
+async def test_who_follows_waits_for_no_epoch_that_another_partition_is_led_in(
+    broker: Broker, disk: HangingDisk
+) -> None:
+    """Its leader waits for it to fetch. What is new here follows when it is on the disk."""
+    disk.syncs.clear()
+    ordered = broker.send(broker.item(0, 1, LEADER), broker.item(1, 1, NO_LEADER), broker.item(2, 0, NO_LEADER))
+    assert await asyncio.to_thread(disk.syncing.wait, DEADLINE_S)
+    await until(lambda: isinstance(broker.leading.partition(1).role, Following))
+    assert broker.leading.partition(0).role is None
+    assert broker.leading.replicas.get(PartitionKey(TOPIC_ID, 2)) is None
+    assert not ordered.done()
+    disk.syncs.set()
+    assert await within(ordered) == [NONE, NONE, NONE]
+    assert isinstance(broker.leading.partition(0).role, Leadership)
+    assert isinstance(broker.leading.partition(2).role, Following)
 
 
 async def test_who_follows_next_acknowledges_nothing_of_before(broker: Broker) -> None:

@@ -1,10 +1,10 @@
 """LeaderAndIsr: what a message says of each partition is judged, recorded, and then done.
 
-Each message costs one journal append and one fsync; the fsync is made beside the writer, and the roles are given when
-it is done. Long messages are applied in slices (safety rule S22).
+Each message costs one journal append and one fsync; the fsync is made beside the writer, and the roles that rely on it
+are given when it is done. Long messages are applied in slices (safety rule S22).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -86,33 +86,42 @@ class Roles:
                 else:
                     self._go_on(order, verdict)
         if taking:
-            orders = [order for _, order in taking.values()]
             try:
-                starts = await self._recorded(orders)
+                orders = await self._take(taking, results, cause)
             except StorageError as error:
                 self._log.critical("orders not recorded", reason=str(error))
                 for key, (index, _) in taking.items():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
                     self._break_promise(key)
                 return results
-            for key in taking.keys() - starts.keys():
-                # Found damaged by what was under way under its former role.
-                results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
-                self._break_promise(key)
-            orders = [order for order in orders if order.key in starts]
-            await self._give_roles(orders, starts, cause)
             if cause:
                 _record_roles(orders, began_unix_nano, cause, broker=self._replicas.broker)
         return results
 
-    async def _recorded(self, orders: Sequence[Order]) -> dict[PartitionKey, int]:
-        """Where each log ends, when what these orders rely on is on the disk; what is offline by now is left out."""
-        storage = self._storage
-        starts, recorded = await storage.write(lambda: _record(storage.directory, orders, broker=self._replicas.broker))
-        if recorded:
+    async def _take(
+        self, taking: Mapping[PartitionKey, tuple[int, Order]], results: list[Code], cause: str
+    ) -> list[Order]:
+        """Record what new roles rely on, and give them; those that were given. Raises StorageError."""
+        storage, broker = self._storage, self._replicas.broker
+        orders = [order for _, order in taking.values()]
+        starts, recorded = await storage.write(lambda: _record(storage.directory, orders, broker=broker))
+        for key in taking.keys() - starts.keys():
+            # Found damaged by what was under way under its former role.
+            results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+            self._break_promise(key)
+        orders = [order for order in orders if order.key in starts]
+        at_once: list[Order] = []
+        recording: list[Order] = []
+        for order in orders:
+            relies = recorded and (order.state.leader == broker or self._replicas.get(order.key) is None)
+            (recording if relies else at_once).append(order)
+        # Who follows with a log that was there before relies on nothing that was recorded, and its leader waits for it.
+        await self._give_roles(at_once, starts, cause)
+        if recording:
             # Appends to other partitions go on meanwhile; to these there are none, for they have no role.
             await storage.sync_journal()
-        return starts
+            await self._give_roles(recording, starts, cause)
+        return orders
 
     def _is_plausible(self, order: Order) -> bool:
         """Whether the leader epoch may be true: once in the log, a number out of nowhere would stay for ever."""
