@@ -42,9 +42,13 @@ _INTEGERS: Final[Mapping[int, tuple[int, int]]] = {
 _UNEXPECTED: Final = frozenset(
     {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
 )
-_FOR_A_MOMENT: Final = ("still reads what is known of", "does not exist yet, or this broker has not heard of it")
-"""A coordinator of groups says so for a moment after it began, or before there is any: an answer, with the code of who
-does not answer."""
+_FOR_A_MOMENT: Final = (
+    "still reads what is known of",
+    "does not exist yet, or this broker has not heard of it",
+    "has not looked for strays yet",
+)
+"""A coordinator of groups says so for a moment after it began, or before there is any, and a broker that has just
+registered: an answer, with the code of who does not answer."""
 
 _OF_OUR_OWN_SIDE: Final = "Internal error from Core"
 """How gRPC's client ends a stream that it was told to write to after the server had closed it."""

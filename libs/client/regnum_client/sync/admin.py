@@ -72,6 +72,7 @@ class Admin(Face[AsyncAdmin]):
     describe_propagation = Blocking(AsyncAdmin.describe_propagation)
     describe_quota_usage = Blocking(AsyncAdmin.describe_quota_usage)
     describe_replicas = Blocking(AsyncAdmin.describe_replicas)
+    describe_strays = Iterating(AsyncAdmin.describe_strays)
     describe_topic = Blocking(AsyncAdmin.describe_topic)
     describe_topics = Iterating(AsyncAdmin.describe_topics)
     drain_broker = Blocking(AsyncAdmin.drain_broker)
