@@ -11,7 +11,7 @@ from regnum_model.ids import LeaderEpoch
 from regnum_records.header import end_offset_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas
-from regnum_testing.waiting import within
+from regnum_testing.waiting import until, within
 
 BUSY, QUIET = 0, 1
 LONG_MS = 5_000
@@ -197,3 +197,25 @@ async def test_new_replicas_are_filled_one_after_another_and_one_that_grows_keep
             clock.skip(0.1)
             assert grown < 100 * batches, "it keeps the others waiting"
         assert ends[growing] < batches + grown
+
+
+async def test_no_throttle_slows_a_new_replica_for_which_acknowledgements_wait(tmp_path: Path) -> None:
+    """It counts from the moment on at which it has caught up, before anybody has written that it is in sync."""
+    async with LeadingReplicas(tmp_path) as leader:
+        leader.lead(BUSY, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
+        await leader.append(BUSY, b"v" * 1_000)
+        throttle = Meter(leader.clock)
+        throttle.set_rate(1)
+        follower = FetchingFollower(leader.session(throttle=throttle))
+        # It pays for the next quarter of an hour with the first.
+        first = await follower.ask((BUSY, 0), epoch=1)
+        assert [item.throttled for item in first.partitions] == [True]
+        assert not throttle.allowance()
+        waiting = follower.asking((BUSY, 1), epoch=1, wait_ms=LONG_MS)
+        await until(lambda: leader.leadership(BUSY).wanted_change(leader.clock.monotonic()) is not None)
+        await leader.append(BUSY)
+        assert leader.partition(BUSY).high_watermark == 1, "the new replica counts"
+        answer = await within(waiting)
+        assert [(item.partition, item.throttled) for item in answer.partitions if item.records] == [(BUSY, False)]
+        await follower.ask((BUSY, 2), epoch=1)
+        assert leader.partition(BUSY).high_watermark == 2

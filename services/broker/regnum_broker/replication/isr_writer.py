@@ -190,6 +190,9 @@ class IsrWriter:
                 leadership.retry_isr_s = now_s + RETRY_S
                 continue
             leadership.proposed_isr = attempt.state.isr
+            if change.joining:
+                # Acknowledgements wait for them from here on: what a throttle has held back of them is to go.
+                leadership.partition.appended.fire()
             attempts.append(attempt)
         return attempts
 

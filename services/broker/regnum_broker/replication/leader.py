@@ -303,9 +303,9 @@ class Leadership(Role):
         members = [id for id, stream in self._streams.items() if stream.open and id in self.state.isr]
         return [(id, self._log_starts.get(id, 0), self._progress[id].log_end_offset) for id in members]
 
-    def is_throttled(self, broker: BrokerId) -> bool:
-        """Whether what a follower fetches counts as a reassignment's; never that of a member of the ISR."""
-        return broker in self.adding and broker not in self.state.isr and broker not in (self.proposed_isr or ())
+    def is_throttled(self, broker: BrokerId, now_s: float) -> bool:
+        """Whether what a follower fetches counts as a reassignment's; never where acknowledgements wait for it."""
+        return broker in self.adding and broker not in self._counted(now_s)
 
     def take(
         self,

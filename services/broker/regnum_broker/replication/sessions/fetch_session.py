@@ -296,9 +296,8 @@ class FetchSession:
                 self._look(answer, reads, position, partition)
             if len(reads) + len(answer.partitions) >= CHANGES_MAX:
                 self._dirty = dict.fromkeys((*looking, *self._dirty))
-        throttled = sorted(filter(self._is_throttled, reads), key=records_left)
+        throttled, free = _parted(reads, self._is_throttled)
         if throttled:
-            free = [read for read in reads if not self._is_throttled(read)]
             room = await self._read(answer, free, bytes_max) if free else bytes_max
             await self._read_throttled(answer, throttled, room)
         elif reads:
@@ -306,7 +305,7 @@ class FetchSession:
         return answer
 
     def _is_throttled(self, read: Read) -> bool:
-        return self._stream is not None and read.leadership.is_throttled(self._stream.broker)
+        return self._stream is not None and read.leadership.is_throttled(self._stream.broker, self._clock.monotonic())
 
     async def _read_throttled(
         self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int
@@ -421,6 +420,15 @@ class FetchSession:
                 and divergence(position, partition) is None
             ):
                 add_to(answer, position, partition)
+
+
+def _parted(reads: list[Read], is_throttled: Callable[[Read], bool]) -> tuple[list[Read], list[Read]]:
+    """Those that a throttle concerns, with the least left first, and the others. Each is asked about once."""
+    throttled: list[Read] = []
+    free: list[Read] = []
+    for read in reads:
+        (throttled if is_throttled(read) else free).append(read)
+    return sorted(throttled, key=records_left), free
 
 
 async def _set_by(wake: asyncio.Event, within_s: float) -> None:
