@@ -21,6 +21,9 @@ from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_model.ids import NO_LEADER, BrokerEpoch, PartitionKey, Registration
+from regnum_model.principals import Principal
+from regnum_service.access.authorization import EVERYBODY, Authorizer, EverybodyMay
+from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import Code
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
@@ -36,7 +39,7 @@ AFTER_APPEND = errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND
 class Broker:
     """Broker 1, which leads partition 0 in epoch 0 with broker 2 in sync; takes orders and batches."""
 
-    def __init__(self, leading: LeadingReplicas) -> None:
+    def __init__(self, leading: LeadingReplicas, authorizer: Authorizer = EVERYBODY) -> None:
         self.leading = leading
         self.supervisor = Supervisor("broker")
         self.producing = ProduceHandler(
@@ -46,6 +49,7 @@ class Broker:
             clock=leading.clock,
             batch_bytes_max=1 << 20,
             supervisor=self.supervisor,
+            authorizer=authorizer,
         )
         self.orders = Orders(
             replicas=leading.replicas,
@@ -102,14 +106,34 @@ class Broker:
         await until(lambda: len(self.leading.partition().promised or ()) == 1)
 
 
+class Only(EverybodyMay):
+    """One principal may do everything, others nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def allows(self, *what: object, **_how: object) -> bool:
+        who = what[0]
+        return isinstance(who, Caller) and who.principal.name == self.name
+
+
+def produced_by(broker: Broker, *names: str) -> "list[asyncio.Task[log_pb2.ProduceResponse]]":
+    """The same batch of each."""
+    tasks = []
+    for name in names:
+        with calling(Caller(principal=Principal(name))):
+            tasks.append(broker.produce(0))
+    return tasks
+
+
 async def outcome(produced: "asyncio.Task[log_pb2.ProduceResponse]") -> tuple[int, int]:
     (result,) = (await within(produced)).results
     return result.error_code, result.base_offset
 
 
-async def broker_on(root: Path, disk: Disk) -> AsyncIterator[Broker]:
+async def broker_on(root: Path, disk: Disk, authorizer: Authorizer = EVERYBODY) -> AsyncIterator[Broker]:
     async with LeadingReplicas(root, partitions=2, disk=disk) as leading:
-        broker = Broker(leading)
+        broker = Broker(leading, authorizer)
         running = asyncio.create_task(broker.orders.run())
         yield broker
         running.cancel()
@@ -235,6 +259,27 @@ async def test_a_producer_that_waits_too_long_is_told_so_and_nothing_is_appended
     await within(ordered)
     assert await outcome(broker.produce(0)) == (NONE, 0), "neither was appended"
     assert broker.leading.partition().log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("refused_by_writer", [False, True])
+async def test_who_waits_is_admitted_as_who_it_is_and_not_as_who_gives_the_order(
+    tmp_path: Path, *, refused_by_writer: bool
+) -> None:
+    async for broker in broker_on(tmp_path, HangingDisk(), Only("alice")):
+        free = threading.Event()
+        blocked = asyncio.ensure_future(broker.leading.storage.write(partial(free.wait, DEADLINE_S)))
+        produced = produced_by(broker, "alice", "mallory") if refused_by_writer else []
+        await until(lambda: broker.leading.storage.jobs_pending == 1 + bool(produced))  # noqa: B023 - called here
+        ordered = broker.order(1, isr=(1,))
+        await broker.promised()
+        if not refused_by_writer:
+            produced = produced_by(broker, "alice", "mallory")
+            await broker.somebody_waits()
+        free.set()
+        assert await within(blocked)
+        assert await within(ordered) == [NONE]
+        refused = (errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED, -1)
+        assert [await outcome(one) for one in produced] == [(NONE, 0), refused]
 
 
 async def test_without_acks_a_batch_does_not_wait(broker: Broker, disk: HangingDisk) -> None:

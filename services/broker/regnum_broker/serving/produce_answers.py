@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Final
 
@@ -48,7 +49,7 @@ DEPOSED_AFTER_APPEND: Final = (
 class PendingAnswer:
     """One request until it is answered, or given up by its caller."""
 
-    __slots__ = ("_answered", "_book", "_given_up", "acks", "began_s", "ended", "open", "results", "step")
+    __slots__ = ("_answered", "_book", "_given_up", "acks", "began_s", "call", "ended", "open", "results", "step")
 
     def __init__(
         self, book: "PendingAnswers", answered: Answered, *, acks: log_pb2.Acks.ValueType, began_s: float
@@ -58,6 +59,8 @@ class PendingAnswer:
         self.acks: Final = acks
         self.began_s: Final = began_s
         """When it came, monotonic seconds."""
+        self.call: Final = copy_context()
+        """In which it came: who calls. What is admitted later is admitted in there."""
         self.results: Final[list[log_pb2.ProduceResult]] = []
         """One for each partition of the request, in its order."""
         self.open: Final[dict[int, Admitted | Waiting]] = {}

@@ -115,7 +115,8 @@ class PromisedLeaders:
                 pending, index, message = waiting.pending, waiting.index, waiting.message
                 if pending.ended:
                     continue
-                found = self._admit(message, acks=pending.acks)
+                # This task is nobody's call, and who may write is asked of the caller.
+                found = pending.call.run(partial(self._admit, message, acks=pending.acks))
                 if isinstance(found, Leadership):
                     item = Admitted(pending=pending, index=index, leadership=found, message=message)
                     pending.open[index] = item
