@@ -201,7 +201,7 @@ async def test_a_broker_may_be_taken_away_once_it_is_drained_and_nothing_is_on_i
     cluster.leaders.brokers = [described(id, replicas=3) for id in (1, 2, 3)]
     cluster.leaders.brokers += [described(4, draining=True), described(5, draining=True, replicas=2, leaders=1)]
     safe = await regnum("brokers", "remove-check", "4", "-o", "json")
-    assert (safe.status, json.loads(safe.out)) == (0, [{"broker": 4, "safe": True, "reasons": []}])
+    assert (safe.status, json.loads(safe.out)) == (0, [{"broker": 4, "safe": True, "reasons": [], "strays": None}])
     people = await regnum("brokers", "remove-check", "4")
     assert "they can be taken away" in people.err
     both = await regnum("brokers", "remove-check", "4", "5", "-o", "json")
