@@ -329,6 +329,25 @@ async def test_a_leadership_that_cannot_be_recorded_sends_everybody_away(tmp_pat
         assert await outcome(waiting) == (NOT_LEADER, -1)
 
 
+async def test_a_replica_found_damaged_while_its_epoch_is_recorded_stops_nobody_else(
+    broker: Broker, disk: HangingDisk
+) -> None:
+    leading = broker.leading
+    disk.syncs.clear()
+    ordered = broker.send(broker.item(0, 1, LEADER, isr=(1,)), broker.item(1, 1, LEADER, isr=(1,)))
+    await broker.promised()
+    waiting = broker.produce(0)
+    await broker.somebody_waits()
+    assert await asyncio.to_thread(disk.syncing.wait, DEADLINE_S)
+    error = leading.partition().log.found_damaged("a reader saw it")
+    assert await within(leading.storage.write(lambda: leading.storage.directory.take_offline(error)))
+    leading.replicas.remove(error.key)
+    assert (await outcome(waiting))[0] in {NOT_LEADER, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION}
+    disk.syncs.set()
+    assert await within(ordered) == [errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, NONE]
+    assert isinstance(leading.partition(1).role, Leadership)
+
+
 async def test_who_hears_that_another_leads_in_a_later_epoch_sends_its_producers_there_at_once(broker: Broker) -> None:
     assert await within(broker.order(1)) == [NONE]
     produced = broker.produce(0)

@@ -116,12 +116,14 @@ class Roles:
             relies = recorded and (order.state.leader == broker or self._replicas.get(order.key) is None)
             (recording if relies else at_once).append(order)
         # Who follows with a log that was there before relies on nothing that was recorded, and its leader waits for it.
-        await self._give_roles(at_once, starts, cause)
+        lost = await self._give_roles(at_once, starts, cause)
         if recording:
             # Appends to other partitions go on meanwhile; to these there are none, for they have no role.
             await storage.sync_journal()
-            await self._give_roles(recording, starts, cause)
-        return orders
+            lost |= await self._give_roles(recording, starts, cause)
+        for key in lost:
+            results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+        return [order for order in orders if order.key not in lost]
 
     def _is_plausible(self, order: Order) -> bool:
         """Whether the leader epoch may be true: once in the log, a number out of nowhere would stay for ever."""
@@ -226,14 +228,21 @@ class Roles:
                 now_s=self._clock.monotonic(),
             )
 
-    async def _give_roles(self, orders: Sequence[Order], starts: dict[PartitionKey, int], cause: str) -> None:
+    async def _give_roles(
+        self, orders: Sequence[Order], starts: dict[PartitionKey, int], cause: str
+    ) -> set[PartitionKey]:
+        """Give them; returns the replicas that were found damaged, and are gone, while the epochs were recorded."""
+        lost: set[PartitionKey] = set()
         added = False
         async for part in slices(orders, SLICE):
             now_s, now_unix_nano = self._clock.monotonic(), tracing.now_unix_nano() if cause else 0
             for order in part:
                 partition = self._replicas.get(order.key)
                 if partition is None:
-                    log = self._storage.directory.replicas[order.key]
+                    log = self._storage.directory.replicas.get(order.key)
+                    if log is None:
+                        lost.add(order.key)
+                        continue
                     partition = self._replicas.add(order.key, order.topic, log)
                     added = True
                 state = order.state
@@ -268,6 +277,7 @@ class Roles:
                     self._fetchers.follow(partition, following)
         if added:
             self._replicas.arrivals.fire()
+        return lost
 
 
 def end_role(partition: Partition, *, replicas: Replicas, fetchers: Fetchers) -> None:
