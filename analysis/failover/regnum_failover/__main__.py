@@ -1,46 +1,133 @@
 """`python -m regnum_failover TRACES OUT`, or the same arguments after `spark-submit analysis/failover/job.py`."""
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+import time
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import AnalysisException, PySparkException
 
+from regnum_failover.objects.address import AddressError, BucketAddress, is_bucket
+from regnum_failover.objects.fetching import Limits, NoTracesError
+from regnum_failover.objects.store import ObjectStore, StoreError
+from regnum_failover.places import Clocks, Opened, Target, Traces, target_of, traces_of
 from regnum_failover.reading import read_spans
-from regnum_failover.report import write_report
+from regnum_failover.report import Report, write_report
 from regnum_failover.session import open_session
 
+LIMITS = Limits()
 NOT_FOUND = 3
 """Exit status when there are no traces, as of the `regnum` command."""
+CLOCKS = Clocks(now_s=time.time, monotonic_s=time.monotonic)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    opened: Opened | None = None,
+    clocks: Clocks = CLOCKS,
+) -> int:
     """Run the job; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="regnum_failover", description="Says where the time of failovers went.")
-    parser.add_argument(
-        "traces", help="folder of OTLP JSON lines files (*.jsonl), or a glob pattern, or any URL of Spark"
-    )
-    parser.add_argument("out", help="folder for the tables; those of an earlier run there are replaced")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="form of what is printed")
-    parser.add_argument("--master", default="local[*]", help="Spark master when spark-submit does not name one")
+    parser = _parser()
     told = parser.parse_args(arguments)
-    path = f"{told.traces.rstrip('/')}/*.jsonl" if Path(told.traces).is_dir() else told.traces
+    if told.keep_days is not None and not told.each_run and not is_bucket(told.out):
+        parser.error("--keep-days removes old runs, and there is one run only without --each-run")
+    stores = opened or (lambda address: _s3(address, environment, told.store_timeout_s))
+    limits = Limits(days=told.days, bytes_max=told.traces_mib_max * 2**20, deadline_s=told.copy_deadline_s)
+    try:
+        target = target_of(
+            told.out,
+            stores,
+            clocks,
+            each_run=told.each_run,
+            keep_days=told.keep_days,
+            deadline_s=told.copy_deadline_s,
+        )
+        with target as into, traces_of(told.traces, stores, limits, clocks) as traces:
+            return _report(traces, into, told)
+    except NoTracesError as error:
+        return _nothing(str(error), allowed=told.no_traces_is_fine)
+    except (StoreError, AddressError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+def _report(traces: Traces, target: Target, told: argparse.Namespace) -> int:
+    """The job itself."""
     spark = open_session(told.master)
     try:
-        report = write_report(read_spans(spark, path), told.out)
+        reading = read_spans(spark, traces.pattern)
+        report = write_report(reading, target.folder, named=target.named, notes=traces.notes)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        sys.stderr.write(f"there are no traces at {path}; give the folder in which the services wrote *.jsonl files\n")
-        return NOT_FOUND
+        text = f"there are no traces at {traces.pattern}; give the folder in which the services wrote *.jsonl files"
+        return _nothing(text, allowed=told.no_traces_is_fine)
     except PySparkException as error:
         sys.stderr.write(f"the job failed: {error}\n")
         return 1
     finally:
         spark.stop()
-    sys.stdout.write(f"{report.to_json() if told.output == 'json' else report.to_text()}\n")
+    return _told(report, target, told.output)
+
+
+def _told(report: Report, target: Target, form: str) -> int:
+    removed = target.finish(f"{report.to_text()}\n")
+    sys.stdout.write(f"{report.to_json() if form == 'json' else report.to_text()}\n")
+    if removed:
+        sys.stderr.write(f"removed what was old: {', '.join(removed)}\n")
     return 0
+
+
+def _nothing(text: str, *, allowed: bool) -> int:
+    sys.stderr.write(f"{text}\n")
+    return 0 if allowed else NOT_FOUND
+
+
+def _s3(address: BucketAddress, environment: Mapping[str, str], timeout_s: float) -> ObjectStore:
+    try:
+        # Only who names a bucket needs the package.
+        from regnum_failover.objects.s3 import S3ObjectStore  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise StoreError("obstore is not installed; install it with: pip install 'regnum[s3]'") from None
+    return S3ObjectStore(address, environment, timeout_s=timeout_s)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="regnum_failover",
+        description="Says where the time of failovers went. A bucket is s3://BUCKET/PREFIX; where it is and who we are "
+        "comes from the AWS_* variables and files of any AWS tool.",
+    )
+    add = parser.add_argument
+    add("traces", help="folder of OTLP JSON lines files (*.jsonl), or a glob pattern, any URL of Spark, or a bucket")
+    add("out", help="folder for the tables, where those of an earlier run are replaced; or a bucket, with --each-run")
+    add("-o", "--output", choices=("table", "json"), default="table", help="form of what is printed")
+    add("--master", default="local[*]", help="Spark master when spark-submit does not name one")
+    add(
+        "--each-run",
+        action="store_true",
+        help="a folder for each run below OUT, named by its time, with report.txt; whole when it has _SUCCESS",
+    )
+    add("--keep-days", type=_positive, help="with --each-run, or a bucket: remove runs that are older")
+    add("--no-traces-is-fine", action="store_true", help=f"status 0, and not {NOT_FOUND}, when there are none yet")
+    add("--days", type=_positive, default=LIMITS.days, help="of a bucket: objects written within so many days")
+    add(
+        "--traces-mib-max", type=int, default=LIMITS.bytes_max // 2**20,
+        help="of a bucket: so much, the newest; it lies in the folder of temporary files meanwhile",
+    )  # fmt: skip
+    add("--store-timeout-s", type=_positive, default=30.0, help="a bucket may be silent for so long, four times")
+    add("--copy-deadline-s", type=_positive, default=LIMITS.deadline_s, help="for copying out of a bucket, or into one")
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise ValueError(text)
+    return value
 
 
 if __name__ == "__main__":

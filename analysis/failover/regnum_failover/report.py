@@ -41,6 +41,8 @@ class Report:
     """Spans that came more than once."""
     out: str
     """Where the tables lie."""
+    notes: Sequence[str] = ()
+    """What else is to be known of them: what of the traces was left out."""
 
     def to_json(self) -> str:
         """One JSON document."""
@@ -51,6 +53,7 @@ class Report:
             "spans_repeated": self.spans_repeated_n,
             "malformed": {"lines": self.lines_malformed_n, "spans": self.spans_malformed_n},
             "out": self.out,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
         return json.dumps(value, indent=2)
 
@@ -75,11 +78,15 @@ class Report:
             unrecorded = [name for name in row["missing"] if name not in BY_PRODUCERS or row["outage_partitions"]]
             if unrecorded and row["partitions"]:
                 notes.append(f"{row['victim']} at {row['started'][11:23]}: no end of {', '.join(unrecorded)} recorded")
+        notes += self.notes
         return "\n\n".join([*(part for part in parts if part), "\n".join(notes)])
 
 
-def write_report(reading: Reading, out: str) -> Report:
-    """Write the tables below ``out`` (what an earlier run left there is replaced) and return what they say."""
+def write_report(reading: Reading, out: str, *, named: str | None = None, notes: Sequence[str] = ()) -> Report:
+    """Write the tables below ``out`` (what an earlier run left there is replaced) and return what they say.
+
+    ``named`` is where they will lie in the end, when that is elsewhere.
+    """
     found = failovers(reading.spans).cache()
     found.coalesce(1).write.mode("overwrite").parquet(f"{out}/{FAILOVERS_DIR}")
     _long(found).coalesce(1).write.mode("overwrite").parquet(f"{out}/{STAGES_DIR}")
@@ -92,7 +99,8 @@ def write_report(reading: Reading, out: str) -> Report:
         lines_malformed_n=reading.lines_malformed_n,
         spans_malformed_n=reading.spans_malformed_n,
         spans_repeated_n=reading.spans_repeated_n,
-        out=out,
+        out=out if named is None else named,
+        notes=notes,
     )
 
 
