@@ -38,6 +38,8 @@ RUN mkdir -p /usr/share/man/man1 \
  && echo 'regnum:x:10001:10001::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'regnum:x:10001:' >> /etc/group
 COPY --from=build /opt/regnum /opt/regnum
 COPY --from=build /regnum /opt/regnum
+# Where Spark on Kubernetes looks for it; commands go through.
+COPY deploy/docker/spark-entrypoint.sh /opt/entrypoint.sh
 ENV PATH=/opt/regnum/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1
 ARG VERSION="unknown"
 ARG COMMIT=""
@@ -50,4 +52,5 @@ LABEL org.opencontainers.image.title="regnum-failovers" \
       org.opencontainers.image.created="${MADE}"
 WORKDIR /tmp
 USER 10001:10001
+ENTRYPOINT ["/opt/entrypoint.sh"]
 CMD ["python", "-P", "-m", "regnum_failover", "--help"]

@@ -30,10 +30,10 @@ def main(
     clocks: Clocks = CLOCKS,
 ) -> int:
     """Run the job; returns the exit status."""
-    parser = _parser()
-    told = parser.parse_args(arguments)
+    accepted = parser()
+    told = accepted.parse_args(arguments)
     if told.keep_days is not None and not told.each_run and not is_bucket(told.out):
-        parser.error("--keep-days removes old runs, and there is one run only without --each-run")
+        accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
     stores = opened or (lambda address: _s3(address, environment, told.store_timeout_s))
     limits = Limits(days=told.days, bytes_max=told.traces_mib_max * 2**20, deadline_s=told.copy_deadline_s)
     try:
@@ -95,13 +95,14 @@ def _s3(address: BucketAddress, environment: Mapping[str, str], timeout_s: float
     return S3ObjectStore(address, environment, timeout_s=timeout_s)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """What the command accepts."""
+    made = argparse.ArgumentParser(
         prog="regnum_failover",
         description="Says where the time of failovers went. A bucket is s3://BUCKET/PREFIX; where it is and who we are "
         "comes from the AWS_* variables and files of any AWS tool.",
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("traces", help="folder of OTLP JSON lines files (*.jsonl), or a glob pattern, any URL of Spark, or a bucket")
     add("out", help="folder for the tables, where those of an earlier run are replaced; or a bucket, with --each-run")
     add("-o", "--output", choices=("table", "json"), default="table", help="form of what is printed")
@@ -120,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add("--store-timeout-s", type=_positive, default=30.0, help="a bucket may be silent for so long, four times")
     add("--copy-deadline-s", type=_positive, default=LIMITS.deadline_s, help="for copying out of a bucket, or into one")
-    return parser
+    return made
 
 
 def _positive(text: str) -> float:

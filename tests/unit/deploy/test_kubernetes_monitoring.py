@@ -1,11 +1,6 @@
-"""The components for traces, the nightly job, Prometheus and Grafana fit the services, and one another."""
+"""The components for traces, Prometheus and Grafana fit the services, and one another."""
 
 import json
-import os
-import subprocess
-import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -48,66 +43,18 @@ def test_spans_go_where_the_collector_listens_and_writes_what_the_job_reads(
         mount["mountPath"] for mount in container["volumeMounts"] if mount["mountPath"] in container["args"][0]
     ]
     assert container["args"] == [f"--config={mounted}/collector.config.yaml"]
-    # Retention: what the rotation leaves fits on the volume, with room; the job reads names that end so.
-    file = told["exporters"]["file"]
-    assert file["path"].endswith(".jsonl")
-    kept_mb = file["rotation"]["max_megabytes"] * (file["rotation"]["max_backups"] + 1)
-    size = {item["metadata"]["name"]: item["spec"]["resources"]["requests"]["storage"] for item in of(objects, PVC)}
-    assert kept_mb <= 0.8 * 1024 * int(size["regnum-traces"].removesuffix("Gi"))
+    if not has(name, "object-store"):
+        # Retention: what the rotation leaves fits on the volume, with room; the job reads names that end so.
+        file = told["exporters"]["file"]
+        assert file["path"].endswith(".jsonl")
+        kept_mb = file["rotation"]["max_megabytes"] * (file["rotation"]["max_backups"] + 1)
+        size = {item["metadata"]["name"]: item["spec"]["resources"]["requests"]["storage"] for item in of(objects, PVC)}
+        assert kept_mb <= 0.8 * 1024 * int(size["regnum-traces"].removesuffix("Gi"))
     assert collector["spec"]["strategy"] == {"type": "Recreate"}
     pipelines = told["service"]["pipelines"]
     assert set(pipelines) == {"traces"}
     for kind in ("receivers", "processors", "exporters"):
         assert set(pipelines["traces"][kind]) == set(told[kind])
-
-
-def test_the_nightly_job_reads_the_collector_s_volume_and_leaves_folders_of_days(
-    objects: list[dict[str, Any]], name: str, tmp_path: Path
-) -> None:
-    if not has(name, "failovers"):
-        assert of(objects, "CronJob") == []
-        return
-    (job,) = of(objects, "CronJob")
-    (collector,) = of(objects, "Deployment")
-
-    def claimed(item: Mapping[str, Any]) -> dict[str, str]:
-        volumes = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in template(item)["spec"]["volumes"]
-                   if "persistentVolumeClaim" in one}  # fmt: skip
-        (container,) = containers(item)
-        return {
-            volumes[mount["name"]]: mount["mountPath"]
-            for mount in container["volumeMounts"]
-            if mount["name"] in volumes
-        }
-
-    assert claimed(collector).keys() == {"regnum-traces"}
-    assert claimed(job) == {"regnum-traces": "/traces", "regnum-failovers": "/out"}
-    near = template(job)["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    labels = template(collector)["metadata"]["labels"]
-    assert [term["topologyKey"] for term in near] == ["kubernetes.io/hostname"]
-    assert near[0]["labelSelector"]["matchLabels"].items() <= labels.items()
-    (container,) = containers(job)
-    shell, flag, script = container["command"]
-    # The script itself, with a job that ends with each status, and folders below that are old and new.
-    out = tmp_path / "out"
-    for day, age_days in (("2026-01-01", 40), ("2026-11-01", 10), ("mine", 40)):
-        folder = out / day / "failovers"
-        folder.mkdir(parents=True, exist_ok=True)
-        then = time.time() - age_days * 86_400
-        os.utime(folder.parent, (then, then))
-    fake = tmp_path / "python"
-    for status, expected in ((0, 0), (3, 0), (1, 1)):
-        fake.write_text(f'#!/bin/sh\necho "report of $*"\nexit {status}\n', encoding="utf-8")
-        fake.chmod(0o755)
-        run = subprocess.run(
-            [shell, flag, script.replace("/out", str(out))],
-            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, check=False, timeout=60,
-        )  # fmt: skip
-        assert run.returncode == expected, run.stderr
-        (today,) = [folder for folder in out.iterdir() if (folder / "report.txt").exists()]
-        assert (today / "report.txt").read_text("utf-8") == f"report of -P -m regnum_failover /traces {today}\n"
-        assert run.stdout.decode() == (today / "report.txt").read_text("utf-8")
-    assert {folder.name for folder in out.iterdir()} == {"2026-11-01", "mine", today.name}
 
 
 def test_prometheus_scrapes_all_services_by_the_name_of_their_port(objects: list[dict[str, Any]], name: str) -> None:

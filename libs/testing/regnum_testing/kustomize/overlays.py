@@ -23,6 +23,10 @@ CLUSTER: Final = {
     "zoneA": "eu-1a",
     "zoneB": "eu-1b",
     "zoneC": "eu-1c",
+    "tracesBucket": "traces-of-ours",
+    "tracesRegion": "eu-west-1",
+    "tracesEndpoint": "https://s3.eu-west-1.amazonaws.com",
+    "failoversImage": "registry.example/regnum-failovers:0.2.0",
 }
 """What the ConfigMap regnum-cluster of an overlay says."""
 COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -35,6 +39,9 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlays/production autoscaling": ("autoscaling",),
     "overlays/production zones": ("required-spread", "zones", "storage-class"),
     "overlays/dev traces": ("traces", "failovers"),
+    "overlays/dev bucket": ("traces", "failovers", "object-store"),
+    "overlays/dev operator": ("traces", "failovers", "spark-operator"),
+    "overlays/production bucket operator": ("traces", "failovers", "object-store", "spark-operator", "storage-class"),
     "overlays/tls": (),
     "overlays/tls everything": (
         *("cert-manager", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),
@@ -45,7 +52,7 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
 """Folder and what makes the name unique: components, in their order."""
 SCALED_MAX: Final = 6
 """Pods of what is scaled by load, at most: such a workload says no number itself."""
-WORKLOADS: Final = frozenset({"StatefulSet", "Deployment", "CronJob"})
+WORKLOADS: Final = frozenset({"StatefulSet", "Deployment", "CronJob", "ScheduledSparkApplication"})
 """Kinds that have Pods."""
 
 
@@ -87,7 +94,10 @@ def component(item: Mapping[str, Any]) -> str:
 
 def template(item: Mapping[str, Any]) -> dict[str, Any]:
     """The template of the Pods of a workload."""
-    spec = item["spec"]["jobTemplate"]["spec"] if item["kind"] == "CronJob" else item["spec"]
+    above = {"CronJob": ("jobTemplate", "spec"), "ScheduledSparkApplication": ("template", "driver")}
+    spec = item["spec"]
+    for part in above.get(item["kind"], ()):
+        spec = spec[part]
     found: dict[str, Any] = spec["template"]
     return found
 

@@ -43,9 +43,10 @@ def _parts(path: str) -> list[str]:
 def _get(item: Object, path: str, source: Mapping[str, Any]) -> Any:
     place: Any = item
     for part in _parts(path):
-        if not isinstance(place, dict) or part not in place:
-            raise KustomizeError(f"{path} is missing in {source}, from where it is copied")
-        place = place[part]
+        try:
+            place = _child(place, part, path)
+        except KustomizeError:
+            raise KustomizeError(f"{path} is missing in {source}, from where it is copied") from None
     return place
 
 
