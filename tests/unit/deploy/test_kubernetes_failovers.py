@@ -156,8 +156,8 @@ def pod_errors(pod_template: Mapping[str, Any]) -> list[str]:
             f"kubernetes-json-schema/v{version}-local-strict/_definitions.json", version
         )
     )
-    schema = {"$ref": "urn:definitions#/definitions/io.k8s.api.core.v1.PodTemplateSpec"}
-    registry: Registry[Any] = Registry().with_resource("urn:definitions", definitions)
+    registry: Registry[Any] = definitions @ Registry()
+    schema = {"$ref": f"{definitions.id()}#/$defs/io.k8s.api.core.v1.PodTemplateSpec"}
     return [error.message for error in Draft202012Validator(schema, registry=registry).iter_errors(pod_template)]
 
 
