@@ -20,6 +20,7 @@ from regnum_broker.replication.partition import Following
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.produce_answers import SLICE
 from regnum_model.ids import NO_LEADER, BrokerEpoch, PartitionKey, Registration
 from regnum_model.principals import Principal
 from regnum_service.access.authorization import EVERYBODY, Authorizer, EverybodyMay
@@ -131,8 +132,10 @@ async def outcome(produced: "asyncio.Task[log_pb2.ProduceResponse]") -> tuple[in
     return result.error_code, result.base_offset
 
 
-async def broker_on(root: Path, disk: Disk, authorizer: Authorizer = EVERYBODY) -> AsyncIterator[Broker]:
-    async with LeadingReplicas(root, partitions=2, disk=disk) as leading:
+async def broker_on(
+    root: Path, disk: Disk, authorizer: Authorizer = EVERYBODY, *, partitions: int = 2
+) -> AsyncIterator[Broker]:
+    async with LeadingReplicas(root, partitions=partitions, disk=disk) as leading:
         broker = Broker(leading, authorizer)
         running = asyncio.create_task(broker.orders.run())
         yield broker
@@ -282,6 +285,28 @@ async def test_who_waits_is_admitted_as_who_it_is_and_not_as_who_gives_the_order
         assert [await outcome(one) for one in produced] == [(NONE, 0), refused]
 
 
+async def test_a_request_is_not_answered_before_all_of_it_was_looked_at(tmp_path: Path) -> None:
+    """What waits of it is settled while the loop has a turn between two portions of it."""
+    lost, count = 2 * SLICE, 5 * SLICE
+    async for broker in broker_on(tmp_path, HangingDisk(), partitions=count):
+        replicas, batch = broker.leading.replicas, batch_of(b"v")
+        promised = [broker.leading.partition(number) for number in range(lost)]
+        for partition in promised:
+            replicas.promise(partition)
+        messages = [
+            log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=number, record_batch=batch)
+            for number in range(count)
+        ]
+        request = log_pb2.ProduceRequest(partitions=messages, acks=log_pb2.ACKS_LEADER)
+        produced = asyncio.ensure_future(broker.producing.produce(request))
+        while len(promised[0].promised or ()) == 0:
+            await asyncio.sleep(0)
+        for partition in promised:
+            replicas.give(partition, None)
+        codes = [result.error_code for result in (await within(produced)).results]
+        assert codes == [NOT_LEADER] * lost + [NONE] * (count - lost)
+
+
 async def test_without_acks_a_batch_does_not_wait(broker: Broker, disk: HangingDisk) -> None:
     disk.syncs.clear()
     ordered = broker.order(1, isr=(1,))
@@ -357,7 +382,8 @@ async def test_who_hears_that_another_leads_in_a_later_epoch_sends_its_producers
         state = types_pb2.PartitionState(partition=0, leader=leader, leader_epoch=epoch, isr=[leader], replicas=[1, 2])
         return types_pb2.TopicState(name="t", topic_id=TOPIC_ID, partitions=[state])
 
-    for old_news in (picture(FOLLOWER, 1), picture(LEADER, 2), picture(-1, 2)):
+    # An epoch out of nowhere is no news either: nobody would ever lead here again.
+    for old_news in (picture(FOLLOWER, 1), picture(LEADER, 2), picture(-1, 2), picture(FOLLOWER, 2**30)):
         broker.leading.replicas.learn_leaders(old_news)
         assert isinstance(broker.leading.partition().role, Leadership), old_news
     assert not produced.done()

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.configs import ReplicaSettings
+from regnum_model.epochs import is_plausible
 from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.errors import Code
@@ -198,6 +199,7 @@ class Replicas:
                 leading is not None
                 and not state.removed
                 and state.leader_epoch > leading.state.leader_epoch
+                and is_plausible(state.leader_epoch, leading.state.leader_epoch)
                 and state.leader not in {NO_LEADER, self.broker}
             ):
                 self.give(leading.partition, None)

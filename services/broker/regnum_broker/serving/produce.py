@@ -194,6 +194,7 @@ class ProduceHandler:
                     admitted.append(item)
                 else:
                     refuse(result, found.code, found.message)
+            pending.coming = False
         if admitted:
             await self._append(admitted)
         for pending, request in requests:

@@ -49,7 +49,19 @@ DEPOSED_AFTER_APPEND: Final = (
 class PendingAnswer:
     """One request until it is answered, or given up by its caller."""
 
-    __slots__ = ("_answered", "_book", "_given_up", "acks", "began_s", "call", "ended", "open", "results", "step")
+    __slots__ = (
+        "_answered",
+        "_book",
+        "_given_up",
+        "acks",
+        "began_s",
+        "call",
+        "coming",
+        "ended",
+        "open",
+        "results",
+        "step",
+    )
 
     def __init__(
         self, book: "PendingAnswers", answered: Answered, *, acks: log_pb2.Acks.ValueType, began_s: float
@@ -65,6 +77,8 @@ class PendingAnswer:
         """One for each partition of the request, in its order."""
         self.open: Final[dict[int, Admitted | Waiting]] = {}
         """Partitions whose outcome is not known yet, by their places."""
+        self.coming = True
+        """Whether partitions of it are still to be looked at: what has come about is not all there is."""
         self._given_up = False
         self.ended = False
         """Whether it is answered, or nobody waits for it."""
@@ -184,7 +198,7 @@ class PendingAnswers:
 
     def _settle(self, pending: PendingAnswer, index: int) -> None:
         del pending.open[index]
-        if not pending.open:
+        if not pending.open and not pending.coming:
             self.finish(pending)
 
     def _tell(self, item: Admitted, outcome: AckOutcome) -> None:

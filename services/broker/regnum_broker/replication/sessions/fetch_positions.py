@@ -129,6 +129,11 @@ def records_left(read: Read) -> int:
     return read.partition.log.log_end_offset - read.position.next_offset
 
 
+def waits_since(read: Read) -> int:
+    """The number of the answer that brought it something last."""
+    return read.position.named_in
+
+
 def refusal(position: Position, partition: Partition | None, follower: BrokerId | None) -> Code | None:
     """Why the position cannot be answered with records; epochs are compared before roles (semantics 4.2)."""
     if partition is None:

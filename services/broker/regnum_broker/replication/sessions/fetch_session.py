@@ -7,6 +7,8 @@ rides on the next answer, whatever that is about: a follower that may lead next 
 What a throttle holds back is set aside until there is room again: else each record of another partition would have
 all of a broker's moving replicas looked at. What has least left goes first: replicas that are filled side by side
 would all arrive at once, and a broker with fifty of them in sync from one moment to the next is felt by everybody.
+One portion in FAIR_EVERY goes to whoever waits longest: one that grows as fast as it is filled may have the least left,
+in records, for hours.
 
 One task takes requests up and answers, and gives the loop turns while it looks at thousands of partitions: roles and
 logs may change between two partitions, as they may between two answers. When an answer may go is for ``window`` to say.
@@ -44,6 +46,7 @@ from regnum_broker.replication.sessions.fetch_positions import (
     records_left,
     refusal,
     unsubscribe,
+    waits_since,
 )
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams
 from regnum_broker.replication.sessions.fresh_appends import Batches, FreshAppends
@@ -70,6 +73,10 @@ WAIT_S_MAX: Final = 5.0
 
 HELD_S_MAX: Final = 1.0
 """Longest time that what a throttle holds back is not looked at: its leader may be another one by then."""
+
+
+FAIR_EVERY: Final = 8
+"""Of so many portions of what a throttle holds back, one goes to whoever waits longest, whatever it has left."""
 
 
 class FetchSession:
@@ -116,6 +123,7 @@ class FetchSession:
         self._held_back: dict[PartitionKey, None] = {}
         """New replicas for which there was no room."""
         self._held_since_s = 0.0
+        self._portions = 0
         self.answer_bytes = 0
         arrivals.attach(self._wake)
 
@@ -313,6 +321,9 @@ class FetchSession:
         """What goes to new replicas, as far as this broker and the follower allow."""
         room, first = self._allowance.room(bytes_max), len(answer.partitions)
         if room > 0:
+            self._portions += 1
+            if self._portions % FAIR_EVERY == 0:
+                reads = sorted(reads, key=waits_since)
             await self._read(answer, reads, room)
             for item in answer.partitions[first:]:
                 item.throttled = bool(item.records)
