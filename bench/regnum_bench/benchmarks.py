@@ -234,7 +234,7 @@ ALL: Final = (
         measure=publish,
         shape=Shape(brokers=200, topics=200, partitions=100, changes=20, repetitions=1, warm_up=0),
         options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying", "settle_s"),
-        headline=("metadata_ratio", "controller_ratio", "each_metadata_ratio"),
+        headline=("metadata_ratio", "controller_ratio", "each_metadata_ratio", "metadata_with_connections_ratio"),
     ),
     Benchmark(
         name="load",

@@ -9,17 +9,16 @@ they take UpdateMetadata, acknowledge LeaderAndIsr and StopReplica, and have no 
 with ``--lifeline-detection false``. Their ids are chosen by the rule of ownership: holders belong to metadata-2 and
 receivers to metadata-1, which therefore serves nobody when its baseline is taken.
 
-The same is done first, by an earlier reign, while there are no topics: what connections take, which each broker costs
-whatever is sent to it.
-
 When the store is filled no metadata process runs at first: the controller loads and gives all orders, and its memory
 then is the baseline of its first publication, which goes to both metadata processes at once.
 
-One phase: metadata-1 starts anew, so that the controller publishes everything to it; then receivers register, in one
-write; then topics of one partition are created, one after another. Memory is the highest resident size above the
-baseline, divided by the size of a full payload: of the controller since before that start (it has loaded, given all
-orders and published once or more often), of metadata-1 since it has the image. After the phases with shared payloads
-come those with a payload for each broker, all over the same reign.
+One phase: metadata-1 starts anew, so that the controller publishes everything to it. Then receivers register, in one
+write, and claim to have all metadata: they are connected and sent nothing, and what both processes take then is the
+baseline. Then they forget it, all at once; a topic is created, which finds that out, and all are sent everything. Then
+more topics of one partition are created, one after another. Memory is the highest resident size above the baseline,
+divided by the size of a full payload; of the controller that of its publication to metadata-1, too, above what it had
+before. With what the connections take, which each broker costs whatever is sent to it, it is a figure of its own. After
+the phases with shared payloads come those with a payload for each broker, all over the same reign.
 """
 
 import json
@@ -48,8 +47,8 @@ from regnum_bench.children import child
 from regnum_bench.figures import Round, quantile
 from regnum_bench.launching import launched
 from regnum_bench.load import TIMEOUT_S, fill, nodes, topic_id
-from regnum_bench.memory import Memory
-from regnum_bench.receivers import ORDERED, SEEN
+from regnum_bench.memory import Memory, Watched
+from regnum_bench.receivers import CLAIM, FORGET, ORDERED, SEEN
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
 from regnum_bench.waiting import MeasureError
@@ -66,6 +65,12 @@ PAYLOADS_MAX: Final = 3.0
 """Payloads that either process may take above its baseline, with shared ones."""
 JUDGED_BYTES: Final = 1_000_000
 """Size of a payload from which on that is judged: below, the fixed cost of streams is more than a payload."""
+RATIOS: Final = (
+    "metadata_ratio",
+    "controller_ratio",
+    "metadata_with_connections_ratio",
+    "controller_with_connections_ratio",
+)
 SHARED: Final = "shared"
 EACH: Final = "each"
 
@@ -101,22 +106,19 @@ async def _sweep(reign: "Reigning") -> Round:
     figures: dict[str, float] = {}
     for mode in (SHARED, EACH):
         prefix = "" if mode == SHARED else "each_"
-        for whose in ("metadata", "controller"):
-            ratios = [one[f"{whose}_ratio"] for (of, _), one in found.items() if of == mode]
-            figures[f"{prefix}{whose}_ratio"] = max(ratios)
+        for name in RATIOS:
+            figures[f"{prefix}{name}"] = max(one[name] for (of, _), one in found.items() if of == mode)
     payload = min(one["payload_bytes"] for one in found.values())
     figures["first_publication_ratio"] = reign.first_publication_bytes / payload
     figures["controller_ratio"] = max(figures["controller_ratio"], figures["first_publication_ratio"])
-    for whose in ("metadata", "controller"):
-        above = f"{whose}_above_bytes"
-        beyond = [found[SHARED, size][above] - reign.connections[size][above] for size in sizes]
-        figures[f"{whose}_beyond_connections_ratio"] = max(0.0, *beyond) / payload
-    for size in sizes:
-        for whose in ("metadata", "controller"):
-            figures[f"connections_{size}_{whose}_bytes"] = reign.connections[size][f"{whose}_above_bytes"]
     for (mode, size), one in found.items():
         figures |= {f"{mode}_{size}_{name}": value for name, value in one.items()}
     return figures
+
+
+BASELINE: Final = (
+    "baseline: the same brokers are connected and idle; with what their connections take: ..._with_connections_ratio"
+)
 
 
 def _notes(shape: Shape) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ def _notes(shape: Shape) -> tuple[str, ...]:
         "none; no lifelines (--lifeline-detection false); orders are acknowledged and not carried out"
     )
     read = min(shape.applying, shape.brokers)
-    return played, f"{read} receivers read every byte, the others, in the same process, only heads"
+    return played, BASELINE, f"{read} receivers read every byte, the others, in the same process, only heads"
 
 
 def too_much(rounds: Sequence[Round]) -> tuple[str, ...]:
@@ -228,8 +230,6 @@ class Reigning:
     """The metadata processes."""
     created: int = field(default=0, init=False)
     """Topics created so far."""
-    connections: dict[int, Round] = field(default_factory=dict, init=False)
-    """By number of receivers, what their arrival took while there were no topics."""
     first_publication_bytes: int = field(default=0, init=False)
     """What the controller's first publication took above what it had when it had loaded."""
 
@@ -241,11 +241,8 @@ class Reigning:
     async def begin(self, holder_port: int) -> None:
         """Fill the store, and wait until a controller reigns over what is in it. Raises MeasureError."""
         run, shape = self.run, self.run.shape
-        run.progress.step("brokers come while there are no topics")
         epochs = await self._register(self.holder_ids, holder_port)
         await self._holders_have_all()
-        # Little is published in this reign, so that nearly all of what it takes is what connections take.
-        self.connections = {size: await self.phase(size, shared=True) for size in sizes_of(shape)}
         run.progress.step(f"{shape.partitions_total:,} partitions of {shape.topics:,} topics into the store")
         # Nobody reigns while the store is filled.
         before = await self._lag(BESIDE)
@@ -303,61 +300,79 @@ class Reigning:
         mode = "shared payloads" if shared else "a payload for each"
         run.progress.step(f"{receivers} receivers, {mode}")
         await run.clock.sleep(run.shape.settle_s)
-        controller = self._memory(CONTROLLER)
-        controller_bytes = controller.resident_bytes()
-        controller.forget_peak()
+        controller = Watched(self._memory(CONTROLLER))
         name = f"metadata-{MEASURED}"
         self.flags[name] = () if shared else ("--shared-payloads", "false")
         await self.cluster.restart(name)
         await self.cluster.wait_healthy(name, run.shape.deadline_s)
         await self._level()
-        published = controller.peak_bytes()
+        publication = controller.above_bytes()
         await run.clock.sleep(run.shape.settle_s)
-        metadata = self._memory(name)
-        metadata_bytes = metadata.resident_bytes()
-        metadata.forget_peak()
-        await self._noted()
-        before = await self._lag(MEASURED)
-        if before.brokers:
-            raise MeasureError(f"{len(before.brokers)} brokers belong to {name} before any has come")
+        metadata = Watched(self._memory(name))
         ids = list(islice(ids_of(MEASURED), receivers))
-        begun_s = run.clock.monotonic()
-        await self._register(ids, self.port)
-        full = await self._reached(before.version + 1, receivers)
-        noted = await self._noted()
-        if len(noted) != receivers:
-            raise MeasureError(f"{len(noted)} of {receivers} receivers were sent the full image")
-        payload = max(size for one in noted for _, _, size in one)
-        pushed_s = max(at_s for one in noted for _, at_s, _ in one) - begun_s
+        idle = await self._arrived(ids)
+        await run.clock.sleep(run.shape.settle_s)
+        for process in (metadata, controller):
+            process.has_connections()
+        await self._ask(self.receivers, FORGET)
+        full, payload, pushed_s = await self._pushed(idle.version + 1, receivers)
         changes_s = await self._changes(full.version, receivers)
         after = await self._lag(MEASURED)
         await run.clock.sleep(run.shape.settle_s)
-        settled = metadata.resident_bytes()
-        above = max(0, metadata.peak_bytes() - metadata_bytes)
-        controller_above = max(0, controller.peak_bytes() - controller_bytes)
+        # One for each change and, of the payloads that are made for one broker each, for each receiver.
+        changes = (full.version - idle.version) * (1 if shared else receivers)
+        controller_above = max(publication, controller.above_bytes())
         figures: Round = {
-            "metadata_ratio": above / payload,
+            "metadata_ratio": metadata.above_bytes() / payload,
             "controller_ratio": controller_above / payload,
+            "metadata_with_connections_ratio": metadata.in_all_bytes() / payload,
+            "controller_with_connections_ratio": controller.in_all_bytes() / payload,
             "payload_bytes": float(payload),
-            "metadata_above_bytes": float(above),
-            "metadata_settled_bytes": float(max(0, settled - metadata_bytes)),
+            "metadata_above_bytes": float(metadata.above_bytes()),
+            "metadata_settled_bytes": float(metadata.left_bytes()),
+            "metadata_connections_bytes": float(metadata.connections_bytes()),
             "controller_above_bytes": float(controller_above),
-            "controller_publication_bytes": float(max(0, published - controller_bytes)),
-            "metadata_baseline_bytes": float(metadata_bytes),
-            "controller_baseline_bytes": float(controller_bytes),
+            "controller_publication_bytes": float(publication),
+            "controller_connections_bytes": float(controller.connections_bytes()),
+            "metadata_baseline_bytes": float(metadata.baseline_bytes),
+            "controller_baseline_bytes": float(controller.baseline_bytes),
             "full_push_s": pushed_s,
-            "full_payloads_count": float(full.payload_serialisations - before.payload_serialisations),
-            "full_versions_count": float(full.version - before.version),
+            "full_payloads_count": float(full.payload_serialisations - idle.payload_serialisations - changes),
+            "full_versions_count": float(full.version - idle.version),
             "change_p50_ms": quantile(changes_s, 0.5) * 1000,
             "versions_per_change": (after.version - full.version) / len(changes_s),
             "payloads_per_change": (after.payload_serialisations - full.payload_serialisations) / len(changes_s),
         }
         run.progress.detail(
             f"above the baseline: metadata process {figures['metadata_ratio']:.2f} payloads of {payload:,} bytes, "
-            f"controller {figures['controller_ratio']:.2f}; full push {pushed_s:.2f} s"
+            f"controller {figures['controller_ratio']:.2f}; with connections "
+            f"{figures['metadata_with_connections_ratio']:.2f} and "
+            f"{figures['controller_with_connections_ratio']:.2f}; full push {pushed_s:.2f} s"
         )
         await self._unregister(ids)
         return figures
+
+    async def _arrived(self, ids: Sequence[BrokerId]) -> Lag:
+        """Receivers come that claim to have everything: they are connected, and nothing more."""
+        before = await self._lag(MEASURED)
+        if before.brokers:
+            raise MeasureError(f"{len(before.brokers)} brokers belong to metadata-{MEASURED} before any has come")
+        await self._ask(self.receivers, CLAIM)
+        await self._register(ids, self.port)
+        lag = await self._reached(before.version + 1, len(ids))
+        await self._noted()
+        return lag
+
+    async def _pushed(self, version: int, receivers: int) -> tuple[Lag, int, float]:
+        """Receivers that have nothing are sent everything; what that is in bytes, and how long it took."""
+        begun_s = self.run.clock.monotonic()
+        await self._create_topic()
+        lag = await self._reached(version, receivers)
+        noted = await self._noted()
+        if len(noted) != receivers:
+            raise MeasureError(f"{len(noted)} of {receivers} receivers were sent the full image")
+        payload = max(size for one in noted for _, _, size in one)
+        return lag, payload, max(at_s for one in noted for _, at_s, _ in one) - begun_s
 
     async def _changes(self, version: int, receivers: int) -> list[float]:
         """Seconds of each change until the last receiver has it."""

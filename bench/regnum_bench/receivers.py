@@ -5,6 +5,9 @@ each change only the first message is read, and of that not the topics; the firs
 it, as a broker does; with -1 none ever reads. Every receiver answers as a broker does (refusing what does not join on),
 and notes when it had which version, on the monotonic clock that all processes of a machine share. Orders of a
 controller (LeaderAndIsr, StopReplica) are acknowledged and counted, and nothing else is done about them.
+
+Receivers that are to be connected and sent nothing claim, when they are asked, to have what there is; later they forget
+it, all at once, and the next change finds out that they need everything.
 """
 
 import asyncio
@@ -26,6 +29,10 @@ SEEN: Final = "/regnum.bench.Receivers/Seen"
 """Answers, as JSON, what every receiver noted since the last such call."""
 ORDERED: Final = "/regnum.bench.Receivers/Ordered"
 """Answers, as JSON, of how many replicas orders of a controller were acknowledged in all."""
+CLAIM: Final = "/regnum.bench.Receivers/Claim"
+"""From now on who is asked for its version says that it has the present one."""
+FORGET: Final = "/regnum.bench.Receivers/Forget"
+"""All have nothing, and nobody claims anything any more."""
 TOPICS_FIELD: Final = control_pb2.UpdateMetadataRequest.TOPICS_FIELD_NUMBER
 OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -53,9 +60,15 @@ class Receiver:
     seen: list[tuple[int, float, int]] = field(default_factory=list)
     """Version, moment, bytes of the change."""
 
-    def take(self, parts: list[bytes]) -> control_pb2.UpdateMetadataResponse:
-        """A whole change."""
+    def forget(self) -> None:
+        """It has nothing, as a broker that has just started."""
+        self.version = self.version_epoch = 0
+
+    def take(self, parts: list[bytes], *, claims: bool = False) -> control_pb2.UpdateMetadataResponse:
+        """A whole change. ``claims``: asked for its version, it says that it has the present one."""
         head = head_of(parts[0])
+        if claims and head.from_version == head.to_version:
+            self.version, self.version_epoch = head.to_version, head.controller_epoch
         code = errors_pb2.ERROR_CODE_NONE
         if head.controller_epoch < self.epoch:
             code = errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
@@ -142,15 +155,25 @@ def _acknowledged(places: list[tuple[str, int]]) -> list[control_pb2.ReplicaResu
     return [control_pb2.ReplicaResult(topic_id=id, partition=number) for id, number in places]
 
 
-async def _serve(applying: int) -> None:
-    receivers: list[Receiver] = []
+class Played:
+    """All receivers of one process. Belongs to the event loop."""
 
-    async def update(stream: AsyncIterator[bytes], _context: Any) -> AsyncIterator[control_pb2.UpdateMetadataResponse]:
-        if applying < 0:
+    def __init__(self, applying: int) -> None:
+        """``applying``: how many read everything; -1: nobody reads anything."""
+        self._applying: Final = applying
+        self._receivers: list[Receiver] = []
+        self._claiming = False
+        self._ordered = 0
+
+    async def update(
+        self, stream: AsyncIterator[bytes], _context: Any
+    ) -> AsyncIterator[control_pb2.UpdateMetadataResponse]:
+        """The stream of one receiver."""
+        if self._applying < 0:
             # It takes the connection and never reads.
             await asyncio.Event().wait()
-        receiver = Receiver(applies=len(receivers) < applying)
-        receivers.append(receiver)
+        receiver = Receiver(applies=len(self._receivers) < self._applying)
+        self._receivers.append(receiver)
         parts: list[bytes] = []
         wanted = 0
         try:
@@ -159,54 +182,72 @@ async def _serve(applying: int) -> None:
                     wanted = head_of(part).parts
                 parts.append(part)
                 if len(parts) >= wanted:
-                    yield receiver.take(parts)
+                    yield receiver.take(parts, claims=self._claiming)
                     parts = []
         finally:
-            receivers.remove(receiver)
+            self._receivers.remove(receiver)
 
-    async def seen(_request: bytes, _context: Any) -> bytes:
-        noted = [receiver.seen for receiver in receivers]
-        for receiver in receivers:
+    async def seen(self, _request: bytes, _context: Any) -> bytes:
+        """See ``SEEN``."""
+        noted = [receiver.seen for receiver in self._receivers]
+        for receiver in self._receivers:
             receiver.seen = []
         return json.dumps(noted).encode()
 
-    ordered = 0
+    async def claim(self, _request: bytes, _context: Any) -> bytes:
+        """See ``CLAIM``."""
+        self._claiming = True
+        return b""
+
+    async def forget(self, _request: bytes, _context: Any) -> bytes:
+        """See ``FORGET``."""
+        self._claiming = False
+        for receiver in self._receivers:
+            receiver.forget()
+        return b""
 
     async def orders(
-        request: Orders, _context: Any
+        self, request: Orders, _context: Any
     ) -> control_pb2.LeaderAndIsrResponse | control_pb2.StopReplicaResponse:
-        nonlocal ordered
-        ordered += len(request.partitions)
+        """An order of a controller."""
+        self._ordered += len(request.partitions)
         return carried_out(request)
 
-    async def order_count(_request: bytes, _context: Any) -> bytes:
-        return json.dumps(ordered).encode()
+    async def ordered(self, _request: bytes, _context: Any) -> bytes:
+        """See ``ORDERED``."""
+        return json.dumps(self._ordered).encode()
 
+
+async def _serve(applying: int) -> None:
+    played = Played(applying)
     server = grpc.aio.server(options=OPTIONS)
     updates = grpc.stream_stream_rpc_method_handler(
-        update,
+        played.update,
         request_deserializer=bytes,
         response_serializer=control_pb2.UpdateMetadataResponse.SerializeToString,
     )
-    notes = grpc.unary_unary_rpc_method_handler(seen, request_deserializer=bytes, response_serializer=bytes)
-    counts = grpc.unary_unary_rpc_method_handler(order_count, request_deserializer=bytes, response_serializer=bytes)
     states = grpc.unary_unary_rpc_method_handler(
-        orders,
+        played.orders,
         request_deserializer=control_pb2.LeaderAndIsrRequest.FromString,
         response_serializer=control_pb2.LeaderAndIsrResponse.SerializeToString,
     )
     stops = grpc.unary_unary_rpc_method_handler(
-        orders,
+        played.orders,
         request_deserializer=control_pb2.StopReplicaRequest.FromString,
         response_serializer=control_pb2.StopReplicaResponse.SerializeToString,
     )
+    answers = {"Seen": played.seen, "Ordered": played.ordered, "Claim": played.claim, "Forget": played.forget}
+    asked = {
+        name: grpc.unary_unary_rpc_method_handler(answer, request_deserializer=bytes, response_serializer=bytes)
+        for name, answer in answers.items()
+    }
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler(
                 "regnum.replication.v1.ReplicaControlService",
                 {"UpdateMetadata": updates, "LeaderAndIsr": states, "StopReplica": stops},
             ),
-            grpc.method_handlers_generic_handler("regnum.bench.Receivers", {"Seen": notes, "Ordered": counts}),
+            grpc.method_handlers_generic_handler("regnum.bench.Receivers", asked),
         )
     )
     await serve_as_child(server)

@@ -141,6 +141,10 @@ class ReceivingBroker:
         self.lies = None
         self._heard.set()
 
+    def forget(self) -> None:
+        """Hold nothing of what it was sent and has not answered."""
+        self._parts.clear()
+
     async def send(self, part: bytes) -> None:
         """Take a message or refuse it."""
         if self.down:

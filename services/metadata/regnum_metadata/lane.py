@@ -23,14 +23,17 @@ from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 
-from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience, deliver
-from regnum_metadata.payload import Payload, for_one_broker
+from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience, TooManySlowError, deliver
+from regnum_metadata.payload import About, Payload, for_one_broker
 
 RETRY_INTERVAL_S: Final = 0.1
 """Pause after the first failure in a row; it doubles with each."""
 
 RETRY_INTERVAL_S_MAX: Final = 1.0
 """Longest such pause."""
+
+SLOW_RETRY_INTERVAL_S_MAX: Final = 5.0
+"""Longest pause of a broker for which there was no place among the slow ones: each try costs the others its bytes."""
 
 FULL_RETRY_INTERVAL_S_MAX: Final = 30.0
 """Longest pause after full pictures that changed nothing."""
@@ -129,28 +132,40 @@ class BrokerLane:
         try:
             while True:
                 self._wake.clear()
-                if self._position is None:
-                    payload: Payload | None = self._source.question()
-                else:
-                    payload = await self._source.next_for(self.receiver, self._position)
-                if payload is None:
+                if not await self._send():
                     if self.acknowledged >= self._source.head.number:
                         self._behind_since_s = None
                     await self._wake.wait()
-                else:
-                    await self._send(payload)
         finally:
             await self._stream.close()
 
-    async def _send(self, payload: Payload) -> None:
+    async def _send(self) -> bool:
+        """What the broker needs next; whether there was something."""
+        if self._position is None:
+            payload: Payload | None = self._source.question()
+        else:
+            payload = await self._source.next_for(self.receiver, self._position)
+        if payload is None:
+            return False
         self._tried_under = payload.controller_epoch
+        about, parts = payload.about, iter(self._worded(payload))
+        # The bytes are kept until the last is sent, and not by whoever waits for an answer.
+        del payload
         try:
-            response = await deliver(self._stream, self._worded(payload), self._budget, self._patience)
+            response = await deliver(self._stream, parts, self._budget, self._patience)
         except RegnumError as error:
-            # Whether it arrived is unknown, and whether anybody reads: that is asked first.
-            self._unknown()
-            await self._pause(reason_of(error.code), error.message)
-            return
+            code, message = error.code, error.message
+            longest_s = SLOW_RETRY_INTERVAL_S_MAX if isinstance(error, TooManySlowError) else RETRY_INTERVAL_S_MAX
+        else:
+            await self._heard(about, response)
+            return True
+        del parts
+        # Whether it arrived is unknown, and whether anybody reads: that is asked first.
+        self._unknown()
+        await self._pause(reason_of(code), message, longest_s=longest_s)
+        return True
+
+    async def _heard(self, about: About, response: control_pb2.UpdateMetadataResponse) -> None:
         match response.error_code:
             case errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
                 await self._source.seen(ControllerEpoch(response.controller_epoch))
@@ -159,7 +174,7 @@ class BrokerLane:
                 self._source.refused_as_stale()
                 await self._pause("STALE_BROKER_EPOCH", "the broker has registered anew; the controller will say so")
             case _:
-                await self._answered(payload, response)
+                await self._answered(about, response)
 
     def _worded(self, payload: Payload) -> Sequence[bytes]:
         """Its messages, in the words of ``inter.broker.protocol.version`` as it is now."""
@@ -170,17 +185,17 @@ class BrokerLane:
     def _unknown(self) -> None:
         self._position = None
 
-    async def _answered(self, payload: Payload, response: control_pb2.UpdateMetadataResponse) -> None:
+    async def _answered(self, about: About, response: control_pb2.UpdateMetadataResponse) -> None:
         before = self._position
         position = PictureVersion(ControllerEpoch(response.version_epoch), response.version)
         self._position = position
-        is_full = payload.from_version == 0
-        arrived = position.epoch == payload.controller_epoch and position.number >= payload.to_version
-        if before is not None and not arrived and (position <= before or is_full):
-            reason = f"at version {position.number} of epoch {position.epoch}, not {payload.to_version}"
-            await self._pause(reason_of(response.error_code), reason, longest_s=_longest_s(is_full=is_full))
+        arrived = position.epoch == about.to.epoch and position.number >= about.to.number
+        if before is not None and not arrived and (position <= before or about.is_full):
+            reason = f"at version {position.number} of epoch {position.epoch}, not {about.to.number}"
+            await self._pause(reason_of(response.error_code), reason, longest_s=_longest_s(is_full=about.is_full))
             return
-        if self._failures:
+        if self._failures and (before is not None or arrived):
+            # Who answers questions may still not read what is large.
             self._log.info("broker answers again", failures=self._failures, version=position.number)
             self._failures = 0
         await self._source.progressed()

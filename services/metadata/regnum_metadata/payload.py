@@ -3,7 +3,7 @@
 Goals: a change is serialised once, whatever the number of brokers; a full picture costs only the topics that changed
 since the last one, in time and in memory; memory is proportional to partitions and not to brokers.
 
-Constraints: messages of about 256 KiB; brokers and max_broker_epoch come from the image of the very version (safety
+Constraints: messages of about 60 KiB; brokers and max_broker_epoch come from the image of the very version (safety
 rule S18); nothing takes long at a stretch (safety rule S22).
 
 Algorithm: the first message says everything besides topics, those that follow it carry topics and nothing else, so
@@ -26,8 +26,9 @@ from regnum_model.picture_line import News, PictureVersion
 
 from regnum_metadata.image import Image, TopicImage
 
-PART_BYTES: Final = 256 * 1024
-"""About how large a message may be."""
+PART_BYTES: Final = 60 * 1024
+"""About how large a message may be: a broker's window takes 65,535 bytes at first, so that one which has come into it
+needs no memory here any more."""
 
 CHUNK_PARTITIONS: Final = 1_000
 """Partitions of one topic that stay together."""
@@ -40,6 +41,16 @@ TOPIC_WEIGHT: Final = 4
 
 STEP_TOPICS: Final = 10_000
 """Topics looked at in one step, where nothing is serialised."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a payload was, for whoever needs its bytes no more."""
+
+    to: PictureVersion
+    """The version of the receiver afterwards with its epoch."""
+    is_full: bool
+    """Whether it brings any broker there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +74,11 @@ class Payload:
     def to(self) -> PictureVersion:
         """The version of the receiver afterwards with its epoch."""
         return PictureVersion(self.controller_epoch, self.to_version)
+
+    @property
+    def about(self) -> About:
+        """What is left of it when it has been sent."""
+        return About(self.to, is_full=self.from_version == 0)
 
     @property
     def size_bytes(self) -> int:

@@ -6,7 +6,7 @@ import pytest
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_bench.publish import BESIDE, MEASURED, ids_of, sizes_of, too_much
-from regnum_bench.receivers import carried_out
+from regnum_bench.receivers import Receiver, carried_out
 from regnum_bench.shape import Shape
 from regnum_metadata.ownership import owner
 
@@ -56,3 +56,19 @@ def test_an_order_is_acknowledged_replica_by_replica() -> None:
         ("a", 2, errors_pb2.ERROR_CODE_NONE),
     ]
     assert [(one.topic_id, one.partition) for one in stopped.results] == [("b", -1)]
+
+
+def test_a_receiver_that_claims_to_have_everything_is_sent_nothing_until_it_forgets() -> None:
+    asked = control_pb2.UpdateMetadataRequest(controller_epoch=3, from_version=7, to_version=7, parts=1)
+    told = control_pb2.UpdateMetadataRequest(controller_epoch=3, from_version=7, to_version=8, parts=1)
+    everything = control_pb2.UpdateMetadataRequest(controller_epoch=3, from_version=0, to_version=8, parts=1)
+    one = Receiver(applies=False)
+    assert one.take([asked.SerializeToString()]).version == 0
+    assert one.take([asked.SerializeToString()], claims=True).version == 7
+    assert one.take([told.SerializeToString()], claims=True).version == 8
+    one.forget()
+    refused = one.take([told.SerializeToString()])
+    assert (refused.version, refused.error_code) == (0, errors_pb2.ERROR_CODE_INVALID_REQUEST)
+    assert one.take([everything.SerializeToString()]).version == 8
+    # The change that it was told, and the whole; what it claimed it was never sent.
+    assert [version for version, _, _ in one.seen] == [8, 8]

@@ -1,14 +1,14 @@
 """Nobody waits for somebody else: silent, frozen, slow and lying brokers among healthy ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import pytest
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Patience, deliver
+from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Patience, TooManySlowError, deliver
 from regnum_metadata.propagation import Propagation
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address
@@ -151,6 +151,12 @@ async def test_a_broker_that_stops_reading_is_given_up_and_asked_before_it_gets_
     assert len(frozen.leaders) == 60
 
 
+def once_more(times: int) -> Callable[[], bool]:
+    """True when it was asked so often: as many milliseconds later."""
+    asked = iter(range(times))
+    return lambda: next(asked, None) is None
+
+
 def lie(
     *,
     controller_epoch: int = 1,
@@ -197,9 +203,10 @@ async def test_bytes_are_lent_first_come_first_served_and_small_messages_need_no
     gate = asyncio.Event()
 
     async def borrow(name: str, count: int) -> None:
-        async with budget.lend(count, for_s=3_600.0):
-            order.append(name)
-            await gate.wait()
+        with budget.delivery() as delivery:
+            async with delivery.lend(count, for_s=3_600.0):
+                order.append(name)
+                await gate.wait()
 
     tasks = [asyncio.ensure_future(borrow("first", 80_000))]
     await until(lambda: order == ["first"])
@@ -212,18 +219,53 @@ async def test_bytes_are_lent_first_come_first_served_and_small_messages_need_no
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (order, budget.lent) == (["first", "small", "third"], 0)
     # More than there is: all there is.
-    async with budget.lend(500_000, for_s=3_600.0):
-        assert budget.lent == 100_000
-    assert budget.lent == 0
-
-
-async def test_what_was_given_back_in_time_is_not_given_back_twice() -> None:
-    budget = ByteBudget(100_000)
-    async with budget.lend(60_000, for_s=0.001):
-        await until(lambda: budget.lent == 0)
-        async with budget.lend(100_000, for_s=3_600.0):
+    with budget.delivery() as delivery:
+        async with delivery.lend(500_000, for_s=3_600.0):
             assert budget.lent == 100_000
     assert budget.lent == 0
+
+
+async def test_bytes_are_taken_away_only_when_others_wait_and_are_given_back_once() -> None:
+    budget = ByteBudget(100_000)
+    with budget.delivery() as slow:
+        async with slow.lend(60_000, for_s=0.001):
+            # Many times as long, and nobody wants them.
+            await until(once_more(50))
+            assert (budget.lent, slow.is_slow) == (60_000, False)
+            with budget.delivery() as other:
+                async with other.lend(100_000, for_s=3_600.0):
+                    assert (budget.lent, budget.slow, slow.is_slow) == (100_000, 1, True)
+        # What is slow needs none of them for its next messages, and leaves them to the others.
+        async with slow.lend(60_000, for_s=0.001):
+            assert budget.lent == 0
+    assert (budget.lent, budget.slow, budget.given_up) == (0, 0, 0)
+
+
+async def test_of_more_slow_ones_than_may_be_those_that_come_later_are_given_up() -> None:
+    """Bytes held are bounded, whatever their number, and whoever was slow first comes to an end."""
+    budget = ByteBudget(50_000, slow=3)
+    gate = asyncio.Event()
+    held: list[int] = []
+
+    async def read_slowly(number: int) -> bool:
+        try:
+            with budget.delivery() as delivery:
+                for _ in range(3):
+                    async with delivery.lend(50_000, for_s=0.001):
+                        held.append(number)
+                        await gate.wait()
+        except TooManySlowError:
+            return False
+        return True
+
+    tasks = [asyncio.ensure_future(read_slowly(number)) for number in range(10)]
+    # The last one keeps what it has: nobody waits for it.
+    await until(lambda: len(held) == 10)
+    await until(lambda: budget.given_up == 6)
+    assert (budget.slow, budget.lent, sum(not task.done() for task in tasks)) == (3, 50_000, 4)
+    gate.set()
+    assert await asyncio.gather(*tasks) == [True] * 3 + [False] * 6 + [True]
+    assert (budget.lent, budget.slow) == (0, 0)
 
 
 async def test_a_broker_that_neither_reads_nor_answers_is_given_up() -> None:
