@@ -20,6 +20,8 @@ from regnum_testing.waiting import until
 IN_FLIGHT = 4 * PART_BYTES
 SLOW = 3
 SIZES = (1, 50, 200)
+TURNS = 20
+"""So many that without a bound most brokers would have a message under way at once."""
 FOR_EVER_S = 3_600.0
 LARGE = [topic(f"t{number:04}", *[1] * 1_000) for number in range(25)]
 """Several messages."""
@@ -38,7 +40,7 @@ class Held:
 
 
 class HeldUntilRead(ReceivingBroker):
-    """A broker whose stream holds a message until it is read, which takes a turn of the loop at least."""
+    """A broker whose stream holds a message until it is read, which takes some turns of the loop."""
 
     def __init__(self, epoch: int, held: Held) -> None:
         super().__init__(epoch)
@@ -47,7 +49,8 @@ class HeldUntilRead(ReceivingBroker):
     async def send(self, part: bytes) -> None:
         self.held.add(len(part))
         try:
-            await asyncio.sleep(0)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
             await super().send(part)
         finally:
             self.held.add(-len(part))
@@ -132,7 +135,7 @@ async def test_however_many_brokers_are_sent_everything_the_same_bytes_are_under
     assert world.held.now == 0
 
 
-@pytest.mark.parametrize("brokers", SIZES)
+@pytest.mark.parametrize("brokers", [1, 20, 80])
 async def test_brokers_that_never_read_hold_a_bounded_number_of_bytes_whatever_their_number(
     world: World, brokers: int
 ) -> None:
@@ -141,10 +144,10 @@ async def test_brokers_that_never_read_hold_a_bounded_number_of_bytes_whatever_t
     for id in ids:
         world.brokers[id].stuck = True
     await process.take(change(0, 1, *LARGE, brokers=[broker(id) for id in ids]))
-    # Every one of them is tried, and all that may be slow are; the rest are given up, again and again.
+    # Every one of them is tried, and all that may be slow are; the rest are given up.
     await until(lambda: world.budget.slow == min(SLOW, max(brokers - 4, 0)))
     if brokers > SLOW + 4:
-        await until(lambda: world.budget.given_up >= 2 * brokers)
+        await until(lambda: world.budget.given_up >= brokers)
     assert world.held.most <= IN_FLIGHT + SLOW * PART_BYTES + brokers * SMALL_BYTES
     for id in ids:
         world.brokers[id].recover()
