@@ -36,7 +36,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # Processes of one cluster do not reach one another through a web proxy.
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # Nobody asks, and what it keeps is a fifteenth of what a connection takes (decision 56).
+    # Nobody asks, and what it keeps is 3 of the 51 KiB that a connection takes (decision 56).
     ("grpc.enable_channelz", 0),
     *NAME_OPTIONS,
 )

@@ -12,9 +12,9 @@ its bytes go back to the budget; it keeps the place until it has the whole chang
 needs no budget. When no place is free it is given up, and asked again later. Nothing is held while an answer is
 awaited, the payload's own bytes least of all.
 
-Example: 200 brokers are sent 4 MB, 70 of which stop reading. 34 messages are under way at once; after half a second
-those 34 of the silent 70 give their bytes back, 32 as slow ones and two as given up; 36 more are given up half a
-second later. The others go on meanwhile with what is free. At most 4 MB are held besides the payload.
+Example: 200 brokers are sent 4 MB, and 70 of them stop reading. 34 messages are under way at once. Silent ones among
+them give their bytes back after half a second: the first 32 have places for slow ones from then on, later ones are
+given up. The others go on with what is free. At most 4 MB are held besides the payload.
 """
 
 import asyncio
