@@ -43,7 +43,7 @@ OPTIONS: Final = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Receiver:
     """A broker's side of one stream."""
 

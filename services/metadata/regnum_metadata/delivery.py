@@ -7,10 +7,10 @@ Constraints: gRPC copies each message for each call, and keeps the copy until th
 with the same 256 KiB, which nobody reads: 260 KiB each).
 
 Algorithm: what is small goes out at once. A large message needs its bytes from a budget that all brokers share. A
-broker that has not read one for a while, when others wait for its bytes, gets one of a few places for slow ones, and
-its bytes go back to the budget; it keeps the place until it has the whole change, so that it comes to an end, and
-needs no budget. When no place is free it is given up, and asked again later. Nothing is held while an answer is
-awaited, the payload's own bytes least of all.
+broker that has not read one for a while, when others wait for its bytes and were faster, gets one of a few places for
+slow ones, and its bytes go back to the budget; it keeps the place until it has the whole change, so that it comes to an
+end, and needs no budget. When no place is free it is given up, and asked again later. Nothing is held while an answer
+is awaited, the payload's own bytes least of all.
 
 Example: 200 brokers are sent 4 MB, and 70 of them stop reading. 34 messages are under way at once. Silent ones among
 them give their bytes back after half a second: the first 32 have places for slow ones from then on, later ones are
@@ -37,6 +37,9 @@ SMALL_BYTES: Final = 4 * 1024
 SLOW_BROKERS: Final = 32
 """Brokers that may read slowly at once, each with one message under way besides the budget."""
 
+LOOKS_MAX: Final = 4
+"""Times that a message is looked at before it counts as slow though nobody was faster."""
+
 
 class BrokerStream(Protocol):
     """How one broker is reached. Every method raises RegnumError."""
@@ -59,7 +62,7 @@ class Patience:
     """How long a broker is waited for, in seconds."""
 
     lend_s: float = 0.5
-    """Until the bytes of a message that the broker does not read are for those that wait for them."""
+    """Until the bytes of a message that others were faster to read are for those that wait for them."""
     write_s: float = 10.0
     """Until a broker that does not read a message is given up."""
     answer_s: float = 10.0
@@ -86,6 +89,8 @@ class ByteBudget:
         self._free = size
         self._slow = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.read = 0
+        """Bytes of lent messages that brokers have read."""
         self.sent = 0
         """Bytes that streams have taken, all brokers together."""
         self.given_up = 0
@@ -133,6 +138,10 @@ class ByteBudget:
         self._free += count
         self._serve()
 
+    def overtook(self, read_before: int) -> bool:
+        """Whether as much as there is in all was read since; if not, all are slow, or this process was held up."""
+        return self.read - read_before >= self._size
+
     def is_wanted(self) -> bool:
         """Whether somebody waits for bytes."""
         return any(not turn.done() for _, turn in self._waiting)
@@ -165,6 +174,7 @@ class Delivery:
         self._budget: Final = budget
         self._lent = 0
         """Bytes of the budget that the message under way has."""
+        self._read_before = self._looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.is_slow = False
         """Whether it has a place for slow ones, and needs no bytes of the budget."""
@@ -179,11 +189,13 @@ class Delivery:
             yield
             return
         self._lent = await self._budget.take(count)
+        self._read_before, self._looks = self._budget.read, 0
         limit = asyncio.timeout(None)
         self._judge_after(for_s, limit)
         try:
             async with limit:
                 yield
+                self._budget.read += self._lent
         except TimeoutError as error:
             if limit.expired():
                 raise TooManySlowError from error
@@ -198,9 +210,12 @@ class Delivery:
 
     def _judge(self, for_s: float, limit: asyncio.Timeout) -> None:
         """The message has been under way for a while."""
-        if not self._budget.is_wanted():
+        budget = self._budget
+        wanted = budget.is_wanted()
+        self._looks += wanted
+        if not wanted or (self._looks < LOOKS_MAX and not budget.overtook(self._read_before)):
             self._judge_after(for_s, limit)
-        elif self._budget.becomes_slow():
+        elif budget.becomes_slow():
             self.is_slow = True
             self._give_back()
         else:

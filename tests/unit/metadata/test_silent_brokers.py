@@ -1,6 +1,7 @@
 """Nobody waits for somebody else: silent, frozen, slow and lying brokers among healthy ones."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Patience, TooManySlowError, deliver
+from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Delivery, Patience, TooManySlowError, deliver
 from regnum_metadata.propagation import Propagation
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address
@@ -266,6 +267,27 @@ async def test_of_more_slow_ones_than_may_be_those_that_come_later_are_given_up(
     gate.set()
     assert await asyncio.gather(*tasks) == [True] * 3 + [False] * 6 + [True]
     assert (budget.lent, budget.slow) == (0, 0)
+
+
+async def test_nobody_is_slow_because_all_were_held_up_for_a_while() -> None:
+    """As when the loop of this process, or the network, stood still for longer than a message may take."""
+    budget = ByteBudget(100_000, slow=0)
+    with budget.delivery() as first, budget.delivery() as second:
+        async with first.lend(100_000, for_s=0.05):
+            waiting = asyncio.ensure_future(enter(second, 100_000))
+            await asyncio.sleep(0)
+            assert budget.is_wanted()
+            time.sleep(0.1)
+            # Late by now, and overtaken by nobody: it is looked at, and may go on.
+            await asyncio.sleep(0)
+        await waiting
+    assert (budget.given_up, budget.read, budget.lent) == (0, 200_000, 0)
+
+
+async def enter(delivery: Delivery, count: int) -> None:
+    """Lend and send at once."""
+    async with delivery.lend(count, for_s=3_600.0):
+        pass
 
 
 async def test_a_broker_that_neither_reads_nor_answers_is_given_up() -> None:
