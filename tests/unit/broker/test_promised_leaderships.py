@@ -21,13 +21,17 @@ from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import SLICE
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import NO_LEADER, BrokerEpoch, PartitionKey, Registration
 from regnum_model.principals import Principal
+from regnum_records.build import build_batch
+from regnum_records.record import NewRecord
 from regnum_service.access.authorization import EVERYBODY, Authorizer, EverybodyMay
 from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import Code
 from regnum_service.supervisor import Supervisor
-from regnum_testing.batches import batch_of
+from regnum_testing.batches import TIMESTAMP_MS, batch_of
 from regnum_testing.disk import FaultyDisk, HangingDisk
 from regnum_testing.leading_replicas import FOLLOWER, FOLLOWER_EPOCH, LEADER, TOPIC_ID, LeadingReplicas
 from regnum_testing.waiting import DEADLINE_S, until, within
@@ -80,9 +84,17 @@ class Broker:
         )
 
     def produce(
-        self, sequence: int, *, timeout_ms: int = 20_000, acks: log_pb2.Acks.ValueType = log_pb2.ACKS_ALL
+        self,
+        sequence: int,
+        *,
+        timeout_ms: int = 20_000,
+        acks: log_pb2.Acks.ValueType = log_pb2.ACKS_ALL,
+        key: bytes | None = None,
     ) -> "asyncio.Task[log_pb2.ProduceResponse]":
-        batch = batch_of(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence)
+        records = [NewRecord(key=key, value=b"v")]
+        batch = build_batch(
+            records, timestamp_ms=TIMESTAMP_MS, codec="none", producer_id=7, producer_epoch=0, base_sequence=sequence
+        )
         message = log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0, record_batch=batch)
         request = log_pb2.ProduceRequest(partitions=[message], timeout_ms=timeout_ms, acks=acks)
         return asyncio.ensure_future(self.producing.produce(request))
@@ -208,6 +220,25 @@ async def test_what_the_writer_refused_of_the_epoch_before_goes_into_the_next(br
     assert await within(ordered) == [NONE]
     assert [await outcome(one) for one in produced] == [(NONE, 0), (NONE, 1), (NONE, 2)]
     assert broker.leading.partition().log.last_record_epoch == 1
+
+
+async def test_what_is_still_looked_at_as_an_epoch_begins_keeps_its_place(broker: Broker) -> None:
+    """Batches of compacted logs are checked beside the writer: a later one is admitted in the next epoch meanwhile."""
+    leading, free = broker.leading, threading.Event()
+    leading.replicas.configure(leading.partition(), ReplicaSettings(cleanup_policy=CLEANUP_COMPACT))
+    blocked = asyncio.ensure_future(leading.storage.check(partial(free.wait, DEADLINE_S)))
+    await asyncio.sleep(0)
+    produced = [broker.produce(0, key=b"k"), broker.produce(1, key=b"k")]
+    await asyncio.sleep(0)
+    item = broker.item(0, 1, LEADER, isr=(1,))
+    item.settings.cleanup_policy = CLEANUP_COMPACT
+    assert await within(broker.send(item)) == [NONE]
+    produced.append(broker.produce(2, key=b"k"))
+    await asyncio.sleep(0)
+    free.set()
+    assert await within(blocked)
+    assert [await outcome(one) for one in produced] == [(NONE, 0), (NONE, 1), (NONE, 2)]
+    assert leading.partition().log.last_record_epoch == 1
 
 
 async def test_a_follower_that_is_to_lead_has_its_clients_wait(broker: Broker, disk: HangingDisk) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, TypeGuard, assert_never
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
@@ -15,6 +15,7 @@ from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedErro
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
 from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
 from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Role
 from regnum_broker.serving.produce_requests import batch_in
 
 if TYPE_CHECKING:
@@ -122,7 +123,11 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
     """
     leadership = item.leadership
     partition = leadership.partition
-    if partition.role is not leadership:
+    role = partition.role
+    if role is not leadership and item.pending is not None and _leads_on(role, leadership):
+        # The next epoch has begun, and what was admitted in it stands behind this: the order is kept only here.
+        item.leadership = leadership = role
+    elif role is not leadership:
         return Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=DEPOSED)
     batch = item.checked or _checked(item, bytes_max=bytes_max, now_ms=now_ms)
     if isinstance(batch, Refused):
@@ -136,6 +141,11 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
         put_off = isinstance(error, ResourceExhaustedError)
         return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
     return _translate(outcome, batch)
+
+
+def _leads_on(role: Role | None, leadership: Leadership) -> TypeGuard[Leadership]:
+    """Whether a broker leads on in the role, with nobody else in between, and commits what it appends."""
+    return isinstance(role, Leadership) and role.tenure is leadership.tenure and role.isr_sufficient
 
 
 def _translate(outcome: AppendOutcome, batch: bytes) -> Outcome:
