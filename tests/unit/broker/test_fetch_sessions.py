@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.replication.sessions.fetch_session import FAIR_EVERY, WATERMARKS_MAX
+from regnum_broker.replication.sessions.fetch_session import WATERMARKS_MAX
+from regnum_broker.replication.sessions.held_back import FAIR_EVERY
 from regnum_broker.replication.throttle import Meter
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import end_offset_of

@@ -32,15 +32,18 @@ there is one for each replica."""
 
 
 class AckQueue:
-    """Waits for the high watermark of one leadership, lowest offset first."""
+    """Waits for the high watermark of one leadership, lowest offset first.
+
+    Most replicas are followed, or not written to: one for which nobody waits has no list.
+    """
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: Final[list[tuple[int, int, Told]]] = []
+        self._waiting: list[tuple[int, int, Told]] | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting or ())
 
     def wait_for(self, offset: int) -> asyncio.Future[AckOutcome]:
         """A future that is completed when the high watermark reaches ``offset``. Whoever gives up cancels it."""
@@ -50,6 +53,8 @@ class AckQueue:
 
     def tell(self, offset: int, told: Told) -> None:
         """Call ``told`` once, when the high watermark reaches ``offset`` or the leadership is over."""
+        if self._waiting is None:
+            self._waiting = []
         heapq.heappush(self._waiting, (offset, next(_ORDER), told))
 
     def committed(self, high_watermark: int) -> None:
@@ -59,11 +64,8 @@ class AckQueue:
 
     def depose(self) -> None:
         """Complete everything: the leadership is over."""
-        if not self._waiting:
-            return
-        waiting = [entry[2] for entry in self._waiting]
-        self._waiting.clear()
-        for told in waiting:
+        waiting, self._waiting = self._waiting, None
+        for _, _, told in waiting or ():
             told(AckOutcome.DEPOSED)
 
 

@@ -4,11 +4,8 @@ A session costs what changes: idle partitions are neither sent nor looked at. A 
 error were sent is left alone until the follower names its new position. A high watermark that moved wakes nobody, but
 rides on the next answer, whatever that is about: a follower that may lead next must not be behind by more than a wait.
 
-What a throttle holds back is set aside until there is room again: else each record of another partition would have
-all of a broker's moving replicas looked at. What has least left goes first: replicas that are filled side by side
-would all arrive at once, and a broker with fifty of them in sync from one moment to the next is felt by everybody.
-One portion in FAIR_EVERY goes to whoever waits longest: one that grows as fast as it is filled may have the least left,
-in records, for hours.
+What a throttle holds back is set aside until there is room again (``held_back``): else each record of another
+partition would have all of a broker's moving replicas looked at.
 
 One task takes requests up and answers, and gives the loop turns while it looks at thousands of partitions: roles and
 logs may change between two partitions, as they may between two answers. When an answer may go is for ``window`` to say.
@@ -43,13 +40,12 @@ from regnum_broker.replication.sessions.fetch_positions import (
     data_of,
     divergence,
     has_moved,
-    records_left,
     refusal,
     unsubscribe,
-    waits_since,
 )
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams
 from regnum_broker.replication.sessions.fresh_appends import Batches, FreshAppends
+from regnum_broker.replication.sessions.held_back import HeldBack
 from regnum_broker.replication.throttle import Meter
 from regnum_broker.storage import Storage
 
@@ -70,13 +66,6 @@ SLICE: Final = 200
 
 WAIT_S_MAX: Final = 5.0
 """Longest time that a request is held back, whatever the follower asks for."""
-
-HELD_S_MAX: Final = 1.0
-"""Longest time that what a throttle holds back is not looked at: its leader may be another one by then."""
-
-
-FAIR_EVERY: Final = 8
-"""Of so many portions of what a throttle holds back, one goes to whoever waits longest, whatever it has left."""
 
 
 class FetchSession:
@@ -120,10 +109,7 @@ class FetchSession:
         self._stream: FollowerStream | None = None
         self._unordered: Final[set[PartitionKey]] = set()
         """Partitions for which this broker has no order yet. They are looked at each time."""
-        self._held_back: dict[PartitionKey, None] = {}
-        """New replicas for which there was no room."""
-        self._held_since_s = 0.0
-        self._portions = 0
+        self._held_back: Final = HeldBack(self._allowance, clock)
         self.answer_bytes = 0
         arrivals.attach(self._wake)
 
@@ -174,8 +160,7 @@ class FetchSession:
                 if self._is_due(answer):
                     return self._sent(answer)
                 opens_s = self._patience_s if window.idle else math.inf
-                if self._held_back:
-                    opens_s = min(opens_s, now_s + min(self._allowance.pause_s() or HELD_S_MAX, HELD_S_MAX))
+                opens_s = min(opens_s, now_s + self._held_back.pause_s())
             await _set_by(self._wake, opens_s - now_s)
 
     @property
@@ -227,7 +212,7 @@ class FetchSession:
             if (position := self._positions.pop(key, None)) is not None:
                 unsubscribe(position)
                 self._dirty.pop(key, None)
-                self._held_back.pop(key, None)
+                self._held_back.forget(key)
                 self._watermarks.pop(key, None)
                 self._unordered.discard(key)
             await turns.took()
@@ -282,8 +267,8 @@ class FetchSession:
         answer = replication_pb2.FetchReplicaResponse()
         reads: list[Read] = []
         turns = Turns(SLICE)
-        if self._held_back and self._may_be_let_go(bytes_max):
-            self._dirty, self._held_back = {**self._held_back, **self._dirty}, {}
+        if self._held_back.may_go(bytes_max):
+            self._dirty = {**self._held_back.let_go(), **self._dirty}
         looking, self._dirty = iter(self._dirty), {}
         for key in looking:
             await turns.took()
@@ -321,22 +306,14 @@ class FetchSession:
         """What goes to new replicas, as far as this broker and the follower allow."""
         room, first = self._allowance.room(bytes_max), len(answer.partitions)
         if room > 0:
-            self._portions += 1
-            if self._portions % FAIR_EVERY == 0:
-                reads = sorted(reads, key=waits_since)
-            await self._read(answer, reads, room)
+            await self._read(answer, self._held_back.portion(reads), room)
             for item in answer.partitions[first:]:
                 item.throttled = bool(item.records)
             self._allowance.count(sum(len(item.records) for item in answer.partitions[first:]))
-        if not self._held_back:
-            self._held_since_s = self._clock.monotonic()
-        for read in reads:
-            if not read.position.awaited and read.partition.role is read.leadership:
-                self._dirty.pop(read.position.key, None)
-                self._held_back[read.position.key] = None
-
-    def _may_be_let_go(self, bytes_max: int) -> bool:
-        return self._allowance.room(bytes_max) > 0 or self._clock.monotonic() >= self._held_since_s + HELD_S_MAX
+        kept = [read.position.key for read in reads if _goes_on(read)]
+        for key in kept:
+            self._dirty.pop(key, None)
+        self._held_back.hold(kept)
 
     def _look(
         self,
@@ -433,13 +410,18 @@ class FetchSession:
                 add_to(answer, position, partition)
 
 
+def _goes_on(read: Read) -> bool:
+    """Whether it has more to say, under the leadership under which it was looked at."""
+    return not read.position.awaited and read.partition.role is read.leadership
+
+
 def _parted(reads: list[Read], is_throttled: Callable[[Read], bool]) -> tuple[list[Read], list[Read]]:
-    """Those that a throttle concerns, with the least left first, and the others. Each is asked about once."""
+    """Those that a throttle concerns, and the others. Each is asked about once."""
     throttled: list[Read] = []
     free: list[Read] = []
     for read in reads:
         (throttled if is_throttled(read) else free).append(read)
-    return sorted(throttled, key=records_left), free
+    return throttled, free
 
 
 async def _set_by(wake: asyncio.Event, within_s: float) -> None:
