@@ -110,6 +110,7 @@ def test_accounts_that_nobody_uses_are_dropped():
     assert quotas.accounts(PRODUCER_BYTE_RATE) == 600
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_client_ids_take_bounded_memory():
     quotas = quotas_with({QuotaEntity(client_id=DEFAULT): 1e9})
     tracemalloc.start()

@@ -151,6 +151,7 @@ async def test_a_hundred_connections_at_once_are_paid_for_by_whoever_comes_later
     assert (await served.fetch()).results[0].record_batches
 
 
+@pytest.mark.full
 async def test_no_answer_is_larger_than_what_the_quota_allows_in_its_windows(served: Served) -> None:
     await fill(served)
     small = {QuotaEntity(client_id=DEFAULT): RATE / 100}

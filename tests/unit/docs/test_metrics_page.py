@@ -2,7 +2,9 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,9 +25,30 @@ def sources(*below: str) -> Iterator[Path]:
         yield from (path for path in (ROOT / folder).rglob("*.py") if REGISTRY not in path.parents)
 
 
-def recorded(path: Path) -> Iterator[tuple[str, str]]:
-    """Each module and constant of the registry that a file names."""
+class Source(NamedTuple):
+    """What a file has to do with metrics: a file is parsed once, and its tree is not kept."""
+
+    recorded: tuple[tuple[str, str], ...]
+    """Each module and constant of the registry that it names."""
+    defining: tuple[int, ...]
+    """Lines that define a metric."""
+
+
+@cache
+def source(path: Path) -> Source:
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    return Source(
+        recorded=tuple(dict.fromkeys(_recorded(tree))),
+        defining=tuple(
+            call.lineno
+            for call in calls
+            if isinstance(call.func, ast.Name) and call.func.id in {"Instrument", "Definitions"}
+        ),
+    )
+
+
+def _recorded(tree: ast.Module) -> Iterator[tuple[str, str]]:
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
@@ -59,21 +82,19 @@ def test_every_cell_of_a_table_is_one_cell() -> None:
 
 @pytest.mark.parametrize("module", BY_MODULE)
 def test_whatever_is_defined_is_recorded_somewhere(module: str) -> None:
-    named = {name for path in sources("libs", "services") for of, name in recorded(path) if of == module}
+    named = {name for path in sources("libs", "services") for of, name in source(path).recorded if of == module}
     assert set(constants(module)) - named == set(), "defined, and no code records it"
 
 
 def test_nothing_is_recorded_that_is_not_defined() -> None:
     for path in sources("libs", "services"):
-        for module, name in recorded(path):
+        for module, name in source(path).recorded:
             assert name in constants(module) or name == "DEFINED", f"{path}: {module}.{name}"
 
 
 def test_metrics_are_defined_in_the_registry_and_nowhere_else() -> None:
     for path in sources("libs", "services"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id not in {"Instrument", "Definitions"}, f"{path}:{node.lineno} defines a metric"
+        assert source(path).defining == (), f"{path} defines a metric"
 
 
 @pytest.mark.parametrize("service", ALL_SERVICES)
@@ -82,7 +103,7 @@ def test_a_service_records_its_own_metrics_and_those_of_every_process(service: s
         module for module, defined in BY_MODULE.items() if all(service not in one.services for one in defined)
     } - OF_ALL
     for path in sources(f"services/{service}"):
-        assert not {module for module, _ in recorded(path)} & of_others, path
+        assert not {module for module, _ in source(path).recorded} & of_others, path
 
 
 def test_the_table_of_what_prometheus_itself_shows_is_what_is_there() -> None:

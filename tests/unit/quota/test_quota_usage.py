@@ -127,6 +127,7 @@ def test_a_ledger_measures_what_it_charges_and_what_it_refuses_once() -> None:
     assert ledger.usage(ANN, 0.0) is None, "a quota that was taken away is not shown"
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_client_ids_fill_no_more_than_what_is_kept_of_them() -> None:
     """Hostile: a new client id of 250 characters in each request, each with a quota and a bucket of its own."""
     ledger = Ledger({}, active_since_s=0.0, windows=Windows(num=100))
