@@ -279,6 +279,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
         # A picture of its own: the store has nothing of it, and a controller would look into that.
         context: Any = SimpleNamespace(
             reign=reign.controller.reign,
+            store=reign.controller._context.store,
             picture=Cluster().with_topics(topics),
             clock=SystemClock(),
             refused={f"refused-{number}": "a reason" for number in range(100_000)},
