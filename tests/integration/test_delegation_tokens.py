@@ -1,6 +1,5 @@
 """A cluster with delegation tokens and an audit log: who shows a token is its owner, and no secret is written down."""
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +20,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import eventually, until, within
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 SECRET = "c2VjcmV0IG9mIHRoZSBjbHVzdGVyLCBmb3IgYSB0ZXN0IG9ubHk"  # noqa: S105 - of this test
@@ -125,7 +124,7 @@ async def test_a_token_is_its_owner_until_it_is_ended_and_leaves_its_secret_nowh
             line["resource"] for line in audited(cluster) if line["result"] == "NONE"
         }
 
-    await eventually(lambda: asyncio.sleep(0, names_all()), what="the audit log has what was done")
+    await until(names_all, what="the audit log has what was done")
     lines = {line["resource"]: line for line in audited(cluster) if line["result"] == "NONE"}
     assert lines["topic:t"]["principal"] == lines["topic:by-token"]["principal"] == made.token.owner
     assert (lines["topic:t"]["token"], lines["topic:by-token"]["token"]) == (False, True)

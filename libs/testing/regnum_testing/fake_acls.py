@@ -1,5 +1,6 @@
 """Access rules as clients meet them: added, removed, listed, asked."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from regnum.admin.v1 import acls_pb2
@@ -14,13 +15,14 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-class FakeAcls:
+class FakeAcls(ABC):
     """The part of an election process about rules. Pages have two rules."""
 
     acls: dict[AclBinding, None]
 
+    @abstractmethod
     def _authority(self) -> None:
-        raise NotImplementedError
+        """Refuse where a real one has no authority."""
 
     async def CreateAcls(  # noqa: N802
         self, request: acls_pb2.CreateAclsRequest, _context: Context

@@ -22,17 +22,23 @@ ID = TopicId("T" * 22)
 KEY = PartitionKey(ID, 0)
 
 
+async def _with_one_topic() -> FakeCluster:
+    """A cluster whose controller has led its one partition."""
+    cluster = FakeCluster()
+    await cluster.begin(1, 2, 3)
+    await cluster.outside.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
+    node = TopicNode(topic_id=ID, partitions={0: _ids(1, 2, 3)}, creating=frozenset({0}))
+    await cluster.outside.create(paths.topic("t"), node.encode())
+    await cluster.outside.create(paths.topic_id(ID), TopicIdNode(topic="t").encode())
+    await cluster.reign()
+    await until(lambda: KEY in cluster.brokers[_ids(1)[0]].states)
+    return cluster
+
+
 @pytest.fixture
 async def restored(tmp_path: Path) -> AsyncGenerator[FakeCluster, None]:
     """A cluster with one topic was backed up and its store lost; the backup is in a new one. Nobody reigns yet."""
-    before = FakeCluster()
-    await before.begin(1, 2, 3)
-    await before.outside.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
-    node = TopicNode(topic_id=ID, partitions={0: _ids(1, 2, 3)}, creating=frozenset({0}))
-    await before.outside.create(paths.topic("t"), node.encode())
-    await before.outside.create(paths.topic_id(ID), TopicIdNode(topic="t").encode())
-    await before.reign()
-    await until(lambda: KEY in before.brokers[_ids(1)[0]].states)
+    before = await _with_one_topic()
     file = tmp_path / "backup"
     await back_up(before.outside, "memory://x", "backup", BackupFile(file), lambda _: None)
     await before.close()
@@ -177,14 +183,7 @@ async def test_a_partition_whose_only_member_lost_its_log_after_the_backup_is_fo
     tmp_path: Path,
 ) -> None:
     """The others' logs are as they were, and they were not in sync."""
-    before = FakeCluster()
-    await before.begin(1, 2, 3)
-    await before.outside.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
-    node = TopicNode(topic_id=ID, partitions={0: _ids(1, 2, 3)}, creating=frozenset({0}))
-    await before.outside.create(paths.topic("t"), node.encode())
-    await before.outside.create(paths.topic_id(ID), TopicIdNode(topic="t").encode())
-    await before.reign()
-    await until(lambda: KEY in before.brokers[_ids(1)[0]].states)
+    before = await _with_one_topic()
     state = await before.outside.get(paths.leader_and_isr("t", 0))
     alone = LeaderAndIsr.decode(state.data)
     lost = Membership(broker_epoch=alone.members[_ids(1)[0]].broker_epoch, log_id=LogId("a log that 1 had"))
