@@ -7,6 +7,7 @@ import grpc
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
+from regnum_service.cancellation import heeding
 from regnum_service.channel import Open, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
@@ -39,7 +40,7 @@ class GrpcBrokerStream:
         """The broker's next answer. Raises RegnumError."""
         stream = self._opened()
         try:
-            response = await stream.read()
+            response = await heeding(stream.read())
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
         except asyncio.InvalidStateError as error:

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from regnum.broker.v1 import log_pb2
@@ -13,7 +14,9 @@ from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.cluster.watching.changes import with_change
+from regnum_client.cluster.watching.stream import MetadataWatch
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
+from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
 from regnum_service.cluster_image.feed import ClusterFeed
@@ -21,6 +24,7 @@ from regnum_service.cluster_image.held import HeldImage, from_wire
 from regnum_service.cluster_image.watching import watch
 from regnum_testing.fake_broker import DescribedTopic, FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.refused_stream import RefusedStream
 from regnum_testing.waiting import until
 
 DEADLINE_S = 10.0
@@ -305,3 +309,42 @@ async def test_a_deletion_that_is_told_after_a_newer_answer_about_others_is_aske
     assert await metadata._take_change([late])
     await until(lambda: "lines" not in metadata.view.topics)
     await closed((metadata, connections))
+
+
+class Refusing(Connections):
+    """Every broker answers with the same call."""
+
+    def __init__(self, call: RefusedStream) -> None:
+        super().__init__(Channels())
+        self._call = call
+
+    def metadata(self, address: Address) -> Any:
+        return self
+
+    def WatchMetadata(self) -> RefusedStream:  # noqa: N802 - a name of the wire
+        return self._call
+
+
+async def test_a_watch_that_is_ended_in_the_moment_of_a_refusal_ends() -> None:
+    """Whoever closes a client waits for it."""
+
+    async def taken(_messages: Sequence[metadata_pb2.WatchMetadataResponse]) -> bool:
+        return True
+
+    call = RefusedStream()
+    watching = MetadataWatch(
+        connections=Refusing(call),
+        clock=SystemClock(),
+        chance=random.Random(1),
+        client_id="watching",
+        candidates=lambda: [Address(host="127.0.0.1", port=1)],
+        suspect=lambda _: None,
+        topics=lambda: ["orders"],
+        take=taken,
+    )
+    task = asyncio.create_task(watching.run())
+    await call.waits.wait()
+    task.cancel()
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()

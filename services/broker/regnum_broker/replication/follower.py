@@ -29,6 +29,7 @@ from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address
+from regnum_service.cancellation import heeding
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, reason_of
@@ -233,7 +234,7 @@ class LeaderStream:
             await self._send(call)
             while True:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S + MAX_WAIT_MS / 1000):
-                    answer = await call.read()
+                    answer = await heeding(call.read())
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1

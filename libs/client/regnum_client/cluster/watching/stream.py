@@ -24,6 +24,7 @@ import grpc
 from regnum.metadata.v1.metadata_pb2 import WatchMetadataRequest, WatchMetadataResponse
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
+from regnum_service.cancellation import heeding
 from regnum_service.clock import Clock
 
 from regnum_client.cluster.connections import Connections
@@ -130,7 +131,7 @@ class MetadataWatch:
         try:
             while True:
                 async with asyncio.timeout(SILENCE_S):
-                    part = await call.read()
+                    part = await heeding(call.read())
                 if not isinstance(part, WatchMetadataResponse):
                     return
                 parts.append(part)
