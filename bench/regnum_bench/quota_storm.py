@@ -1,9 +1,11 @@
 """``storm --quota RATE``: clients that ignore throttle times against a quota; ``--kill 1``: a broker dies meanwhile.
 
 Every repetition is a pair: a broker failure on a quiet cluster and one in the middle of the storm, in turn first and
-second, so that both meet the same machine. The callers are connections of their own, each with several calls under
-way, none of which waits for what it was told; they begin at once again, whatever the answer. The topics that got
-through are deleted after each storm.
+second, so that both meet the same machine. Both meet the same cluster as well: what a quota lets through are topics
+like others, and a broker that leads half as many partitions again takes half as long again to replace. So the topics of
+a storm stay for the quiet failure behind it, and as many as the storm before had are made for one that comes first.
+The callers are connections of their own, each with several calls under way, none of which waits for what it was told;
+they begin at once again, whatever the answer.
 
 How long the controller's queue makes events wait is the controller's own histogram, as exact as its bounds are: the
 figure is the upper bound of the bucket. Three stretches of time are told apart:
@@ -59,7 +61,7 @@ PAIRS_MIN: Final = 20
 class _Storm:
     """What has come of it so far."""
 
-    names: "itertools.count[int]" = field(default_factory=itertools.count)
+    names: "itertools.count[int]"
     created: int = 0
     refused: int = 0
     calls: int = 0
@@ -77,16 +79,24 @@ async def quota_storm(run: Run) -> Measured:
         await cluster.fill(victim=VICTIM)
         entity = QuotaEntity(client_id=CLIENT_ID)
         await cluster.admin.alter_client_quota(entity, set={RATE_KEY: shape.quota})
+        names = itertools.count()
+        admitted = 0
         for number in range(shape.warm_up + shape.repetitions):
             figures: dict[str, float] = {}
-            for stormy in (False, True) if number % 2 == 0 else (True, False):
-                if stormy:
-                    figures.update(await _stormy(cluster))
-                elif shape.kill:
-                    await cluster.settle()
-                    figures["from_kill_s"] = await _kill(cluster)
-                if shape.kill:
-                    await cluster.mend(f"broker-{VICTIM}", holds=in_place)
+            # The first storm comes first: it says how many topics a quiet failure is to meet.
+            storm_first = number % 2 == 0
+            if shape.kill and not storm_first:
+                await _make(cluster, names, admitted)
+                figures["from_kill_s"] = await _quiet_kill(cluster)
+                await _clear(cluster)
+            storm = _Storm(names)
+            figures.update(await _stormy(cluster, storm))
+            admitted = storm.created
+            if shape.kill:
+                await cluster.mend(f"broker-{VICTIM}", holds=in_place)
+            if shape.kill and storm_first:
+                figures["from_kill_s"] = await _quiet_kill(cluster)
+            await _clear(cluster)
             if number >= shape.warm_up:
                 rounds.append(figures)
     return Measured(rounds=tuple(rounds))
@@ -107,10 +117,31 @@ def storm_complaints(found: Mapping[str, Spread]) -> tuple[str, ...]:
     return tuple(complaints)
 
 
-async def _stormy(cluster: Stand) -> dict[str, float]:
+async def _make(cluster: Stand, names: "itertools.count[int]", count: int) -> None:
+    """As many topics as the last storm got through."""
+    shape = cluster.run.shape
+    topics = [
+        NewTopic(
+            name=f"{PREFIX}{next(names):08d}", partitions=shape.partitions, replication_factor=shape.replication_factor
+        )
+        for _ in range(count)
+    ]
+    if topics:
+        await create_some(cluster.admin, topics, timeout_s=CALL_S)
+
+
+async def _quiet_kill(cluster: Stand) -> float:
+    """What a failure takes while nobody storms; the broker is back afterwards."""
+    await cluster.settle()
+    taken_s = await _kill(cluster)
+    await cluster.mend(f"broker-{VICTIM}", holds=in_place)
+    return taken_s
+
+
+async def _stormy(cluster: Stand, storm: _Storm) -> dict[str, float]:
+    """Figures of one storm; what it got through stays."""
     run, shape = cluster.run, cluster.run.shape
     await cluster.settle()
-    storm = _Storm()
     figures: dict[str, float] = {}
     operator = _Operator(cluster, storm.names)
     async with operator.at_work():
@@ -139,7 +170,6 @@ async def _stormy(cluster: Stand) -> dict[str, float]:
             if shape.kill:
                 figures["storm_from_kill_s"] = await _kill(cluster)
     figures["admitted_count"] = float(storm.created)
-    await _clear(cluster)
     return figures
 
 
