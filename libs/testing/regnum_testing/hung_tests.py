@@ -23,24 +23,36 @@ LAST_S: Final = 30.0
 
 
 class HungTests:
-    """The plugin: a thread for each test, which nobody calls off before the end."""
+    """The plugin: a thread for each test, which no failure calls off before the end."""
 
     def __init__(self, told: TextIO, grace_s: float) -> None:
         """Only assigns; ``told``: a file with a descriptor that no capture takes."""
         self._told: Final = told
         self._grace_s: Final = grace_s
+        self._watch: threading.Timer | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Set-up, test and what is torn down behind it, together."""
-        after_s = self._limit_s(item) + self._grace_s
-        watch = threading.Timer(after_s, self._tell, (f"{item.nodeid} is not over after {after_s:g} s",))
-        watch.daemon = True
-        watch.start()
-        faulthandler.dump_traceback_later(after_s + LAST_S, file=self._told, exit=True)
+        limit_s = self._limit_s(item)
+        if limit_s > 0:
+            after_s = limit_s + self._grace_s
+            self._watch = threading.Timer(after_s, self._tell, (f"{item.nodeid} is not over after {after_s:g} s",))
+            self._watch.daemon = True
+            self._watch.start()
+            faulthandler.dump_traceback_later(after_s + LAST_S, file=self._told, exit=True)
         try:
             return (yield)
         finally:
+            self._call_off()
+
+    def pytest_enter_pdb(self) -> None:
+        """Somebody looks at the test, for as long as it takes."""
+        self._call_off()
+
+    def _call_off(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
             watch.cancel()
             faulthandler.cancel_dump_traceback_later()
 
@@ -55,8 +67,12 @@ class HungTests:
 
     @staticmethod
     def _limit_s(item: pytest.Item) -> float:
+        """As pytest-timeout finds it: the test's own, that of the command, that of the settings; 0: none."""
         mark = item.get_closest_marker("timeout")
-        return float(mark.args[0] if mark is not None and mark.args else item.config.getini("timeout"))
+        if mark is not None and mark.args:
+            return float(mark.args[0])
+        asked = item.config.getoption("timeout", None)
+        return float((item.config.getini("timeout") if asked is None else asked) or 0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -33,3 +33,29 @@ def test_what_hangs_behind_a_failure_is_told_with_its_tasks_and_ends_the_process
     assert "::test_fails_first is not over after " in told
     assert "end_of_what_is_stuck" in told
     assert "run_forever" in told
+
+
+def test_who_looks_with_a_debugger_or_asks_for_no_time_out_is_not_interrupted(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import threading
+
+        def timers():
+            return [one for one in threading.enumerate() if isinstance(one, threading.Timer) and one.is_alive()]
+
+        def test_a_debugger(request):
+            assert len(timers()) == 1
+            watch = timers()[0]
+            request.config.hook.pytest_enter_pdb(config=request.config, pdb=None)
+            watch.join(10)
+            assert not timers()
+
+        import pytest
+
+        @pytest.mark.timeout(0)
+        def test_no_limit():
+            assert not timers()
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "regnum_testing.hung_tests", "-o", "timeout=60", "-p", "no:asyncio")
+    result.assert_outcomes(passed=2)
