@@ -9,6 +9,7 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Delete, Group, Node, Outcome
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition
 from regnum_election.decisions.isr_reports import VERSIONS_AHEAD_MAX, ReportedNode, Unbelieved, judge_report
+from regnum_election.publication.waking import INTERVAL_S
 from regnum_election.reign.events import BrokerDead, IsrsWritten
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
@@ -178,6 +179,41 @@ async def test_reports_with_their_nodes_cost_no_read(cluster: FakeCluster) -> No
     await until(lambda: bool(asked(cluster)))
     # Only what came without its node was read: neither the news nor its repeat.
     assert asked(cluster) == ["read 1"]
+
+
+async def test_isrs_that_change_one_after_another_go_out_together(cluster: FakeCluster) -> None:
+    """Thirty leaders let a follower go, one after another. Nobody acts on that; each message goes to everybody."""
+    keys = await reigning(cluster, 30)
+    controller = cluster.controller
+    assert controller is not None
+    await until(lambda: cluster.metadata.version == controller.published_version)
+    before, known, began_s = cluster.metadata.calls, controller.published_version, cluster.clock.monotonic()
+    for key in keys:
+        leader = (await cluster.state("t", key.partition)).leader
+        report = await leave(cluster, key, 2 if leader == 3 else 3)
+        version = controller.published_version
+        controller.queue.put(IsrsWritten(reports={key: report}))
+        await until(lambda version=version: controller.published_version > version)
+    assert controller.published_version == known + 30
+    await until(lambda: cluster.metadata.version == controller.published_version)
+    assert cluster.metadata.calls - before <= 2 + (cluster.clock.monotonic() - began_s) / INTERVAL_S
+    topics = [topic for message in cluster.metadata.messages for topic in message.topics]
+    shown = {state.partition: len(state.isr) for topic in topics for state in topic.partitions}
+    assert set(shown.values()) == {2}, "nothing is left out"
+
+
+async def test_a_new_leader_goes_out_at_once_and_takes_along_what_waits(cluster: FakeCluster) -> None:
+    (key,) = await reigning(cluster, 1)
+    controller = cluster.controller
+    assert controller is not None
+    leader = (await cluster.state("t", 0)).leader
+    followers = [id for id in (1, 2, 3) if id != leader]
+    report = await leave(cluster, key, followers[0])
+    controller.queue.put(IsrsWritten(reports={key: report}))
+    await until(lambda: getattr(controller.picture.partitions[key].held, "version", None) == 1)
+    cluster.kill(leader)
+    await until(lambda: cluster.metadata.topics["t"][0] == followers[1])
+    assert cluster.metadata.version == controller.published_version
 
 
 async def test_a_believed_isr_is_settled_and_the_write_names_its_version(cluster: FakeCluster) -> None:

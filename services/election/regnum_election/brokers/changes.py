@@ -297,6 +297,6 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
     applied.leader_changes.update(news)
     usable = [*news, *(await reread(context, unread, applied) if unread else ())]
     # The writers have these states; only clients' metadata changes, and what the decision below adds.
-    await publish(context, tuple(applied.leader_changes))
+    await publish(context, tuple(applied.leader_changes), can_wait=applied.leader_changes == news.keys())
     further = await change(context, usable, context.settle)
     await tell(context, further)

@@ -35,6 +35,7 @@ from regnum_election.publication.subscriber import (
     PublicationListener,
     Subscriber,
 )
+from regnum_election.publication.waking import Waking
 from regnum_election.reign.reign import DeposedError
 from regnum_election.reign.writing import FencedStore
 
@@ -68,6 +69,7 @@ class MetadataPublisher:
         """What was published, as a number."""
         self._first_look = True
         self._wakes: list[Callable[[], None]] = []
+        self._waking: Final = Waking(self._wake_all, clock=clock, spawn=spawn)
         self._watchers: list[Callable[[Collection[PartitionKey], Collection[TopicId]], None]] = []
         self._processes: dict[MetadataId, Subscriber] = {}
         self._log = structlog.get_logger("publication").bind(epoch=epoch)
@@ -97,13 +99,31 @@ class MetadataPublisher:
         self._encodings.release()
 
     def publish(
-        self, picture: Cluster, changed: Iterable[PartitionKey] = (), deleted: Mapping[TopicId, str] | None = None
+        self,
+        picture: Cluster,
+        changed: Iterable[PartitionKey] = (),
+        deleted: Mapping[TopicId, str] | None = None,
+        *,
+        can_wait: bool = False,
     ) -> None:
-        """The picture is now this; see ``Journal.publish``."""
+        """The picture is now this; see ``Journal.publish``.
+
+        Args:
+            picture: the whole picture.
+            changed: partitions whose state or existence is news.
+            deleted: names of topics that are gone.
+            can_wait: whether it may be sent some tenths of a second later, with other news.
+        """
         keys = tuple(changed)
         self._journal.publish(picture, keys, deleted, traceparent=tracing.current())
         self._note(picture, keys, deleted or {})
         self.changed(keys, deleted or ())
+        if can_wait:
+            self._waking.soon()
+        else:
+            self._waking.at_once()
+
+    def _wake_all(self) -> None:
         for subscriber in self._processes.values():
             subscriber.wake()
         for wake in self._wakes:
@@ -119,7 +139,7 @@ class MetadataPublisher:
         self._watchers.append(watch)
 
     def tell_of_publications(self, wake: Callable[[], None]) -> None:
-        """``wake`` is called after each publication."""
+        """``wake`` is called when there are publications to send."""
         self._wakes.append(wake)
 
     async def follow(self, store: Store, nodes: FencedStore) -> None:
@@ -196,6 +216,7 @@ class MetadataPublisher:
 
     async def everywhere(self, version: int, wait_s: float) -> None:
         """Return when every live broker has a version as far as its metadata process knows, or after that time."""
+        self._waking.at_once()
         waits = [subscriber.everywhere(version) for subscriber in self._processes.values()]
         try:
             async with asyncio.timeout(wait_s):
@@ -209,6 +230,7 @@ class MetadataPublisher:
 
     async def close(self) -> None:
         """The reign is over: nothing more is published."""
+        await self._waking.close()
         subscribers = tuple(self._processes.values())
         self._processes.clear()
         for subscriber in subscribers:

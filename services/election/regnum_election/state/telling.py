@@ -9,8 +9,8 @@ from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import PARTITIONS_PER_WRITE, Applied
 
 
-async def tell(context: ControllerContext, applied: Applied) -> None:
-    """Send what changed to those who must know, and publish it."""
+async def tell(context: ControllerContext, applied: Applied, *, can_wait: bool = False) -> None:
+    """Send what changed to those who must know, and publish it; ``can_wait`` as for ``publish``."""
     context.dispatch.show(context.picture)
     everywhere = tuple(applied.leader_changes)
     replicas = tuple(applied.settings - applied.leader_changes)
@@ -28,7 +28,7 @@ async def tell(context: ControllerContext, applied: Applied) -> None:
     for start in range(0, len(leaders), PARTITIONS_PER_WRITE):
         _tell_leaders(context, leaders[start : start + PARTITIONS_PER_WRITE])
         await asyncio.sleep(0)
-    await publish(context, (*everywhere, *isr_changes))
+    await publish(context, (*everywhere, *isr_changes), can_wait=can_wait)
 
 
 def _tell_replicas(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
@@ -57,14 +57,25 @@ def _is_led(context: ControllerContext, key: PartitionKey) -> bool:
 
 
 async def publish(
-    context: ControllerContext, changed: Sequence[PartitionKey] = (), *, brokers_changed: bool = False
+    context: ControllerContext,
+    changed: Sequence[PartitionKey] = (),
+    *,
+    brokers_changed: bool = False,
+    can_wait: bool = False,
 ) -> None:
-    """Publish metadata, in changes that do not hold the loop for long (safety rule S22)."""
+    """Publish metadata, in changes that do not hold the loop for long (safety rule S22).
+
+    Args:
+        context: the reign.
+        changed: partitions with news.
+        brokers_changed: whether brokers came, changed or went.
+        can_wait: whether it may be sent a little later, with other news: nobody acts on it.
+    """
     context.dispatch.show(context.picture)
     if not changed and not brokers_changed:
         return
     if not changed:
         context.metadata.publish(context.picture)
     for portion in context.unpublished.portions(changed, context.picture.of_topic, PARTITIONS_PER_WRITE):
-        context.metadata.publish(context.picture, portion)
+        context.metadata.publish(context.picture, portion, can_wait=can_wait)
         await asyncio.sleep(0)
