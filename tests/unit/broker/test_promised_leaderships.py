@@ -33,7 +33,14 @@ from regnum_service.errors import Code
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import TIMESTAMP_MS, batch_of
 from regnum_testing.disk import FaultyDisk, HangingDisk
-from regnum_testing.leading_replicas import FOLLOWER, FOLLOWER_EPOCH, LEADER, TOPIC_ID, LeadingReplicas
+from regnum_testing.leading_replicas import (
+    FOLLOWER,
+    FOLLOWER_EPOCH,
+    LEADER,
+    TOPIC_ID,
+    FetchingFollower,
+    LeadingReplicas,
+)
 from regnum_testing.waiting import DEADLINE_S, until, within
 
 NONE = errors_pb2.ERROR_CODE_NONE
@@ -165,6 +172,26 @@ def disk() -> HangingDisk:
 async def broker(tmp_path: Path, disk: HangingDisk) -> AsyncIterator[Broker]:
     async for one in broker_on(tmp_path, disk):
         yield one
+
+
+async def test_a_follower_that_asks_while_an_epoch_is_recorded_is_not_sent_away(
+    broker: Broker, disk: HangingDisk
+) -> None:
+    """It would ask again for nothing, and again: its own order is on its way like that of its leader."""
+    follower = FetchingFollower(broker.leading.session())
+    await follower.ask((0, 0))
+    disk.syncs.clear()
+    ordered = broker.order(1, isr=(1, 2))
+    await broker.promised()
+    asking = follower.asking((0, 0), wait_ms=0)
+    answer = await within(asking)
+    assert not answer.partitions, "neither records nor a refusal"
+    disk.syncs.set()
+    assert await within(ordered) == [NONE]
+    answer = await follower.ask(wait_ms=5_000)
+    assert [item.error_code for item in answer.partitions] == [errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH]
+    answer = await follower.ask((0, 0), epoch=1)
+    assert all(item.error_code == NONE for item in answer.partitions)
 
 
 async def test_a_batch_that_comes_while_an_epoch_is_recorded_is_appended_in_it(

@@ -143,7 +143,9 @@ def refusal(position: Position, partition: Partition | None, follower: BrokerId 
         newer = position.epoch > partition.leader_epoch
         return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH if newer else errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
     if not isinstance(role, Leadership):
-        return errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+        # One that is promised leads as soon as that is recorded; the follower's order is on its way like its own.
+        promised = partition.promised is not None
+        return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH if promised else errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
     if follower is None or role.progress_of(follower) is None:
         return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
     log = partition.log
