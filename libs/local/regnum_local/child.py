@@ -49,7 +49,9 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
+                # Ctrl-C is whose the cluster is. Not a session of its own: Linux schedules sessions by turns
+                # (autogroups), so that a process would wait for tens of milliseconds while others are busy.
+                process_group=0,
                 env=environment,
             )
         return cls(name, process, log_path)
