@@ -11,8 +11,9 @@ from regnum_election.leaders.balance import balance_leaders, check_interval_s, i
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
-from regnum_election.reassignment.agent import STOPS_INTERVAL_S, Reassigner
+from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
+from regnum_election.reassignment.pacing import INTERVAL_S as TELLING_INTERVAL_S
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
@@ -105,7 +106,8 @@ class Upkeep:
         await ready()
         clock, looked_s = self._context.clock, 0.0
         while True:
-            await clock.sleep(STOPS_INTERVAL_S if self._reassigner.is_open else REASSIGNMENT_INTERVAL_S)
+            await clock.sleep(TELLING_INTERVAL_S if self._reassigner.is_open else REASSIGNMENT_INTERVAL_S)
+            self._reassigner.tell_more()
             self._reassigner.stop_those_that_went()
             if clock.monotonic() - looked_s >= REASSIGNMENT_INTERVAL_S:
                 looked_s = clock.monotonic()

@@ -24,13 +24,14 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Final
 
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, next_step
 from regnum_election.reassignment.leaving import take_confirmed_out
+from regnum_election.reassignment.pacing import Pacing
 from regnum_election.reassignment.waiting import OpenMoves
 from regnum_election.reassignment.writing import AssignmentChange, write_assignments
 from regnum_election.reign.writing import NotTaken
@@ -41,8 +42,8 @@ from regnum_election.state.telling import tell
 INTERVAL_S: Final = 1.0
 """Pause between two looks while anything is open."""
 
-STOPS_INTERVAL_S: Final = 0.2
-"""Pause between two looks whether old replicas may go: a controller that dies first leaves them to a grace time."""
+TIDYING_INTERVAL_S: Final = 5.0
+"""Time between two writes of what brokers have confirmed to have deleted, while anything moves."""
 
 MOVING_MAX: Final = 50
 """Partitions that move at a time, unless the settings say otherwise."""
@@ -84,11 +85,14 @@ class Reassigner:
         self._wanted_again = False
         self._news = 0
         self._looked_s = -INTERVAL_S
+        self._tidied_s = -TIDYING_INTERVAL_S
         self._leaving: Final[dict[PartitionKey, tuple[BrokerId, ...]]] = {}
         """Brokers that are to delete their replica once the partition is led in its new epoch."""
         self._told_of: Final[set[PartitionKey]] = set()
         """Partitions of which the log says what holds them up: a topic node changed by hand, or too large a one."""
         self._moves: Final = OpenMoves(context)
+        self._pacing: Final = Pacing(context)
+        self._telling = False
         self.looks = 0
         """How often it looked."""
         self.judged = 0
@@ -108,7 +112,12 @@ class Reassigner:
     def is_open(self) -> bool:
         """Whether anything is left to do."""
         context = self._context
-        return bool(context.picture.reassigning or self._leaving or context.dispatch.departing.has_confirmed)
+        return bool(
+            context.picture.reassigning
+            or self._leaving
+            or self._pacing.has_untold
+            or context.dispatch.departing.has_confirmed
+        )
 
     def concerns(self, key: PartitionKey) -> bool:
         """Whether news of a partition may be what a reassignment waits for."""
@@ -130,6 +139,17 @@ class Reassigner:
             self._looking = True
             self._context.defer("reassignments", self._look())
 
+    def tell_more(self) -> None:
+        """Have brokers told of some of what they have not been told of; where nothing is left, nothing happens."""
+        if self._pacing.has_untold and not self._telling:
+            self._telling = True
+            self._context.defer("orders of reassignments", self._tell_some())
+
+    async def _tell_some(self) -> AsyncGenerator[None, None]:
+        await self._pacing.tell_some()
+        self._telling = False
+        yield
+
     async def _look(self) -> AsyncGenerator[None, None]:
         self._wanted_again, self._news = False, 0
         self._looked_s = self._context.clock.monotonic()
@@ -142,8 +162,10 @@ class Reassigner:
             for number in numbers:
                 # What was refused waits on in its place.
                 self._moves.note(PartitionKey(topic_id, number))
-        async for _ in take_confirmed_out(self._context):
-            yield
+        if not self._context.picture.reassigning or self._looked_s - self._tidied_s >= TIDYING_INTERVAL_S:
+            self._tidied_s = self._looked_s
+            async for _ in take_confirmed_out(self._context):
+                yield
         self._looking = False
         if self._wanted_again:
             self.wake()
@@ -258,7 +280,8 @@ class Reassigner:
         topic = context.picture.topics.get(topic_id)
         if topic is None or not changes:
             return _Fate.DONE
-        before = {number: context.picture.partitions[PartitionKey(topic_id, number)].replicas for number in changes}
+        known = context.picture.partitions
+        before = {number: known[PartitionKey(topic_id, number)] for number in changes}
         try:
             outcome = await write_assignments(context, topic, changes)
         except NotTaken as error:
@@ -270,9 +293,12 @@ class Reassigner:
             return _Fate.REFUSED
         # Whoever was waited for before led in an earlier epoch.
         context.dispatch.forget([key for key in outcome.written if key in self._leaving])
+        led_elsewhere: set[PartitionKey] = set()
         for key in outcome.written:
             after = context.picture.partitions[key]
-            gone = tuple(id for id in before[key.partition] if id not in after.replicas)
+            if _leader(after) != _leader(before[key.partition]):
+                led_elsewhere.add(key)
+            gone = tuple(id for id in before[key.partition].replicas if id not in after.replicas)
             if gone:
                 self._leaving[key] = tuple(dict.fromkeys((*self._leaving.get(key, ()), *gone)))
             context.log.info(
@@ -283,7 +309,7 @@ class Reassigner:
                 dropped=gone,
             )
         context.dispatch.expect([key for key in outcome.written if key in self._leaving])
-        await tell(context, Applied(leader_changes=set(outcome.written)))
+        await self._pacing.written(outcome.written, led_elsewhere=led_elsewhere)
         return _Fate.DONE
 
     def _report_not_taken(self, topic: Topic, changes: Mapping[int, AssignmentChange], reason: str) -> None:
@@ -334,6 +360,10 @@ class Reassigner:
             for id in brokers:
                 if id not in partition.replicas:
                     context.dispatch.order_stops(id, [stop])
+
+
+def _leader(partition: Partition) -> BrokerId:
+    return NO_LEADER if partition.held is None else partition.held.state.leader
 
 
 def _change(partition: Partition, step: Step) -> AssignmentChange | None:

@@ -1,0 +1,118 @@
+"""Moves under a throttle: brokers are told of them bit by bit, so that clients notice little."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum_election.controller import Controller
+from regnum_election.reassignment.pacing import PORTIONS, Pacing
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
+from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
+from regnum_model.ids import BrokerId, PartitionKey
+from regnum_testing.moving import arrived, ask, catch_up, created, grown, ids, stopped
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until
+
+MANY = 16
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = FakeCluster()
+    yield cluster
+    await cluster.close()
+
+
+async def throttled(controller: Controller, rate: int) -> None:
+    alteration = Alteration(
+        resource=Resource(type=ResourceType.CLUSTER),
+        operations=tuple(Operation(key=key, value=str(rate)) for key in (LEADER_THROTTLE_RATE, FOLLOWER_THROTTLE_RATE)),
+    )
+    assert await controller.configs.alter([alteration], validate_only=False, wait_s=DEADLINE_S) == (None,)
+
+
+def new_in_each_message(cluster: FakeCluster, broker: int) -> list[int]:
+    """Partitions of which a broker heard for the first time, by message."""
+    known: set[PartitionKey] = set()
+    counts = []
+    for request in cluster.brokers[BrokerId(broker)].requests:
+        keys = {PartitionKey(item.topic_id, item.state.partition) for item in request.partitions}  # type: ignore[arg-type]
+        counts.append(len(keys - known))
+        known |= keys
+    return [count for count in counts if count]
+
+
+async def test_new_replicas_are_made_bit_by_bit_under_a_throttle(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", *[(1, 2)] * MANY)
+    assert await ask(controller, "t", dict.fromkeys(range(MANY), (1, 3))) == [None] * MANY
+    await until(lambda: all(cluster.all_told((1, 3), PartitionKey(id, n), 1) for n in range(MANY)))
+    assert new_in_each_message(cluster, 3) == [MANY // PORTIONS] * PORTIONS
+
+
+async def test_and_all_at_once_without_one(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await created(controller, "t", *[(1, 2)] * MANY)
+    assert await ask(controller, "t", dict.fromkeys(range(MANY), (1, 3))) == [None] * MANY
+    await until(lambda: all(cluster.all_told((1, 3), PartitionKey(id, n), 1) for n in range(MANY)))
+    assert new_in_each_message(cluster, 3) == [MANY]
+
+
+async def test_moves_under_a_throttle_arrive_and_the_old_replicas_go(cluster: FakeCluster) -> None:
+    """Whatever is told late: by the end every broker has heard of every partition as it is, and clients too."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", *[(1, 2), (2, 1)] * 4)
+    assert await ask(controller, "t", dict.fromkeys(range(8), (2, 3))) == [None] * 8
+    for number in range(8):
+        await grown(cluster, "t", number, *((1, 2, 3) if number % 2 == 0 else (2, 1, 3)))
+        await catch_up(cluster, "t", number, 3)
+    for number in range(8):
+        await arrived(cluster, "t", number, 2, 3)
+    await until(lambda: all(cluster.all_told((2, 3), PartitionKey(id, n), 2) for n in range(8)))
+    await until(lambda: stopped(cluster, 1) == {("t", n) for n in range(8)})
+    await until(lambda: cluster.metadata.topics.get("t") == dict.fromkeys(range(8), 2))
+
+
+async def test_who_is_led_elsewhere_is_told_of_first_and_what_is_left_with_the_next_look(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", *[(1, 2)] * 8)
+    keys = [PartitionKey(id, number) for number in range(8)]
+    await until(lambda: all(cluster.all_told((1, 2), key, 1) for key in keys))
+    requests = cluster.brokers[BrokerId(2)].requests
+    requests.clear()
+
+    def told() -> list[list[int]]:
+        return [[item.state.partition for item in request.partitions] for request in requests]
+
+    pacing = Pacing(controller._context)
+    await pacing.written(keys, led_elsewhere={keys[6], keys[7]})
+    assert not requests, "not in the moment of the write"
+    await pacing.tell_some()
+    await until(lambda: [sorted(some) for some in told()] == [[6, 7]])
+    await pacing.tell_some()
+    await until(lambda: [sorted(some) for some in told()] == [[6, 7], [0, 1]])
+    await pacing.tell_all()
+    assert not pacing.has_untold
+    await until(lambda: sorted(number for some in told() for number in some) == list(range(8)))
+
+
+async def test_what_was_deleted_before_it_was_told_of_is_told_to_nobody(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", (1, 2))
+    await until(lambda: cluster.all_told((1, 2), PartitionKey(id, 0), 1))
+    context = controller._context
+    pacing = Pacing(context)
+    gone = PartitionKey(id, 7)
+    assert gone not in context.picture.partitions
+    await pacing.written([gone], led_elsewhere=())
+    await pacing.tell_all()
+    assert not pacing.has_untold
+    assert not any(gone in cluster.told(number) for number in ids(1, 2))
