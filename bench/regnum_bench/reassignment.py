@@ -44,10 +44,10 @@ NEVER_S: Final = 1e6
 """Leaders move with their partitions and not besides."""
 QUIET_S: Final = 5.0
 """Time before each move in which acknowledgements are timed, seconds."""
-LOOK_S: Final = 0.1
+LOOK_S: Final = 0.25
 """Between two looks at the disk of the target, seconds."""
-ASK_S: Final = 0.25
-"""Between two questions whether everything is done, seconds."""
+ASK_S: Final = 0.5
+"""Between two questions whether everything is done, seconds; as often as ``regnum partitions`` asks."""
 RECORD_BYTES: Final = 100
 """Of a record of the load: what it adds to the moved partitions must be little beside what is moved."""
 PARTITIONS_PER_CALL: Final = 1_000
@@ -204,9 +204,9 @@ class _Moves:
         wanted = await self._sizes(source)
         run.progress.step(f"moving {sum(wanted.values()) / 1e6:.1f} MB from broker {source} to broker {target}")
         targets = {
-            (name, number): swapped((await self._replicas(name))[number], source, target)
+            (name, number): swapped(replicas, source, target)
             for name in run.shape.names
-            for number in range(run.shape.partitions)
+            for number, replicas in (await self._replicas(name)).items()
         }
         looks = [Look(at_s=run.clock.monotonic(), arrived_bytes=arrived_bytes(await self._sizes(target), wanted))]
         asked_s = run.clock.monotonic()
