@@ -213,7 +213,7 @@ async def test_a_new_leader_goes_out_at_once_and_takes_along_what_waits(cluster:
     await until(lambda: getattr(controller.picture.partitions[key].held, "version", None) == 1)
     cluster.kill(leader)
     await until(lambda: cluster.metadata.topics["t"][0] == followers[1])
-    assert cluster.metadata.version == controller.published_version
+    await until(lambda: cluster.metadata.version == controller.published_version)
 
 
 async def test_a_believed_isr_is_settled_and_the_write_names_its_version(cluster: FakeCluster) -> None:
