@@ -4,10 +4,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum_election.controller import Controller
+from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.reassignment.pacing import PORTIONS, Pacing
+from regnum_election.reign.events import IsrsWritten
+from regnum_model import paths
 from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
 from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.insync import with_isr
+from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_testing.moving import arrived, ask, catch_up, created, grown, ids, stopped
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
@@ -100,6 +105,45 @@ async def test_who_is_led_elsewhere_is_told_of_first_and_what_is_left_with_the_n
     await pacing.tell_all()
     assert not pacing.has_untold
     await until(lambda: sorted(number for some in told() for number in some) == list(range(8)))
+
+
+async def joined(cluster: FakeCluster, key: PartitionKey, joining: int) -> ReportedNode:
+    """The leader lets a new replica join; what it reports."""
+    path = paths.leader_and_isr("t", key.partition)
+    node = await cluster.outside.get(path)
+    before = LeaderAndIsr.decode(node.data)
+    follower = cluster.brokers[BrokerId(joining)]
+    members = {follower.id: Membership(broker_epoch=follower.epoch, log_id=follower.log_id)}
+    after = with_isr(before, (*before.isr, follower.id), min_insync=2, joining=members)
+    stat = await cluster.outside.set(path, after.encode(), version=node.stat.version)
+    leader = cluster.brokers[before.leader]
+    return ReportedNode(broker=leader.id, epoch=leader.epoch, version=stat.version, data=after.encode())
+
+
+async def test_an_isr_that_waits_to_be_published_does_not_bring_a_leader_who_has_no_order_yet(
+    cluster: FakeCluster,
+) -> None:
+    """Brokers that read it would give the partition up, and clients would go to one that does not lead."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", *[(1, 2)] * 8)
+    keys = [PartitionKey(id, number) for number in range(8)]
+    assert await ask(controller, "t", dict.fromkeys(range(8), (2, 3))) == [None] * 8
+    await until(lambda: all(cluster.all_told((1, 2, 3), key, 1) for key in keys))
+    # So that a look follows at once when half of them have arrived.
+    controller._reassigner._moving_max = 8  # type: ignore[misc]
+    for key in keys:
+        # One after another, so that all but the first are published later.
+        controller.queue.put(IsrsWritten(reports={key: await joined(cluster, key, 3)}))
+    for number in range(8):
+        await arrived(cluster, "t", number, 2, 3)
+    await until(lambda: cluster.metadata.topics.get("t") == dict.fromkeys(range(8), 2))
+    topics = [topic for message in cluster.metadata.messages for topic in message.topics]
+    states = [(state.partition, state.leader_epoch, len(state.isr)) for topic in topics for state in topic.partitions]
+    assert {number for number, epoch, isr in states if (epoch, isr) == (0, 3)} == set(range(8)), (
+        "each before its switch"
+    )
 
 
 async def test_what_was_deleted_before_it_was_told_of_is_told_to_nobody(cluster: FakeCluster) -> None:

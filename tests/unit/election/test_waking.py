@@ -68,6 +68,20 @@ async def test_what_cannot_wait_does_not_and_takes_along_what_does(stage: Stage)
     assert woken.at_s[2:] in ([], [0.7]), "and nobody is woken for it again before the interval is over"
 
 
+async def test_what_waits_can_be_hurried_and_where_nothing_does_nobody_is_woken(stage: Stage) -> None:
+    clock, woken, waking = stage
+    waking.hurry()
+    assert woken.at_s == []
+    waking.soon()
+    await clock.advance(0.1)
+    waking.hurry()
+    assert woken.at_s == [0.0]
+    waking.soon()
+    await clock.advance(0.1)
+    waking.hurry()
+    assert woken.at_s == [0.0, 0.2]
+
+
 async def test_nobody_is_woken_after_the_end(stage: Stage) -> None:
     clock, woken, waking = stage
     waking.soon()

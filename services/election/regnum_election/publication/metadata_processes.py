@@ -123,6 +123,13 @@ class MetadataPublisher:
         else:
             self._waking.at_once()
 
+    def send_what_waits(self) -> None:
+        """Have it sent as it was published, before another picture is.
+
+        Else a name that waits would bring along whatever its partition's state is by then.
+        """
+        self._waking.hurry()
+
     def _wake_all(self) -> None:
         for subscriber in self._processes.values():
             subscriber.wake()

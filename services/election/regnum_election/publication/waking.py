@@ -44,6 +44,11 @@ class Waking:
         elif self._later is None or self._later.done():
             self._later = self._spawn("publish what waited", self._when_over())
 
+    def hurry(self) -> None:
+        """What waits does not any longer."""
+        if self._later is not None and not self._later.done():
+            self.at_once()
+
     async def close(self) -> None:
         """Wake nobody any more."""
         if self._later is not None:

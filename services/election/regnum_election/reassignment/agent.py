@@ -280,6 +280,8 @@ class Reassigner:
         topic = context.picture.topics.get(topic_id)
         if topic is None or not changes:
             return _Fate.DONE
+        # Clients must not hear of a leader to whom the order is given only some portions later.
+        context.metadata.send_what_waits()
         known = context.picture.partitions
         before = {number: known[PartitionKey(topic_id, number)] for number in changes}
         try:
