@@ -107,6 +107,24 @@ async def test_who_is_led_elsewhere_is_told_of_first_and_what_is_left_with_the_n
     await until(lambda: sorted(number for some in told() for number in some) == list(range(8)))
 
 
+async def test_when_a_broker_dies_nothing_waits_any_longer(cluster: FakeCluster) -> None:
+    """It may have led what somebody else is to lead, who has not been told."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", *[(1, 2)] * 8)
+    keys = [PartitionKey(id, number) for number in range(8)]
+    await until(lambda: all(cluster.all_told((1, 2), key, 1) for key in keys))
+    pacing = Pacing(controller._context)
+    await pacing.written(keys, led_elsewhere=())
+    await pacing.tell_some()
+    assert pacing.has_untold
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    await pacing.tell_some()
+    assert not pacing.has_untold
+
+
 async def joined(cluster: FakeCluster, key: PartitionKey, joining: int) -> ReportedNode:
     """The leader lets a new replica join; what it reports."""
     path = paths.leader_and_isr("t", key.partition)

@@ -7,7 +7,8 @@ orders for four brokers, fsyncs, files made and deleted, fetches begun anew. Tol
 cluster is busy at the same moment, and what clients sent in that moment waits. So under a throttle a look is told of in
 PORTIONS, one every INTERVAL_S: first the partitions that get another leader, for whom metadata is published at once;
 then those that stay where they are led, and those that have just begun, of which clients need not hear at once. The
-portions grow with what is left: nothing waits for longer than about a second, however much there is.
+portions grow with what is left: nothing waits for longer than about a second, however much there is. When a broker
+comes or goes, the next portion is all of it: who goes may lead what another one has not been told to lead.
 
 That a state is in the store for a while before its brokers hear of it is nothing new to anybody: an order may take as
 long on its way. The leader goes on in its epoch, and all that it acknowledges until then is in the logs of everybody
@@ -46,6 +47,8 @@ class Pacing:
         self._led_elsewhere: set[PartitionKey] = set()
         """Those of the untold that another broker leads now."""
         self._portion = PORTION_MIN
+        self._brokers = context.picture.brokers
+        """Who lived when something was written last."""
 
     @property
     def has_untold(self) -> bool:
@@ -61,13 +64,15 @@ class Pacing:
         """
         self._led_elsewhere.update(led_elsewhere)
         self._untold = dict.fromkeys((*led_elsewhere, *self._untold, *keys))
+        self._brokers = self._context.picture.brokers
         self._portion = max(PORTION_MIN, math.ceil(len(self._untold) / PORTIONS))
         if not any(self._context.picture.settings.throttle_rates):
             await self.tell_all()
 
     async def tell_some(self) -> None:
-        """The next part."""
-        await self._tell(self._portion)
+        """The next part; all that is left, where some broker came or went: it may be the one that leads until then."""
+        same = self._context.picture.brokers is self._brokers
+        await self._tell(self._portion if same else len(self._untold))
 
     async def tell_all(self) -> None:
         """All that is left."""
