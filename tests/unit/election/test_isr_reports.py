@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Delete, Group, Node, Outcome
+from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition
 from regnum_election.decisions.isr_reports import VERSIONS_AHEAD_MAX, ReportedNode, Unbelieved, judge_report
 from regnum_election.publication.waking import INTERVAL_S
@@ -161,6 +162,20 @@ async def leave(cluster: FakeCluster, key: PartitionKey, follower: int) -> Repor
     return ReportedNode(broker=leader.id, epoch=leader.epoch, version=stat.version, data=after.encode())
 
 
+async def reported_and_dead(cluster: FakeCluster) -> tuple[Controller, PartitionKey, list[int]]:
+    """The leader of one partition reports that its first follower left, and dies; the followers."""
+    (key,) = await reigning(cluster, 1)
+    controller = cluster.controller
+    assert controller is not None
+    leader = (await cluster.state("t", 0)).leader
+    followers = [id for id in (1, 2, 3) if id != leader]
+    report = await leave(cluster, key, followers[0])
+    controller.queue.put(IsrsWritten(reports={key: report}))
+    await until(lambda: getattr(controller.picture.partitions[key].held, "version", None) == 1)
+    cluster.kill(leader)
+    return controller, key, followers
+
+
 async def test_reports_with_their_nodes_cost_no_read(cluster: FakeCluster) -> None:
     keys = await reigning(cluster, 30)
     controller = cluster.controller
@@ -203,30 +218,14 @@ async def test_isrs_that_change_one_after_another_go_out_together(cluster: FakeC
 
 
 async def test_a_new_leader_goes_out_at_once_and_takes_along_what_waits(cluster: FakeCluster) -> None:
-    (key,) = await reigning(cluster, 1)
-    controller = cluster.controller
-    assert controller is not None
-    leader = (await cluster.state("t", 0)).leader
-    followers = [id for id in (1, 2, 3) if id != leader]
-    report = await leave(cluster, key, followers[0])
-    controller.queue.put(IsrsWritten(reports={key: report}))
-    await until(lambda: getattr(controller.picture.partitions[key].held, "version", None) == 1)
-    cluster.kill(leader)
+    controller, _, followers = await reported_and_dead(cluster)
     await until(lambda: cluster.metadata.topics["t"][0] == followers[1])
     await until(lambda: cluster.metadata.version == controller.published_version)
 
 
 async def test_a_believed_isr_is_settled_and_the_write_names_its_version(cluster: FakeCluster) -> None:
-    (key,) = await reigning(cluster, 1)
-    controller = cluster.controller
-    assert controller is not None
-    leader = (await cluster.state("t", 0)).leader
-    followers = [id for id in (1, 2, 3) if id != leader]
-    report = await leave(cluster, key, followers[0])
-    # Reported by its leader as it dies: the next leader is chosen from the ISR that was reported.
-    controller.queue.put(IsrsWritten(reports={key: report}))
-    await until(lambda: getattr(controller.picture.partitions[key].held, "version", None) == 1)
-    cluster.kill(leader)
+    # The next leader is chosen from the ISR that was reported.
+    _, key, followers = await reported_and_dead(cluster)
     await until(lambda: cluster.all_told(followers, key, followers[1]))
     assert (await cluster.state("t", 0)).isr == (followers[1],)
 

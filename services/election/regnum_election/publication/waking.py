@@ -30,23 +30,27 @@ class Waking:
         self._clock: Final = clock
         self._spawn: Final = spawn
         self._woke_s = -INTERVAL_S
+        self._waits = False
+        """Whether something was published since that can wait."""
         self._later: asyncio.Task[None] | None = None
 
     def at_once(self) -> None:
         """Somebody waits for it."""
-        self._woke_s = self._clock.monotonic()
+        self._woke_s, self._waits = self._clock.monotonic(), False
         self._wake()
 
     def soon(self) -> None:
         """Nobody waits for it."""
         if self._left_s <= 0:
             self.at_once()
-        elif self._later is None or self._later.done():
+            return
+        self._waits = True
+        if self._later is None or self._later.done():
             self._later = self._spawn("publish what waited", self._when_over())
 
     def hurry(self) -> None:
         """What waits does not any longer."""
-        if self._later is not None and not self._later.done():
+        if self._waits:
             self.at_once()
 
     async def close(self) -> None:
@@ -64,4 +68,5 @@ class Waking:
         # What woke meanwhile took along all that waited before it; what came since counts from then.
         while (left_s := self._left_s) > 0:
             await self._clock.sleep(left_s)
-        self.at_once()
+        if self._waits:
+            self.at_once()

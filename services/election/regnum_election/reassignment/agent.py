@@ -12,7 +12,7 @@ those that wait as there are places (``waiting``), are judged by ``decisions.nex
 are written together, as many as a write of PARTS_MAX parts has room for, which is small enough for every store: each
 write repeats the whole topic node. Each is decided just before it is written, and other events come between two of
 them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR must not hold up the
-others; what the store cannot take is cut in halves.
+others; what the store cannot take is cut in halves. When brokers are told of what was written is for ``pacing`` to say.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
 out of every ISR, and it is certain who leads. A controller that dies before that leaves it to the brokers, which look

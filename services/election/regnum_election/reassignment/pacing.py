@@ -48,7 +48,7 @@ class Pacing:
         """Those of the untold that another broker leads now."""
         self._portion = PORTION_MIN
         self._brokers = context.picture.brokers
-        """Who lived when something was written last."""
+        """Who lived when the oldest of the untold was written."""
 
     @property
     def has_untold(self) -> bool:
@@ -62,9 +62,10 @@ class Pacing:
             keys: all of them.
             led_elsewhere: those of them that another broker leads now.
         """
+        if not self._untold:
+            self._brokers = self._context.picture.brokers
         self._led_elsewhere.update(led_elsewhere)
         self._untold = dict.fromkeys((*led_elsewhere, *self._untold, *keys))
-        self._brokers = self._context.picture.brokers
         self._portion = max(PORTION_MIN, math.ceil(len(self._untold) / PORTIONS))
         if not any(self._context.picture.settings.throttle_rates):
             await self.tell_all()
