@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from regnum_client import Admin, Producer, TopicPartition
+from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, Producer, TopicPartition
 from regnum_client.cluster.view import PartitionView
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import read_everything
@@ -29,6 +29,9 @@ async def test_a_healthy_copy_leads_in_place_of_a_damaged_one_and_nothing_is_los
         LocalCluster(tmp_path, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
         Admin(cluster.bootstrap) as admin,
     ):
+        # Else the controller's look at the balance, five seconds into its reign, gives leadership back to broker 1.
+        balance_off = {"auto.leader.rebalance.enable": "false"}
+        await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set=balance_off))
         await admin.create_topic("t", partitions=0, assignment={0: [1, 2, 3]})
         async with Producer(cluster.bootstrap) as producer:
             deliveries = [await producer.send("t", str(number).encode(), partition=0) for number in range(RECORDS)]

@@ -114,7 +114,7 @@ async def test_a_broker_that_registers_while_the_protocol_is_raised_is_left_out_
     async for _ in controller._config_book.apply(raised):
         pass
     await until(lambda: BrokerId(1) not in controller.picture.brokers)
-    await until(lambda: cluster.told(2).get(PartitionKey(a, 0)) is not None)
+    await until(lambda: cluster.all_told((2, 3), PartitionKey(a, 0), leader=2))
     state = await cluster.state("a", 0)
     assert (state.leader, state.isr) == (2, (2, 3))
     # It is not fenced: it would only register again.
