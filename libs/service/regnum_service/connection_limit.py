@@ -4,10 +4,12 @@ Goals: whoever opens many connections takes the place of nobody who uses theirs;
 other listeners and its logs. gRPC's own limit (``grpc.max_allowed_incoming_connections``) refuses whoever comes next,
 who may be a client that behaves.
 
-Algorithm: the kernel's table says who is connected, and the calls of this process who does anything. Of more than the
-limit, those without a call under way go first, the ones that never made one before all others, then those whose last
-call is the longest ago; if that is not enough, those with calls under way, the newest first. A connection that is cut
-off ends for gRPC as if its client had gone.
+Algorithm: as long as this network has no more sockets than the listener may have connections, nothing but that number
+is looked at. Otherwise the kernel's table says who is connected (which takes milliseconds to read, however little is in
+it, so it is read the less often the longer that takes), and the calls of this process who does anything. Of more than
+the limit, those without a call under way go first, the ones that never made one before all others, then those whose
+last call is the longest ago; if that is not enough, those with calls under way, the newest first. A connection that is
+cut off ends for gRPC as if its client had gone.
 
 Example: with room for 3, one client streams, two called a minute and a second ago, and three say nothing. The three
 are closed.
@@ -22,10 +24,19 @@ from typing import Final
 import structlog
 
 from regnum_service.clock import Clock
-from regnum_service.connections import cut_off, peer_name, peers_at, place_of
+from regnum_service.connections import cut_off, peer_name, peers_at, place_of, sockets
 
 INTERVAL_S: Final = 1.0
 """Pause between two looks."""
+
+LOOK_SHARE: Final = 0.0025
+"""Reading the table takes no more than this part of a processor, while nothing is found to be too much,"""
+
+LOOK_INTERVAL_S_MAX: Final = 5.0
+"""unless it would be read less often than this."""
+
+FORGET_INTERVAL_S: Final = 60.0
+"""Longest pause between two looks who is connected: what is remembered of others is let go then."""
 
 SHARE_OF_FILES: Final = 0.5
 """Of the files that the process may open; the rest is for other listeners, logs and the store."""
@@ -102,7 +113,16 @@ class Uses:
 class ConnectionLimit:
     """Of one listener. Belongs to its event loop."""
 
-    def __init__(self, connections_max: int, *, listener: str, port: Callable[[], int], clock: Clock) -> None:
+    def __init__(
+        self,
+        connections_max: int,
+        *,
+        listener: str,
+        port: Callable[[], int],
+        clock: Clock,
+        sockets: Callable[[], int | None] = sockets,
+        peers: Callable[[int], set[str] | None] = peers_at,
+    ) -> None:
         """Only assigns.
 
         Args:
@@ -110,7 +130,13 @@ class ConnectionLimit:
             listener: its name, for the log.
             port: where it listens.
             clock: source of time.
+            sockets: how many there are at all, those of others included; None: nobody knows.
+            peers: who has a connection to a port; called on a thread. None: nobody knows.
         """
+        self._sockets: Final = sockets
+        self._peers: Final = peers
+        self._looked_s = clock.monotonic()
+        self._rests_until_s = self._looked_s
         self._max: Final = min(connections_max, files_for_connections())
         self._listener: Final = listener
         self._port: Final = port
@@ -129,16 +155,29 @@ class ConnectionLimit:
 
     async def look(self) -> int:
         """Close what is too much; returns how many connections were closed."""
+        now_s = self._clock.monotonic()
+        if now_s < self._rests_until_s or self._has_room(now_s):
+            return 0
+        self._looked_s = now_s
         port = self._port()
         # On a thread: with many connections the kernel's table is large.
-        connected = await asyncio.to_thread(peers_at, port)
+        connected = await asyncio.to_thread(self._peers, port)
         if connected is None:
             return 0
         self.uses.keep(connected)
         if len(connected) <= self._max:
+            took_s = self._clock.monotonic() - now_s
+            self._rests_until_s = now_s + min(took_s / LOOK_SHARE, LOOK_INTERVAL_S_MAX)
             return 0
         doomed = surplus(connected, self.uses.by_name(), self._max)
         return await asyncio.to_thread(cut_off, port, doomed)
+
+    def _has_room(self, now_s: float) -> bool:
+        """Whether there cannot be too many, and little is remembered of those that are gone."""
+        if now_s - self._looked_s >= FORGET_INTERVAL_S or len(self.uses.by_peer) > self._max:
+            return False
+        sockets = self._sockets()
+        return sockets is not None and sockets <= self._max
 
 
 def _plain_name(peer: str) -> str:

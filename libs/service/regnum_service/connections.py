@@ -16,6 +16,9 @@ from urllib.parse import unquote
 TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 """Connections of this process's network, in version 4 and 6."""
 
+COUNTS: Final = (Path("/proc/self/net/sockstat"), Path("/proc/self/net/sockstat6"))
+"""How many sockets this process's network has, in version 4 and 6."""
+
 OPEN_FILES: Final = Path("/proc/self/fd")
 """Files of this process by number."""
 
@@ -30,6 +33,29 @@ def open_at(port: int, tables: Iterable[Path] = TABLES) -> int | None:
     counts = [_count(table, b":%04X" % port) for table in tables]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def sockets(counts: Iterable[Path] = COUNTS) -> int | None:
+    """How many TCP sockets this process's network has, those that listen included; None: this system does not tell.
+
+    Takes microseconds. To read the tables takes milliseconds even where they are empty: the kernel walks all places of
+    a hash that is as large as the machine's memory allows.
+    """
+    known = [count for path in counts if (count := _in_use(path)) is not None]
+    return sum(known) if known else None
+
+
+def _in_use(path: Path) -> int | None:
+    try:
+        # Of lines such as: TCP: inuse 27 orphan 0 tw 0 alloc 30 mem 2
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, rest = line.partition(b": inuse ")
+        if name in {b"TCP", b"TCP6"}:
+            return int(rest.split(None, 1)[0])
+    return None
 
 
 def _count(table: Path, ending: bytes) -> int | None:

@@ -11,10 +11,11 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.channel import open_channel
-from regnum_service.connection_limit import Use, Uses, surplus
-from regnum_service.connections import peers_at
+from regnum_service.connection_limit import FORGET_INTERVAL_S, INTERVAL_S, ConnectionLimit, Use, Uses, surplus
+from regnum_service.connections import peers_at, sockets
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
+from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import until
 
 TIMEOUT_S = 20.0
@@ -80,6 +81,87 @@ def test_the_kernels_table_is_read_as_grpc_names_peers(tmp_path: Path) -> None:
     assert peers_at(0x2384, (tmp_path / "none",)) is None
 
 
+class Kernel:
+    """What the limit asks."""
+
+    def __init__(self, sockets: int | None, peers: set[str] | None) -> None:
+        self.sockets = sockets
+        self.peers = peers
+        self.tables_read = 0
+
+    def limit(self, clock: FakeClock, *, connections_max: int = 10, reading_s: float = 0.0) -> ConnectionLimit:
+        def peers(_port: int) -> set[str] | None:
+            self.tables_read += 1
+            clock.skip(reading_s)
+            return self.peers
+
+        return ConnectionLimit(
+            connections_max, listener="test", port=lambda: 1, clock=clock, sockets=lambda: self.sockets, peers=peers
+        )
+
+
+async def test_the_tables_are_not_read_where_there_are_fewer_sockets_than_connections_may_be() -> None:
+    """It takes milliseconds, in every process, however little is in them."""
+    kernel = Kernel(10, {"ipv4:10.0.0.1:1"})
+    limit = kernel.limit(FakeClock())
+    assert await limit.look() == 0
+    assert kernel.tables_read == 0
+    kernel.sockets = 11
+    assert await limit.look() == 0
+    assert kernel.tables_read == 1
+
+
+async def test_they_are_read_where_nobody_says_how_many_sockets_there_are() -> None:
+    kernel = Kernel(None, set())
+    assert await kernel.limit(FakeClock()).look() == 0
+    assert kernel.tables_read == 1
+
+
+async def test_what_is_remembered_of_those_that_are_gone_is_let_go_in_time() -> None:
+    clock, kernel = FakeClock(), Kernel(3, {"ipv4:10.0.0.1:1"})
+    limit = kernel.limit(clock)
+    for peer in ("ipv4:10.0.0.1:1", "ipv4:10.0.0.1:2"):
+        limit.uses.began(peer)
+        limit.uses.ended(peer)
+    await limit.look()
+    assert len(limit.uses.by_peer) == 2
+    clock.skip(FORGET_INTERVAL_S)
+    await limit.look()
+    assert list(limit.uses.by_peer) == ["ipv4:10.0.0.1:1"]
+
+
+async def test_and_at_once_where_more_is_remembered_than_connections_may_be() -> None:
+    kernel = Kernel(3, set())
+    limit = kernel.limit(FakeClock(), connections_max=10)
+    for number in range(11):
+        limit.uses.began(f"ipv4:10.0.0.1:{number}")
+        limit.uses.ended(f"ipv4:10.0.0.1:{number}")
+    await limit.look()
+    assert not limit.uses.by_peer
+
+
+async def test_the_tables_are_read_the_less_often_the_longer_it_takes() -> None:
+    clock, kernel = FakeClock(), Kernel(11, set())
+    limit = kernel.limit(clock, reading_s=0.01)
+    await limit.look()
+    for _ in range(3):
+        clock.skip(INTERVAL_S)
+        await limit.look()
+    assert kernel.tables_read == 1
+    clock.skip(INTERVAL_S)
+    await limit.look()
+    assert kernel.tables_read == 2
+
+
+def test_sockets_are_counted_as_the_kernel_does(tmp_path: Path) -> None:
+    counts, counts6 = tmp_path / "sockstat", tmp_path / "sockstat6"
+    counts.write_text("sockets: used 8\nTCP: inuse 27 orphan 0 tw 40 alloc 30 mem 2\nUDP: inuse 3 mem 0\n")
+    counts6.write_text("TCP6: inuse 5\nUDP6: inuse 1\n")
+    assert sockets((counts, counts6)) == 32
+    assert sockets((counts, tmp_path / "none")) == 27
+    assert sockets((tmp_path / "none",)) is None
+
+
 class Lifeline(controller_pb2_grpc.LifelineServiceServicer):
     async def BrokerLifeline(self, request_iterator, context):  # noqa: N802 - the name in the proto
         async for request in request_iterator:
@@ -126,3 +208,14 @@ async def test_silent_connections_beyond_the_limit_are_closed_and_a_stream_goes_
         stream.cancel()
         for _, writer in silent:
             writer.close()
+
+
+async def test_what_this_system_says_is_no_less_than_the_connections_there_are(server: GrpcServer) -> None:
+    if sockets() is None:
+        pytest.skip("this system does not tell how many sockets there are")
+    address = server.address
+    opened = [await asyncio.open_connection(address.host, address.port) for _ in range(5)]
+    await until(lambda: len(peers_at(address.port) or ()) == 5)
+    assert (sockets() or 0) >= 5
+    for _, writer in opened:
+        writer.close()
