@@ -13,7 +13,6 @@ from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
 from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
-from regnum_election.reassignment.pacing import INTERVAL_S as TELLING_INTERVAL_S
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
@@ -106,9 +105,8 @@ class Upkeep:
         await ready()
         clock, looked_s = self._context.clock, 0.0
         while True:
-            await clock.sleep(TELLING_INTERVAL_S if self._reassigner.is_open else REASSIGNMENT_INTERVAL_S)
-            self._reassigner.tell_more()
-            self._reassigner.stop_those_that_went()
+            await clock.sleep(self._reassigner.pause_s)
+            self._reassigner.go_on()
             if clock.monotonic() - looked_s >= REASSIGNMENT_INTERVAL_S:
                 looked_s = clock.monotonic()
                 self._reassigner.wake()

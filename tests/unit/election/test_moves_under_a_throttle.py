@@ -1,11 +1,13 @@
 """Moves under a throttle: brokers are told of them bit by bit, so that clients notice little."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 from regnum_election.controller import Controller
 from regnum_election.decisions.isr_reports import ReportedNode
-from regnum_election.reassignment.pacing import PORTIONS, Pacing
+from regnum_election.reassignment.agent import INTERVAL_S as LOOK_INTERVAL_S
+from regnum_election.reassignment.pacing import APART_S, INTERVAL_S, PORTION_MIN, PORTIONS, Pacing
 from regnum_election.reign.events import IsrsWritten
 from regnum_model import paths
 from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
@@ -17,7 +19,7 @@ from regnum_testing.moving import arrived, ask, catch_up, created, grown, ids, s
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
 
-MANY = 16
+MANY = 48
 
 
 @pytest.fixture
@@ -82,49 +84,116 @@ async def test_moves_under_a_throttle_arrive_and_the_old_replicas_go(cluster: Fa
     await until(lambda: cluster.metadata.topics.get("t") == dict.fromkeys(range(8), 2))
 
 
+def told_of(cluster: FakeCluster, broker: int) -> list[list[int]]:
+    """Partitions in each message to a broker."""
+    requests = cluster.brokers[BrokerId(broker)].requests
+    return [sorted(item.state.partition for item in request.partitions) for request in requests]
+
+
+async def portion(pacing: Pacing, brokers: int) -> None:
+    """All errands of one: these brokers, and the publication."""
+    for _ in range(brokers + 1):
+        await pacing.tell_some()
+
+
+async def known_to_all(cluster: FakeCluster, controller: Controller, partitions: int) -> list[PartitionKey]:
+    """A topic of which brokers 1 and 2 have been told; their messages are forgotten."""
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", *[(1, 2)] * partitions)
+    keys = [PartitionKey(id, number) for number in range(partitions)]
+    await until(lambda: all(cluster.all_told((1, 2), key, 1) for key in keys))
+    for number in ids(1, 2):
+        cluster.brokers[number].requests.clear()
+    return keys
+
+
 async def test_who_is_led_elsewhere_is_told_of_first_and_what_is_left_with_the_next_look(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2)
     controller = await cluster.reign()
-    await throttled(controller, 1_000_000)
-    id = await created(controller, "t", *[(1, 2)] * 8)
-    keys = [PartitionKey(id, number) for number in range(8)]
-    await until(lambda: all(cluster.all_told((1, 2), key, 1) for key in keys))
-    requests = cluster.brokers[BrokerId(2)].requests
-    requests.clear()
-
-    def told() -> list[list[int]]:
-        return [[item.state.partition for item in request.partitions] for request in requests]
-
+    keys = await known_to_all(cluster, controller, 4 * PORTION_MIN)
     pacing = Pacing(controller._context)
-    await pacing.written(keys, led_elsewhere={keys[6], keys[7]})
-    assert not requests, "not in the moment of the write"
-    await pacing.tell_some()
-    await until(lambda: [sorted(some) for some in told()] == [[6, 7]])
-    await pacing.tell_some()
-    await until(lambda: [sorted(some) for some in told()] == [[6, 7], [0, 1]])
+    await pacing.written(keys, led_elsewhere={keys[30], keys[31]})
+    assert not told_of(cluster, 2), "not in the moment of the write"
+    await portion(pacing, 2)
+    first = [0, 1, 2, 3, 4, 5, 30, 31]
+    await until(lambda: told_of(cluster, 2) == [first])
+    await portion(pacing, 2)
+    await until(lambda: told_of(cluster, 2) == [first, list(range(6, 14))])
     await pacing.tell_all()
     assert not pacing.has_untold
-    await until(lambda: sorted(number for some in told() for number in some) == list(range(8)))
+    await until(lambda: sorted(number for some in told_of(cluster, 2) for number in some) == list(range(32)))
+
+
+async def test_who_leads_hears_of_it_before_those_who_follow_and_clients_in_between(cluster: FakeCluster) -> None:
+    """Each order is work for its broker: they are not all busy in one moment."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    keys = await known_to_all(cluster, controller, PORTION_MIN)
+    pacing = Pacing(controller._context)
+    await pacing.written(keys, led_elsewhere=set(keys))
+    published = len(cluster.metadata.messages)
+    await pacing.tell_some()
+    await until(lambda: len(told_of(cluster, 1)) == 1)
+    assert (told_of(cluster, 2), len(cluster.metadata.messages)) == ([], published)
+    await pacing.tell_some()
+    await until(lambda: len(cluster.metadata.messages) == published + 1)
+    assert told_of(cluster, 2) == []
+    assert pacing.pause_s > 0
+    await pacing.tell_some()
+    await until(lambda: len(told_of(cluster, 2)) == 1)
+    assert not pacing.has_untold
+
+
+async def test_however_many_brokers_there_are_they_have_heard_of_it_before_the_next_portion(
+    cluster: FakeCluster,
+) -> None:
+    brokers = range(1, 41)
+    await cluster.begin(*brokers)
+    controller = await cluster.reign()
+    await throttled(controller, 1_000_000)
+    id = await created(controller, "t", tuple(brokers))
+    key = PartitionKey(id, 0)
+    await until(lambda: cluster.all_told(brokers, key, 1))
+    pacing = Pacing(controller._context)
+    await pacing.written([key], led_elsewhere=())
+    ticks = 0
+    while pacing.has_untold:
+        await pacing.tell_some()
+        ticks += 1
+    assert ticks * APART_S <= INTERVAL_S / 2
+
+
+async def test_what_is_due_and_on_its_way_does_not_keep_the_clock_busy(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    reassigner = controller._reassigner
+    keys = await known_to_all(cluster, controller, PORTION_MIN)
+    assert reassigner.pause_s == LOOK_INTERVAL_S, "nothing moves"
+    await reassigner._pacing.written(keys, led_elsewhere=())
+    await until(lambda: reassigner._pacing.pause_s == 0 or not reassigner._pacing.has_untold)
+    assert reassigner.pause_s >= APART_S
 
 
 async def test_when_a_broker_dies_nothing_waits_any_longer(cluster: FakeCluster) -> None:
     """It may have led what somebody else is to lead, who has not been told."""
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
-    await throttled(controller, 1_000_000)
-    id = await created(controller, "t", *[(1, 2)] * 8)
-    keys = [PartitionKey(id, number) for number in range(8)]
-    await until(lambda: all(cluster.all_told((1, 2), key, 1) for key in keys))
+    keys = await known_to_all(cluster, controller, 4 * PORTION_MIN)
     pacing = Pacing(controller._context)
     await pacing.written(keys, led_elsewhere=())
     await pacing.tell_some()
     assert pacing.has_untold
+    assert sum(map(len, map(partial(told_of, cluster), (1, 2)))) <= 1
     cluster.kill(3)
     await until(lambda: BrokerId(3) not in controller.picture.brokers)
     # A look that writes in between changes nothing about that.
     await pacing.written(keys[:1], led_elsewhere=())
     await pacing.tell_some()
     assert not pacing.has_untold
+    for number in (1, 2):
+        await until(
+            lambda number=number: {n for some in told_of(cluster, number) for n in some} == set(range(len(keys)))
+        )
 
 
 async def joined(cluster: FakeCluster, key: PartitionKey, joining: int) -> ReportedNode:

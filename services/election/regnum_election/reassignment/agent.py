@@ -31,7 +31,7 @@ from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, next_step
 from regnum_election.reassignment.leaving import take_confirmed_out
-from regnum_election.reassignment.pacing import Pacing
+from regnum_election.reassignment.pacing import APART_S, Pacing
 from regnum_election.reassignment.waiting import OpenMoves
 from regnum_election.reassignment.writing import AssignmentChange, write_assignments
 from regnum_election.reign.writing import NotTaken
@@ -41,6 +41,9 @@ from regnum_election.state.telling import tell
 
 INTERVAL_S: Final = 1.0
 """Pause between two looks while anything is open."""
+
+STOPS_INTERVAL_S: Final = 0.1
+"""Longest pause between two looks whether somebody leads what others are to delete."""
 
 TIDYING_INTERVAL_S: Final = 5.0
 """Time between two writes of what brokers have confirmed to have deleted, while anything moves."""
@@ -93,6 +96,8 @@ class Reassigner:
         self._moves: Final = OpenMoves(context)
         self._pacing: Final = Pacing(context)
         self._telling = False
+        self._stops_due_s = 0.0
+        """When it is looked next who has begun to lead; replicas are not deleted while brokers take orders up."""
         self.looks = 0
         """How often it looked."""
         self.judged = 0
@@ -139,11 +144,26 @@ class Reassigner:
             self._looking = True
             self._context.defer("reassignments", self._look())
 
-    def tell_more(self) -> None:
-        """Have brokers told of some of what they have not been told of; where nothing is left, nothing happens."""
-        if self._pacing.has_untold and not self._telling:
-            self._telling = True
-            self._context.defer("orders of reassignments", self._tell_some())
+    @property
+    def pause_s(self) -> float:
+        """Seconds until ``go_on`` has something to do, or should look whether it has."""
+        if not self.is_open:
+            return INTERVAL_S
+        left_s = self._stops_due_s - self._context.clock.monotonic()
+        # What is due already is on its way.
+        return max(min(self._pacing.pause_s, left_s), APART_S)
+
+    def go_on(self) -> None:
+        """Have somebody told of what stands in the store, or, some time after that, replicas deleted."""
+        now_s = self._context.clock.monotonic()
+        if self._pacing.has_untold and self._pacing.pause_s <= 0:
+            self._stops_due_s = now_s + STOPS_INTERVAL_S
+            if not self._telling:
+                self._telling = True
+                self._context.defer("orders of reassignments", self._tell_some())
+        elif now_s >= self._stops_due_s:
+            self._stops_due_s = now_s + STOPS_INTERVAL_S
+            self.stop_those_that_went()
 
     async def _tell_some(self) -> AsyncGenerator[None, None]:
         await self._pacing.tell_some()

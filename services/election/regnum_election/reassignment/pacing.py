@@ -5,10 +5,12 @@ Goals: who moves partitions under a throttle wants clients not to notice; who se
 Algorithm: a look writes the steps of a dozen partitions together, which is cheap. To carry them out is not: each is
 orders for four brokers, fsyncs, files made and deleted, fetches begun anew. Told of all at once, every process of a
 cluster is busy at the same moment, and what clients sent in that moment waits. So under a throttle a look is told of in
-PORTIONS, one every INTERVAL_S: first the partitions that get another leader, for whom metadata is published at once;
-then those that stay where they are led, and those that have just begun, of which clients need not hear at once. The
-portions grow with what is left: nothing waits for longer than about a second, however much there is. When a broker
-comes or goes, the next portion is all of it: who goes may lead what another one has not been told to lead.
+PORTIONS, one every INTERVAL_S: first the partitions that get another leader, for whom metadata is published without
+delay; then those that stay where they are led, and those that have just begun, of which clients need not hear at once.
+The portions grow with what is left: nothing waits for longer than about a second, however much there is. And the
+brokers of a portion hear of it one after another, APART_S from one to the next, those that lead first: an order is a
+few milliseconds of work, of which a client notices little while the other brokers have time for it. When a broker comes
+or goes, the next portion is all of it, to everybody: who goes may lead what another one has not been told to lead.
 
 That a state is in the store for a while before its brokers hear of it is nothing new to anybody: an order may take as
 long on its way. The leader goes on in its epoch, and all that it acknowledges until then is in the logs of everybody
@@ -17,28 +19,49 @@ everything. What changes meanwhile is told of as it is by then.
 """
 
 import math
+from collections import Counter, deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from regnum_model.ids import PartitionKey
+from regnum_model.ids import BrokerId, PartitionKey
 
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
-from regnum_election.state.telling import tell
+from regnum_election.state.telling import orders_for, publish, tell
 
 PORTIONS: Final = 4
 """In how many parts a look is told of."""
 
 INTERVAL_S: Final = 0.2
-"""Pause between two parts."""
+"""Time from the beginning of one part to that of the next."""
 
-PORTION_MIN: Final = 2
+APART_S: Final = 0.01
+"""Time from one broker of a part to the next; from some to the next some, where half of INTERVAL_S is not enough."""
+
+PORTION_MIN: Final = 8
 """Partitions of a part, at least: each has a price of its own, for every broker."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """One broker is told of some partitions."""
+
+    broker: BrokerId
+    keys: tuple[PartitionKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    """Everybody else is."""
+
+    keys: tuple[PartitionKey, ...]
+    can_wait: bool
+
+
 class Pacing:
-    """Of one reign. Used by the controller's one task."""
+    """Of one reign. Used by the controller's one task, but for ``pause_s``."""
 
     def __init__(self, context: ControllerContext) -> None:
         """Only assigns."""
@@ -46,6 +69,14 @@ class Pacing:
         self._untold: dict[PartitionKey, None] = {}
         self._led_elsewhere: set[PartitionKey] = set()
         """Those of the untold that another broker leads now."""
+        self._errands: Final[deque[_Order | _Publication]] = deque()
+        """What is left of the present portion."""
+        self._at_once = 1
+        """Errands that are run together."""
+        self._due_s = 0.0
+        """Not before this moment is anything told."""
+        self._portion_due_s = 0.0
+        """Not before this moment does another portion begin."""
         self._portion = PORTION_MIN
         self._brokers = context.picture.brokers
         """Who lived when the oldest of the untold was written."""
@@ -53,7 +84,12 @@ class Pacing:
     @property
     def has_untold(self) -> bool:
         """Whether something is left."""
-        return bool(self._untold)
+        return bool(self._untold or self._errands)
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds until something is to be told; 0: now. Where nothing is left, as long as between two portions."""
+        return max(self._due_s - self._context.clock.monotonic(), 0.0) if self.has_untold else INTERVAL_S
 
     async def written(self, keys: Iterable[PartitionKey], *, led_elsewhere: Collection[PartitionKey]) -> None:
         """These have another state or assignment, which stands in the store and in the picture.
@@ -62,8 +98,9 @@ class Pacing:
             keys: all of them.
             led_elsewhere: those of them that another broker leads now.
         """
-        if not self._untold:
+        if not self.has_untold:
             self._brokers = self._context.picture.brokers
+            self._due_s = self._context.clock.monotonic() + INTERVAL_S
         self._led_elsewhere.update(led_elsewhere)
         self._untold = dict.fromkeys((*led_elsewhere, *self._untold, *keys))
         self._portion = max(PORTION_MIN, math.ceil(len(self._untold) / PORTIONS))
@@ -71,19 +108,58 @@ class Pacing:
             await self.tell_all()
 
     async def tell_some(self) -> None:
-        """The next part; all that is left, where some broker came or went: it may be the one that leads until then."""
-        same = self._context.picture.brokers is self._brokers
-        await self._tell(self._portion if same else len(self._untold))
+        """The next broker; everybody all that is left, where some broker came or went: it may be the one that leads."""
+        if self._context.picture.brokers is not self._brokers:
+            await self.tell_all()
+            return
+        if not self._errands:
+            self._begin_portion()
+        for _ in range(min(self._at_once, len(self._errands))):
+            await self._run(self._errands.popleft())
+        next_s = self._context.clock.monotonic() + APART_S
+        self._due_s = next_s if self._errands else max(next_s, self._portion_due_s)
 
     async def tell_all(self) -> None:
-        """All that is left."""
-        await self._tell(len(self._untold))
+        """Everybody all that is left."""
+        while self._errands:
+            await self._run(self._errands.popleft())
+        some, elsewhere = self._take(len(self._untold))
+        if some:
+            await tell(self._context, Applied(leader_changes=set(some)), can_wait=not elsewhere)
 
-    async def _tell(self, most: int) -> None:
-        some = set(islice(self._untold, most))
+    def _take(self, most: int) -> tuple[tuple[PartitionKey, ...], set[PartitionKey]]:
+        """Some of the untold, and those of them that another broker leads now."""
+        some = tuple(islice(self._untold, most))
         for key in some:
             del self._untold[key]
-        if some:
-            can_wait = self._led_elsewhere.isdisjoint(some)
-            self._led_elsewhere -= some
-            await tell(self._context, Applied(leader_changes=some), can_wait=can_wait)
+        elsewhere = self._led_elsewhere.intersection(some)
+        self._led_elsewhere -= elsewhere
+        return some, elsewhere
+
+    def _begin_portion(self) -> None:
+        self._portion_due_s = self._context.clock.monotonic() + INTERVAL_S
+        some, elsewhere = self._take(self._portion)
+        orders = orders_for(self._context.picture, some)
+        if not orders:
+            return
+        # Who follows a leader before it leads has to ask again.
+        new = Counter(leader for key in elsewhere if (leader := self._leader_of(key)) is not None)
+        all_led = Counter(leader for key in some if (leader := self._leader_of(key)) is not None)
+        brokers = sorted(orders, key=lambda id: (new[id], all_led[id]), reverse=True)
+        self._errands.extend(_Order(id, tuple(orders[id])) for id in brokers)
+        # Clients are sent to who leads now as soon as that has heard of it.
+        place = len(new) if new else len(brokers)
+        self._errands.insert(place, _Publication(some, can_wait=not elsewhere))
+        self._at_once = math.ceil(len(self._errands) * APART_S / (INTERVAL_S / 2))
+
+    def _leader_of(self, key: PartitionKey) -> BrokerId | None:
+        partition = self._context.picture.partitions.get(key)
+        return None if partition is None or partition.held is None else partition.held.state.leader
+
+    async def _run(self, errand: _Order | _Publication) -> None:
+        match errand:
+            case _Order(broker, keys):
+                self._context.dispatch.show(self._context.picture)
+                self._context.dispatch.order_states([(broker, keys)])
+            case _Publication(keys, can_wait):
+                await publish(self._context, keys, can_wait=can_wait)

@@ -1,10 +1,11 @@
 """Telling of what was applied: brokers by orders, everybody else by the publication."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 
+from regnum_election.decisions.cluster import Cluster
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import PARTITIONS_PER_WRITE, Applied
 
@@ -31,15 +32,20 @@ async def tell(context: ControllerContext, applied: Applied, *, can_wait: bool =
     await publish(context, (*everywhere, *isr_changes), can_wait=can_wait)
 
 
-def _tell_replicas(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
+def orders_for(picture: Cluster, keys: Iterable[PartitionKey]) -> dict[BrokerId, list[PartitionKey]]:
+    """Who has to hear of which of these partitions, because it has a replica or is in an ISR."""
     orders: dict[BrokerId, list[PartitionKey]] = {}
     for key in keys:
-        partition = context.picture.partitions.get(key)
+        partition = picture.partitions.get(key)
         if partition is None or partition.held is None:
             continue
         for broker in dict.fromkeys((*partition.replicas, *partition.held.state.isr)):
             orders.setdefault(broker, []).append(key)
-    context.dispatch.order_states(orders.items())
+    return orders
+
+
+def _tell_replicas(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
+    context.dispatch.order_states(orders_for(context.picture, keys).items())
 
 
 def _tell_leaders(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
