@@ -110,18 +110,18 @@ async def known_to_all(cluster: FakeCluster, controller: Controller, partitions:
 async def test_who_is_led_elsewhere_is_told_of_first_and_what_is_left_with_the_next_look(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2)
     controller = await cluster.reign()
-    keys = await known_to_all(cluster, controller, 4 * PORTION_MIN)
+    keys = await known_to_all(cluster, controller, PORTIONS * PORTION_MIN)
     pacing = Pacing(controller._context)
-    await pacing.written(keys, led_elsewhere={keys[30], keys[31]})
+    await pacing.written(keys, led_elsewhere={keys[22], keys[23]})
     assert not told_of(cluster, 2), "not in the moment of the write"
     await portion(pacing, 2)
-    first = [0, 1, 2, 3, 4, 5, 30, 31]
+    first = [0, 1, 2, 3, 4, 5, 22, 23]
     await until(lambda: told_of(cluster, 2) == [first])
     await portion(pacing, 2)
     await until(lambda: told_of(cluster, 2) == [first, list(range(6, 14))])
     await pacing.tell_all()
     assert not pacing.has_untold
-    await until(lambda: sorted(number for some in told_of(cluster, 2) for number in some) == list(range(32)))
+    await until(lambda: sorted(number for some in told_of(cluster, 2) for number in some) == list(range(24)))
 
 
 async def test_who_leads_hears_of_it_before_those_who_follow_and_clients_in_between(cluster: FakeCluster) -> None:
@@ -163,6 +163,26 @@ async def test_however_many_brokers_there_are_they_have_heard_of_it_before_the_n
     assert ticks * APART_S <= INTERVAL_S / 2
 
 
+async def test_replicas_are_deleted_together_when_everybody_has_been_told(cluster: FakeCluster) -> None:
+    """Each message about some of them costs its broker a look into the store and an fsync."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    reassigner = controller._reassigner
+    keys = await known_to_all(cluster, controller, PORTIONS * PORTION_MIN)
+    numbers = range(len(keys))
+    assert await ask(controller, "t", dict.fromkeys(numbers, (1, 3))) == [None] * len(keys)
+    for number in numbers:
+        await grown(cluster, "t", number, 1, 2, 3)
+    # So that a look comes when all have arrived, and not one for those that were first.
+    reassigner._moving_max = 2 * len(keys)  # type: ignore[misc]
+    for number in numbers:
+        await catch_up(cluster, "t", number, 3)
+    await until(lambda: cluster.brokers[BrokerId(2)].stop_requests)
+    assert not reassigner._pacing.has_untold
+    await until(lambda: stopped(cluster, 2) == {("t", number) for number in numbers})
+    assert len(cluster.brokers[BrokerId(2)].stop_requests) < PORTIONS
+
+
 async def test_what_is_due_and_on_its_way_does_not_keep_the_clock_busy(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2)
     controller = await cluster.reign()
@@ -178,7 +198,7 @@ async def test_when_a_broker_dies_nothing_waits_any_longer(cluster: FakeCluster)
     """It may have led what somebody else is to lead, who has not been told."""
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
-    keys = await known_to_all(cluster, controller, 4 * PORTION_MIN)
+    keys = await known_to_all(cluster, controller, PORTIONS * PORTION_MIN)
     pacing = Pacing(controller._context)
     await pacing.written(keys, led_elsewhere=())
     await pacing.tell_some()

@@ -43,7 +43,7 @@ INTERVAL_S: Final = 1.0
 """Pause between two looks while anything is open."""
 
 STOPS_INTERVAL_S: Final = 0.1
-"""Longest pause between two looks whether somebody leads what others are to delete."""
+"""Pause between two looks whether somebody leads what others are to delete, where brokers have been told of all."""
 
 TIDYING_INTERVAL_S: Final = 5.0
 """Time between two writes of what brokers have confirmed to have deleted, while anything moves."""
@@ -97,7 +97,9 @@ class Reassigner:
         self._pacing: Final = Pacing(context)
         self._telling = False
         self._stops_due_s = 0.0
-        """When it is looked next who has begun to lead; replicas are not deleted while brokers take orders up."""
+        """When it is looked next who has begun to lead."""
+        self._stops_overdue_s = 0.0
+        """When that is done whatever is still to be told."""
         self.looks = 0
         """How often it looked."""
         self.judged = 0
@@ -149,21 +151,24 @@ class Reassigner:
         """Seconds until ``go_on`` has something to do, or should look whether it has."""
         if not self.is_open:
             return INTERVAL_S
-        left_s = self._stops_due_s - self._context.clock.monotonic()
         # What is due already is on its way.
-        return max(min(self._pacing.pause_s, left_s), APART_S)
+        return max(min(self._pacing.pause_s, STOPS_INTERVAL_S), APART_S)
 
     def go_on(self) -> None:
-        """Have somebody told of what stands in the store, or, some time after that, replicas deleted."""
+        """Have somebody told of what stands in the store; or replicas deleted, when everybody has been.
+
+        For those of some portions together, because each message about them costs its broker a look into the store and
+        an fsync, and because it does not come while others take orders up.
+        """
         now_s = self._context.clock.monotonic()
-        if self._pacing.has_untold and self._pacing.pause_s <= 0:
+        if self._pacing.has_untold and now_s < self._stops_overdue_s:
             self._stops_due_s = now_s + STOPS_INTERVAL_S
-            if not self._telling:
-                self._telling = True
-                self._context.defer("orders of reassignments", self._tell_some())
         elif now_s >= self._stops_due_s:
-            self._stops_due_s = now_s + STOPS_INTERVAL_S
+            self._stops_due_s, self._stops_overdue_s = now_s + STOPS_INTERVAL_S, now_s + INTERVAL_S
             self.stop_those_that_went()
+        if self._pacing.has_untold and self._pacing.pause_s <= 0 and not self._telling:
+            self._telling = True
+            self._context.defer("orders of reassignments", self._tell_some())
 
     async def _tell_some(self) -> AsyncGenerator[None, None]:
         await self._pacing.tell_some()
@@ -174,10 +179,8 @@ class Reassigner:
         self._wanted_again, self._news = False, 0
         self._looked_s = self._context.clock.monotonic()
         self.looks += 1
-        self.stop_those_that_went()
         for topic_id, numbers in (await self._due()).items():
             async for _ in self._advance(topic_id, numbers):
-                self.stop_those_that_went()
                 yield
             for number in numbers:
                 # What was refused waits on in its place.

@@ -31,7 +31,7 @@ from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
 from regnum_election.state.telling import orders_for, publish, tell
 
-PORTIONS: Final = 4
+PORTIONS: Final = 3
 """In how many parts a look is told of."""
 
 INTERVAL_S: Final = 0.2
