@@ -176,6 +176,7 @@ class ConnectionLimit:
         """Whether there cannot be too many, and little is remembered of those that are gone."""
         if now_s - self._looked_s >= FORGET_INTERVAL_S or len(self.uses.by_peer) > self._max:
             return False
+        # On the loop: some microseconds.
         sockets = self._sockets()
         return sockets is not None and sockets <= self._max
 

@@ -18,6 +18,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, Registration
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr
+from regnum_testing.clock import PatientClock
 from regnum_testing.election_values import TOPIC_ID, broker, replicas, state
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import until
@@ -217,10 +218,16 @@ async def test_isrs_that_change_one_after_another_go_out_together(cluster: FakeC
     assert set(shown.values()) == {2}, "nothing is left out"
 
 
-async def test_a_new_leader_goes_out_at_once_and_takes_along_what_waits(cluster: FakeCluster) -> None:
+async def test_a_new_leader_goes_out_at_once_and_takes_along_what_waits() -> None:
+    # Half a second of this clock is ten of a person's.
+    cluster = FakeCluster(PatientClock())
+    cluster.open_store = CountingStore
     controller, _, followers = await reported_and_dead(cluster)
+    began_s = cluster.clock.monotonic()
     await until(lambda: cluster.metadata.topics["t"][0] == followers[1])
     await until(lambda: cluster.metadata.version == controller.published_version)
+    assert cluster.clock.monotonic() - began_s < INTERVAL_S, "it did not wait with what can"
+    await cluster.close()
 
 
 async def test_a_believed_isr_is_settled_and_the_write_names_its_version(cluster: FakeCluster) -> None:

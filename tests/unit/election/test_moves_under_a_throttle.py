@@ -1,18 +1,28 @@
 """Moves under a throttle: brokers are told of them bit by bit, so that clients notice little."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from regnum_election.controller import Controller
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.reassignment.agent import INTERVAL_S as LOOK_INTERVAL_S
-from regnum_election.reassignment.pacing import APART_S, INTERVAL_S, PORTION_MIN, PORTIONS, Pacing
+from regnum_election.reassignment.pacing import (
+    APART_S,
+    INTERVAL_S,
+    PORTION_MIN,
+    PORTIONS,
+    Order,
+    Pacing,
+    Publication,
+    errands_of,
+)
 from regnum_election.reign.events import IsrsWritten
 from regnum_model import paths
 from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_testing.moving import arrived, ask, catch_up, created, grown, ids, stopped
@@ -142,6 +152,21 @@ async def test_who_leads_hears_of_it_before_those_who_follow_and_clients_in_betw
     await pacing.tell_some()
     await until(lambda: len(told_of(cluster, 2)) == 1)
     assert not pacing.has_untold
+
+
+async def test_a_partition_that_nobody_leads_any_more_holds_nobody_up(cluster: FakeCluster) -> None:
+    """It has no new leader whom clients would have to wait for: they hear with the others."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (key,) = await known_to_all(cluster, controller, 1)
+    picture = controller.picture
+    before = picture.partitions[key]
+    assert before.held is not None
+    leaderless = replace(before, held=replace(before.held, state=replace(before.held.state, leader=NO_LEADER)))
+    errands = errands_of(replace(picture, partitions={**picture.partitions, key: leaderless}), (key,), {key})
+    assert [type(errand) for errand in errands] == [Order, Order, Publication]
+    assert errands[-1] == Publication((key,), can_wait=False)
+    assert errands_of(picture, (PartitionKey(key.topic_id, 7),), ()) == (), "nobody has a part in it"
 
 
 async def test_however_many_brokers_there_are_they_have_heard_of_it_before_the_next_portion(

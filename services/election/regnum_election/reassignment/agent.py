@@ -79,7 +79,7 @@ class _Fate(enum.Enum):
 
 
 class Reassigner:
-    """Of one reign. Used by the controller's one task, but for ``stop_those_that_went``, which never waits."""
+    """Of one reign. Used by the controller's one task, but for ``pause_s`` and ``go_on``, which never waits."""
 
     def __init__(self, context: ControllerContext, *, moving_max: int = MOVING_MAX) -> None:
         self._context: Final = context
@@ -165,7 +165,7 @@ class Reassigner:
             self._stops_due_s = now_s + STOPS_INTERVAL_S
         elif now_s >= self._stops_due_s:
             self._stops_due_s, self._stops_overdue_s = now_s + STOPS_INTERVAL_S, now_s + INTERVAL_S
-            self.stop_those_that_went()
+            self._stop_those_that_went()
         if self._pacing.has_untold and self._pacing.pause_s <= 0 and not self._telling:
             self._telling = True
             self._context.defer("orders of reassignments", self._tell_some())
@@ -359,8 +359,8 @@ class Reassigner:
                     reason="it names other replicas than the controller knows; write back what stood there",
                 )
 
-    def stop_those_that_went(self) -> None:
-        """Have replicas deleted of partitions that are led in their new epoch. Waits for nothing."""
+    def _stop_those_that_went(self) -> None:
+        """Have replicas deleted of partitions that are led in their new epoch."""
         context = self._context
         for key, brokers in tuple(self._leaving.items()):
             partition = context.picture.partitions.get(key)

@@ -20,13 +20,14 @@ everything. What changes meanwhile is told of as it is by then.
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from regnum_model.ids import BrokerId, PartitionKey
 
+from regnum_election.decisions.cluster import Cluster
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
 from regnum_election.state.telling import orders_for, publish, tell
@@ -45,23 +46,56 @@ PORTION_MIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class Order:
     """One broker is told of some partitions."""
 
     broker: BrokerId
+    """Who."""
     keys: tuple[PartitionKey, ...]
+    """Of which."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Publication:
-    """Everybody else is."""
+class Publication:
+    """Clients are, and brokers as far as they serve them."""
 
     keys: tuple[PartitionKey, ...]
+    """Of which."""
     can_wait: bool
+    """As for ``publish``."""
+
+
+def errands_of(
+    picture: Cluster, keys: Sequence[PartitionKey], elsewhere: Collection[PartitionKey]
+) -> tuple[Order | Publication, ...]:
+    """Who is told of a portion, one after another; nothing, if nobody has a part in it. Pure.
+
+    Who is to lead what others led comes first, for whoever follows it before it leads has to ask again; then clients,
+    which are sent there; then the others, those that lead much first.
+
+    Args:
+        picture: what is told.
+        keys: the portion.
+        elsewhere: those of it that another broker leads now.
+    """
+    orders = orders_for(picture, keys)
+    new: Counter[BrokerId] = Counter()
+    led: Counter[BrokerId] = Counter()
+    for key in keys:
+        partition = picture.partitions.get(key)
+        if partition is not None and partition.held is not None and partition.held.state.leader in orders:
+            led[partition.held.state.leader] += 1
+            new[partition.held.state.leader] += key in elsewhere
+    brokers = sorted(orders, key=lambda id: (new[id], led[id]), reverse=True)
+    errands: list[Order | Publication] = [Order(id, tuple(orders[id])) for id in brokers]
+    if errands:
+        first = sum(count > 0 for count in new.values()) or len(brokers)
+        errands.insert(first, Publication(tuple(keys), can_wait=not elsewhere))
+    return tuple(errands)
 
 
 class Pacing:
-    """Of one reign. Used by the controller's one task, but for ``pause_s``."""
+    """Of one reign. Used by the controller's one task, but for ``has_untold`` and ``pause_s``."""
 
     def __init__(self, context: ControllerContext) -> None:
         """Only assigns."""
@@ -69,7 +103,7 @@ class Pacing:
         self._untold: dict[PartitionKey, None] = {}
         self._led_elsewhere: set[PartitionKey] = set()
         """Those of the untold that another broker leads now."""
-        self._errands: Final[deque[_Order | _Publication]] = deque()
+        self._errands: Final[deque[Order | Publication]] = deque()
         """What is left of the present portion."""
         self._at_once = 1
         """Errands that are run together."""
@@ -139,27 +173,13 @@ class Pacing:
     def _begin_portion(self) -> None:
         self._portion_due_s = self._context.clock.monotonic() + INTERVAL_S
         some, elsewhere = self._take(self._portion)
-        orders = orders_for(self._context.picture, some)
-        if not orders:
-            return
-        # Who follows a leader before it leads has to ask again.
-        new = Counter(leader for key in elsewhere if (leader := self._leader_of(key)) is not None)
-        all_led = Counter(leader for key in some if (leader := self._leader_of(key)) is not None)
-        brokers = sorted(orders, key=lambda id: (new[id], all_led[id]), reverse=True)
-        self._errands.extend(_Order(id, tuple(orders[id])) for id in brokers)
-        # Clients are sent to who leads now as soon as that has heard of it.
-        place = len(new) if new else len(brokers)
-        self._errands.insert(place, _Publication(some, can_wait=not elsewhere))
+        self._errands.extend(errands_of(self._context.picture, some, elsewhere))
         self._at_once = math.ceil(len(self._errands) * APART_S / (INTERVAL_S / 2))
 
-    def _leader_of(self, key: PartitionKey) -> BrokerId | None:
-        partition = self._context.picture.partitions.get(key)
-        return None if partition is None or partition.held is None else partition.held.state.leader
-
-    async def _run(self, errand: _Order | _Publication) -> None:
+    async def _run(self, errand: Order | Publication) -> None:
         match errand:
-            case _Order(broker, keys):
+            case Order(broker, keys):
                 self._context.dispatch.show(self._context.picture)
                 self._context.dispatch.order_states([(broker, keys)])
-            case _Publication(keys, can_wait):
+            case Publication(keys, can_wait):
                 await publish(self._context, keys, can_wait=can_wait)
