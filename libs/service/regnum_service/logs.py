@@ -1,10 +1,12 @@
 """Log lines: JSON on stderr, or coloured text when stderr is a terminal.
 
-An event is a short constant name and facts by keyword: ``logger.info("broker fenced", broker_id=3)``.
+An event is a short constant name and facts by keyword: ``logger.info("broker fenced", broker_id=3)``. What ends a
+thread is a line as well.
 """
 
 import logging
 import sys
+import threading
 from typing import Final, Literal
 
 import structlog
@@ -21,7 +23,10 @@ LEVELS: Final[dict[Level, int]] = {
 
 
 def configure(service: str, level: Level = "info") -> None:
-    """Set logging up for the process; lines of other libraries come out the same way, from warning on."""
+    """Set logging up for the process; lines of other libraries come out the same way, from warning on.
+
+    Sets ``threading.excepthook``: an error that a thread ends with is told here.
+    """
 
     def add_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         event["service"] = service
@@ -53,3 +58,11 @@ def configure(service: str, level: Level = "info") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(LEVELS[level], logging.WARNING))
+    threading.excepthook = _thread_ended
+
+
+def _thread_ended(told: threading.ExceptHookArgs) -> None:
+    # A thread that exits by itself has not failed; the hook of the standard library says nothing either.
+    if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
+        name = "" if told.thread is None else told.thread.name
+        structlog.get_logger("threads").error("a thread ended with an error", thread=name, exc_info=told.exc_value)

@@ -6,18 +6,15 @@ times a second costs a bounded number of threads and one text in each ``KEPT_S``
 Algorithm: one thread accepts; each connection gets a thread that reads one request head and answers it, if fewer than
 ``CONNECTIONS_MAX`` are there, and is closed at once otherwise. All that a connection does has to be done by
 ``DEADLINE_S``. The text is made by one thread at a time and serves everybody for ``KEPT_S``; where it cannot be made,
-that answer is a 500 and the log says why.
+the answer is a 500, and the thread ends with the error, which ``threading.excepthook`` tells.
 """
 
 import contextlib
-import logging
 import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
-
-_log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 8
 """Connections that are answered at the same time."""
@@ -127,19 +124,31 @@ class MetricsEndpoint:
         deadline_s = self._monotonic() + self._deadline_s
         with connection:
             try:
-                with contextlib.suppress(OSError):
-                    head = self._head(connection, deadline_s)
-                    if head is not None:
-                        self._send(connection, self._answer(head), deadline_s)
+                head = self._head(connection, deadline_s)
+                if head is not None:
+                    self._reply(connection, head, deadline_s)
             finally:
                 # Before the connection ends: whoever sees its end and asks again finds the place free.
                 self._free.release()
 
+    def _reply(self, connection: socket.socket, head: bytes, deadline_s: float) -> None:
+        """Answer one request; whatever a gauge raises is raised once that has been answered, too."""
+        answer = _FAILED
+        try:
+            answer = self._answer(head)
+        finally:
+            # Somebody who went away is nobody's fault, and hides no error of a gauge.
+            with contextlib.suppress(OSError):
+                self._send(connection, answer, deadline_s)
+
     def _head(self, connection: socket.socket, deadline_s: float) -> bytes | None:
-        """The head of the request; None when it does not come in time, or is too large."""
+        """The head of the request; None when it does not come in time, is too large, or whoever asked has gone."""
         received = b""
         while b"\r\n\r\n" not in received:
-            part = b"" if not self._limit(connection, deadline_s) else connection.recv(4096)
+            part = b""
+            if self._limit(connection, deadline_s):
+                with contextlib.suppress(OSError):
+                    part = connection.recv(4096)
             received += part
             if not part or len(received) > HEAD_BYTES_MAX:
                 return None
@@ -168,12 +177,7 @@ class MetricsEndpoint:
             return _message(405, "Method Not Allowed", b"GET /metrics\n")
         if target != PATH:
             return _message(404, "Not Found", b"the metrics are at /metrics\n")
-        try:
-            body, content_type = self._text(_accept_of(lines[1:]))
-        except Exception:  # noqa: BLE001
-            # Whatever a gauge raises: this endpoint is how one would hear of it.
-            _log.exception("the metrics could not be made")
-            return _message(500, "Internal Server Error", b"the metrics could not be made; the log says why\n")
+        body, content_type = self._text(_accept_of(lines[1:]))
         return _message(200, "OK", body, content_type=content_type, bare=method == "HEAD")
 
     def _text(self, accept: str) -> tuple[bytes, str]:
@@ -199,3 +203,6 @@ def _message(status: int, reason: str, body: bytes, *, content_type: str = PLAIN
         "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode("latin-1") + (b"" if bare else body)
+
+
+_FAILED: Final = _message(500, "Internal Server Error", b"the metrics could not be made; the log says why\n")

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import sys
+import threading
 
 import pytest
 import structlog
@@ -68,8 +70,9 @@ def test_every_setting_has_a_description():
 @pytest.fixture
 def restore_logging():
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, hook = list(root.handlers), root.level, threading.excepthook
     yield
+    threading.excepthook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
@@ -92,6 +95,24 @@ def test_lines_are_json_with_service_level_and_facts(capsys, restore_logging):
     assert lines[0]["broker_id"] == 3
     assert lines[0]["timestamp"].endswith("Z")
     assert "ValueError: boom" in lines[2]["exception"]
+
+
+def test_a_thread_that_ends_with_an_error_is_a_line(capsys, restore_logging):
+    def fails():
+        raise RuntimeError("boom")
+
+    logs.configure("broker", "info")
+    for thread in threading.Thread(target=fails, name="metrics-answer"), threading.Thread(target=sys.exit):
+        thread.start()
+        thread.join()
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["level"], line["service"], line["thread"]) == (
+        "a thread ended with an error",
+        "error",
+        "broker",
+        "metrics-answer",
+    )
+    assert "RuntimeError: boom" in line["exception"]
 
 
 class AdvertisingSettings(BrokerSettings):

@@ -1,6 +1,7 @@
 """The endpoint that Prometheus scrapes: its answers, and what others cannot do to it."""
 
 import http.client
+import queue
 import socket
 import threading
 import time
@@ -157,18 +158,30 @@ def test_readers_that_never_read_are_given_up_and_others_are_answered() -> None:
             connection.close()
 
 
-def test_a_text_that_cannot_be_made_is_an_answer_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def ended_with() -> Iterator[queue.SimpleQueue[str]]:
+    """Errors that threads ended with, as the interpreter tells them."""
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    before = threading.excepthook
+    threading.excepthook = lambda ended: told.put(f"{ended.thread.name if ended.thread else ''}: {ended.exc_value}")
+    yield told
+    threading.excepthook = before
+
+
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+def test_a_text_that_cannot_be_made_is_an_answer_and_what_its_thread_ends_with(
+    error: type[Exception], ended_with: queue.SimpleQueue[str]
+) -> None:
     broken = [True]
 
     def render(_accept: str) -> tuple[bytes, str]:
         if broken[0]:
-            raise RuntimeError("a gauge is broken")
+            raise error("a gauge is broken")
         return b"well", "text/plain"
 
     with endpoint(render) as serving:
         for _ in range(CONNECTIONS_MAX + 2):
             assert raw(serving, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 500 ")
-        reasons = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
-        assert reasons == ["a gauge is broken"] * (CONNECTIONS_MAX + 2)
+            assert ended_with.get(timeout=DEADLINE_S) == "metrics-answer: a gauge is broken"
         broken[0] = False
         assert fetched(serving) == (200, b"well")
