@@ -1,7 +1,5 @@
 """Partitions added and removed under real processes, by calls and by hand, with a broker and a controller that die."""
 
-import contextlib
-import os
 from pathlib import Path
 
 import pytest
@@ -11,20 +9,10 @@ from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import read_everything
 from regnum_service.errors import RegnumError
 from regnum_testing.hands import hand_for
+from regnum_testing.replica_files import segments_with
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-
-def files_with(broker: Path, content: bytes) -> list[Path]:
-    """Segments that have it. Folders and files may go meanwhile: ``walk`` passes over those, as ``rglob`` does not."""
-    found: list[Path] = []
-    for folder, _, names in os.walk(broker):
-        for path in (Path(folder, name) for name in names if name.endswith(".log")):
-            with contextlib.suppress(FileNotFoundError):
-                if path.stem.isdigit() and content in path.read_bytes():
-                    found.append(path)
-    return found
 
 
 async def test_a_removed_partition_goes_from_every_disk_and_comes_back_empty(tmp_path: Path) -> None:
@@ -45,10 +33,10 @@ async def test_a_removed_partition_goes_from_every_disk_and_comes_back_empty(tmp
         assert (await admin.delete_partitions("t", [2])).partitions == 2
 
         async def gone_from_the_live() -> bool:
-            return not any(files_with(tmp_path / f"broker-{id}", b"old-2") for id in (1, 2))
+            return not any(segments_with(tmp_path / f"broker-{id}", b"old-2") for id in (1, 2))
 
         await until(gone_from_the_live)
-        assert files_with(tmp_path / "broker-3", b"old-2")
+        assert segments_with(tmp_path / "broker-3", b"old-2")
         with pytest.raises(RegnumError, match="brokers forget") as refused:
             async with Admin(cluster.bootstrap, timeout_s=3.0) as impatient:
                 await impatient.create_partitions("t", 3)
@@ -60,7 +48,7 @@ async def test_a_removed_partition_goes_from_every_disk_and_comes_back_empty(tmp
         await cluster.wait_healthy("broker-3")
 
         async def gone_there_too() -> bool:
-            return not files_with(tmp_path / "broker-3", b"old-2")
+            return not segments_with(tmp_path / "broker-3", b"old-2")
 
         await until(gone_there_too)
         assert (await admin.create_partitions("t", 3)).partitions == 3

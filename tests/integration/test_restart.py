@@ -10,6 +10,7 @@ from regnum_local.cluster import LocalCluster
 from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import read_everything
+from regnum_testing.replica_files import segments_with
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -82,15 +83,11 @@ async def test_a_topic_deleted_while_a_broker_is_away_is_deleted_there_too(tmp_p
         await cluster.wait_healthy("broker-3")
 
         async def old_files_gone() -> bool:
-            return not any(b"49" in log for log in _logs_of(tmp_path / "broker-3").values())
+            return not segments_with(tmp_path / "broker-3", b"49")
 
         await until(old_files_gone)
         logs = await read_everything(cluster.bootstrap, [TopicPartition("reborn", 0)])
     assert [number for _, number in logs[TopicPartition("reborn", 0)]] == [1000]
-
-
-def _logs_of(broker: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in broker.rglob("*.log") if path.stem.isdigit()}
 
 
 async def test_a_data_directory_in_use_and_a_taken_port_are_refused_clearly(tmp_path: Path) -> None:
