@@ -1,6 +1,7 @@
 """A broker that never comes back is waited for no more; one that does is not forgotten (safety rules S2, S13)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -11,6 +12,7 @@ from regnum_election.controller import Controller
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
+from regnum_model.backup.nodes import MARK, RestoreMark
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
 from regnum_service.errors import RegnumError
@@ -115,31 +117,89 @@ async def test_partitions_assigned_to_it_are_counted_and_stay(cluster: FakeClust
     assert 3 in (await cluster.topic("kept")).partitions[0]
 
 
-class Registering(MemoryStore):
-    """A broker registers right after the controller has seen that it is not registered."""
+class Meanwhile(MemoryStore):
+    """Something happens right after the controller has read a node, once."""
 
-    cluster: FakeCluster
-    due = False
-
-    def __init__(self, server: MemoryServer) -> None:
+    def __init__(self, server: MemoryServer, path: str, happens: Callable[[], Awaitable[object]]) -> None:
         super().__init__(server)
+        self.path, self.happens = path, happens
+        self.due = False
 
     async def get_many(self, wanted: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
-        """Answer, and then register it."""
+        """Answer, and then let it happen."""
         found = await super().get_many(wanted, current=current)
-        if Registering.due and list(wanted) == [paths.broker_id(BrokerId(3))]:
-            Registering.due = False
-            await Registering.cluster.register(3)
+        if self.due and list(wanted) == [self.path]:
+            self.due = False
+            await self.happens()
         return found
 
 
+async def reign_with(
+    cluster: FakeCluster, path: str, happens: Callable[[], Awaitable[object]]
+) -> tuple[Controller, list[Meanwhile]]:
+    """A controller whose stores are of that kind; which of them reads is nobody's business."""
+    stores: list[Meanwhile] = []
+
+    def opened(server: MemoryServer) -> Meanwhile:
+        stores.append(Meanwhile(server, path, happens))
+        return stores[-1]
+
+    cluster.open_store = opened
+    return await cluster.reign(), stores
+
+
 async def test_a_broker_that_registers_at_that_moment_is_not_forgotten(cluster: FakeCluster) -> None:
-    Registering.cluster, Registering.due = cluster, False
-    cluster.open_store = Registering
-    controller = await cluster.reign()
+    controller, stores = await reign_with(cluster, paths.broker_id(BrokerId(3)), lambda: cluster.register(3))
     ids = await deleted_without(cluster, controller, 3)
-    Registering.due = True
+    for store in stores:
+        store.due = True
     with pytest.raises(RegnumError, match="is registered"):
         await forget(controller, 3)
     await until(lambda: not len(controller._context.deletions))
     assert {stop.topic_id for stop in cluster.brokers[BrokerId(3)].stops} == set(ids)
+
+
+RESTORED = RestoreMark(
+    whole=True, run="r", backup="b", taken_ms=1, since_ms=2, brokers=frozenset(map(BrokerId, (1, 2, 3)))
+)
+
+
+async def heard_first(cluster: FakeCluster) -> set[int]:
+    """Brokers whose logs are waited for before a restored partition gets a leader."""
+    return set(RestoreMark.decode((await cluster.outside.get(MARK)).data).brokers)
+
+
+@pytest.mark.parametrize("read", [MARK, paths.draining(BrokerId(3))])
+async def test_what_a_broker_says_that_registers_while_it_is_forgotten_is_waited_for(
+    cluster: FakeCluster, read: str
+) -> None:
+    """It may have the newest log of a restored partition, and nobody else has it."""
+    controller, stores = await reign_with(cluster, read, lambda: cluster.register(3))
+    await cluster.outside.create(MARK, RESTORED.encode())
+    draining = controller.brokers.draining
+    await draining.drain(BrokerId(3), undo=False, validate_only=False, who="a test", wait_s=DEADLINE_S)
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    for store in stores:
+        store.due = True
+    with pytest.raises(RegnumError, match="is registered"):
+        await forget(controller, 3)
+    assert await heard_first(cluster) == {1, 2, 3}
+    assert (await cluster.outside.exists(paths.draining(BrokerId(3))) is not None) is (read != MARK)
+
+
+async def test_a_mark_that_somebody_else_writes_at_that_moment_loses_the_broker_all_the_same(
+    cluster: FakeCluster,
+) -> None:
+    async def written() -> None:
+        await cluster.outside.set(MARK, replace(RESTORED, run="later").encode(), version=None)
+
+    controller, stores = await reign_with(cluster, MARK, written)
+    await cluster.outside.create(MARK, RESTORED.encode())
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    for store in stores:
+        store.due = True
+    await forget(controller, 3)
+    assert await heard_first(cluster) == {1, 2}
+    assert RestoreMark.decode((await cluster.outside.get(MARK)).data).run == "later"

@@ -12,21 +12,21 @@ the guard has the version that was read: whoever registers in between changes it
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeFailure
-from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
+from regnum_coordination.port import Check, Delete, Group, Node, Operation, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.errors import RegnumError
 
-from regnum_election.brokers.draining import take_mark
+from regnum_election.brokers.draining import ROUNDS_MAX, take_mark
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.partitions.removal_records import RemovalRecords
 from regnum_election.reign.request_queue import RequestQueue
@@ -93,8 +93,8 @@ class BrokerForgetting:
                 total, ended = total + out, ended + over
                 yield
             if not validate_only:
-                await self._unmark(broker)
-                await self._wait_no_more(broker)
+                await self._unmark(broker, guard)
+                await self._wait_no_more(broker, guard)
                 departing = self._context.dispatch.departing
                 for key in departing.of_broker(broker):
                     departing.done(key, broker)
@@ -107,24 +107,42 @@ class BrokerForgetting:
         self._requests.submit("forget broker", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
 
-    async def _unmark(self, broker: BrokerId) -> None:
+    async def _unmark(self, broker: BrokerId, guard: Check | None) -> None:
         """Nobody drains a broker that is gone for good."""
         path = paths.draining(broker)
-        node = (await self._context.store.read_many((path,))).get(path)
-        if node is not None:
-            await self._context.store.write_batch([(Delete(path, node.stat.version),)])
+        await self._change(broker, guard, path, lambda node: Delete(path, node.stat.version))
         take_mark(self._context, broker, undo=True)
 
-    async def _wait_no_more(self, broker: BrokerId) -> None:
+    async def _wait_no_more(self, broker: BrokerId, guard: Check | None) -> None:
         """Restored partitions do not wait for what the broker alone could have said."""
-        node = (await self._context.store.read_many((MARK,))).get(MARK)
-        try:
-            mark = None if node is None else RestoreMark.decode(node.data)
-        except MalformedNodeError:
-            return
-        if node is not None and mark is not None and broker in mark.brokers:
-            without = replace(mark, brokers=mark.brokers - {broker})
-            await self._context.store.write_batch([(Set(MARK, without.encode(), node.stat.version),)])
+
+        def without(node: Node) -> Set | None:
+            try:
+                mark = RestoreMark.decode(node.data)
+            except MalformedNodeError:
+                return None
+            if broker not in mark.brokers:
+                return None
+            return Set(MARK, replace(mark, brokers=mark.brokers - {broker}).encode(), node.stat.version)
+
+        await self._change(broker, guard, MARK, without)
+
+    async def _change(
+        self, broker: BrokerId, guard: Check | None, path: str, change: Callable[[Node], Operation | None]
+    ) -> None:
+        """Change a node, if it is there, as long as the broker has not registered since."""
+        checks = () if guard is None else (guard,)
+        for _ in range(ROUNDS_MAX):
+            node = (await self._context.store.read_many((path,))).get(path)
+            operation = None if node is None else change(node)
+            if operation is None:
+                return
+            (outcome,) = await self._context.store.write_batch([(*checks, operation)])
+            if not isinstance(outcome, Refused):
+                return
+            if getattr(outcome.error, "path", None) == paths.broker_epoch(broker):
+                raise _registered(broker)
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{path} is changed by others all the time; try again")
 
     async def _guard(self, broker: BrokerId) -> Check | None:
         """What every write relies on: that the broker has not registered since; None when it never did."""
