@@ -297,30 +297,36 @@ class Cluster:
         self, changes: Mapping[PartitionKey, tuple[tuple[BrokerId, ...], Reassignment | None]]
     ) -> Self:
         """Partitions of the picture are assigned to other brokers, or their reassignments are other ones."""
-        partitions, reassigning = self.partitions.mutate(), self.reassigning.mutate()
+        partitions = self.partitions
+        return self.with_partitions(
+            {
+                key: replace(partitions[key], replicas=replicas, reassignment=reassignment)
+                for key, (replicas, reassignment) in changes.items()
+            }
+        )
+
+    def with_partitions(self, given: Mapping[PartitionKey, Partition]) -> Self:
+        """Partitions as they are now, of topics that are there; those that were not there are added.
+
+        Costs what is given, however many partitions their topics have.
+        """
+        reassigning = self.reassigning.mutate()
         gone: dict[BrokerId, list[PartitionKey]] = {}
         come: dict[BrokerId, list[PartitionKey]] = {}
-        for key, (replicas, reassignment) in changes.items():
-            known = partitions[key]
-            partitions[key] = replace(known, replicas=replicas, reassignment=reassignment)
-            if reassignment is None:
+        for key, partition in given.items():
+            if partition.reassignment is None:
                 reassigning.pop(key, None)
             else:
                 reassigning[key] = None
-            for broker in known.replicas:
-                if broker not in replicas:
-                    gone.setdefault(broker, []).append(key)
-            for broker in replicas:
-                if broker not in known.replicas:
-                    come.setdefault(broker, []).append(key)
-        assigned = _without(self.assigned, gone).mutate()
-        for broker, keys in come.items():
-            assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
+            known = self.partitions.get(key)
+            before = () if known is None else known.replicas
+            if before != partition.replicas:
+                _enter(gone, key, before, partition.replicas)
+                _enter(come, key, partition.replicas, before)
         return replace(
-            self,
-            partitions=partitions.finish(),
+            self._with_changed(given),
             reassigning=reassigning.finish(),
-            assigned=assigned.finish(),
+            assigned=_with(_without(self.assigned, gone), come) if gone or come else self.assigned,
             offline=_without(self.offline, gone) if self.offline else self.offline,
         )
 
@@ -368,7 +374,7 @@ class Cluster:
         )
 
     def _with_changed(self, changed: Mapping[PartitionKey, Partition]) -> Self:
-        """Partitions that the picture has, assigned as before."""
+        """Partitions of topics that are there; the indexes by broker and of reassignments are left as they are."""
         partitions, unled = self.partitions.mutate(), self.unled.mutate()
         for key, partition in changed.items():
             partitions[key] = partition
@@ -416,6 +422,26 @@ def _without(index: Index, gone: Mapping[BrokerId, Iterable[PartitionKey]]) -> I
     return changed.finish()
 
 
+def _with(index: Index, come: Mapping[BrokerId, Iterable[PartitionKey]]) -> Index:
+    """The index with more entries."""
+    changed = index.mutate()
+    for broker, keys in come.items():
+        changed[broker] = changed.get(broker, Map()).update(dict.fromkeys(keys))
+    return changed.finish()
+
+
+def _enter(
+    entries: dict[BrokerId, list[PartitionKey]],
+    key: PartitionKey,
+    brokers: Iterable[BrokerId],
+    other: Sequence[BrokerId],
+) -> None:
+    """Enter a partition for each of the brokers that is none of the others."""
+    for broker in brokers:
+        if broker not in other:
+            entries.setdefault(broker, []).append(key)
+
+
 def _with_members(
     picture: C,
     added: Sequence[tuple[Topic, Mapping[int, Partition]]],
@@ -440,10 +466,8 @@ def _with_members(
                 unled[key] = None
             for broker in partition.replicas:
                 entries.setdefault(broker, []).append(key)
-    assigned = picture.assigned.mutate()
     offline = picture.offline.mutate()
     for broker, keys in entries.items():
-        assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
         # Where the replicas are the same ones, so is what their brokers said of them.
         if kept := [key for key in keys if broker in offline_before and key in offline_before[broker]]:
             offline[broker] = offline.get(broker, Map()).update(dict.fromkeys(kept))
@@ -455,6 +479,6 @@ def _with_members(
         partitions=partitions.finish(),
         reassigning=reassigning.finish(),
         moves_found=picture.moves_found + found,
-        assigned=assigned.finish(),
+        assigned=_with(picture.assigned, entries),
         unled=unled.finish(),
     )

@@ -60,10 +60,8 @@ class FollowedPicture:
         self._growing: Followed | None = None
         self._next_part = 0
         self._states: Final = StateReader()
-        self._partial: dict[TopicId, dict[int, Partition]] = {}
-        """Members of topics that were known and go on in a later part."""
         self._begun: set[TopicId] = set()
-        """New topics that go on in a later part: the picture that grows has what came of them."""
+        """Topics that go on in a later part: the picture that grows has what came of them."""
 
     @property
     def whole(self) -> Followed:
@@ -73,7 +71,7 @@ class FollowedPicture:
     def break_off(self) -> None:
         """What is not whole will not be."""
         self._growing = None
-        self._partial, self._begun = {}, set()
+        self._begun = set()
 
     def forget(self) -> None:
         """Hold nothing any more."""
@@ -84,7 +82,7 @@ class FollowedPicture:
         """A part; returns whether it made a change whole. Raises GapError."""
         if part.part == 0:
             self._growing = self._beginning(part)
-            self._next_part, self._partial, self._begun = 0, {}, set()
+            self._next_part, self._begun = 0, set()
             self._states.begin()
         if self._growing is None or part.part != self._next_part:
             raise GapError(f"part {part.part} follows part {self._next_part - 1}")
@@ -93,8 +91,8 @@ class FollowedPicture:
         self._growing = self._with_topics(self._growing, part)
         if not part.last:
             return False
-        if self._partial or self._begun:
-            raise GapError(f"{len(self._partial) + len(self._begun)} topics are not whole")
+        if self._begun:
+            raise GapError(f"{len(self._begun)} topics are not whole")
         self._whole = replace(self._growing, epoch=ControllerEpoch(part.controller_epoch), version=part.to_version)
         self._growing = None
         return True
@@ -110,9 +108,8 @@ class FollowedPicture:
         held = _without(held, [TopicId(topic.topic_id) for topic in part.topics if topic.deleted])
         picture = held.picture.without_partitions(_removed(part))
         topics = picture.topics.mutate()
-        states: dict[PartitionKey, HeldState] = {}
-        added: list[tuple[Topic, Mapping[int, Partition]]] = []
-        further: list[tuple[Topic, Mapping[int, Partition]]] = []
+        new: list[tuple[Topic, Mapping[int, Partition]]] = []
+        given: dict[PartitionKey, Partition] = {}
         seen: set[TopicId] = set()
         for message in part.topics:
             if message.deleted:
@@ -124,34 +121,33 @@ class FollowedPicture:
             members = {item.partition: self._partition(id, item) for item in message.partitions if not item.removed}
             known = picture.topics.get(id)
             if known is None:
-                # A topic may have thousands of partitions: each part adds its own.
-                added.append((self._grown(id, message, members, ()), members))
-            elif id in self._begun:
-                further.append((self._grown(id, message, members, known.partitions), members))
-            elif id not in self._partial and _only_states(picture, known, message, members):
-                topics[id] = _topic(message, known.partitions)
-                states.update(
-                    (PartitionKey(id, number), partition.held)
-                    for number, partition in members.items()
-                    if partition.held is not None
-                )
-            elif (whole := self._whole_topic(picture, id, message, members)) is not None:
-                added.append((_topic(message, tuple(sorted(whole))), whole))
-        picture = replace(picture, topics=topics.finish()).with_recovered(states)
-        picture = picture.with_topics(added) if added else picture
-        picture = picture.with_more_of_topics(further) if further else picture
-        return _marked(replace(held, picture=picture), part)
+                new.append((self._topic(id, message, (), members), members))
+                continue
+            if known.name != message.name:
+                raise GapError(f"topic {id} was {known.name} and is {message.name}")
+            # It may have thousands of partitions, and what changed is looked at alone.
+            topics[id] = self._topic(id, message, known.partitions, members, picture)
+            given.update((PartitionKey(id, number), partition) for number, partition in members.items())
+        picture = replace(picture, topics=topics.finish()).with_partitions(given)
+        return _marked(replace(held, picture=picture.with_topics(new) if new else picture), part)
 
-    def _grown(
+    def _topic(
         self,
         id: TopicId,
         message: standby_pb2.FollowedTopic,
-        members: Mapping[int, Partition],
         before: tuple[int, ...],
+        members: Mapping[int, Partition],
+        picture: Cluster | None = None,
     ) -> Topic:
-        """A new topic with what came of it so far."""
-        numbers = tuple(sorted({*before, *members}))
-        if len(numbers) > message.partition_count:
+        """A topic with what came of it so far; its picture is None where nothing of it was there before."""
+        further = sorted(
+            number for number in members if picture is None or PartitionKey(id, number) not in picture.partitions
+        )
+        numbers = (*before, *further) if further else before
+        if before and further and further[0] < before[-1]:
+            numbers = tuple(sorted(numbers))
+        if members and len(numbers) > message.partition_count:
+            # What is gone comes before everything else of its topic.
             raise GapError(f"topic {message.name} has fewer partitions than were known")
         if len(numbers) == message.partition_count:
             self._begun.discard(id)
@@ -181,25 +177,6 @@ class FollowedPicture:
             target=self._states.ids(message.target),
             since_ms=message.since_ms,
         )
-
-    def _whole_topic(
-        self, picture: Cluster, id: TopicId, message: standby_pb2.FollowedTopic, members: Mapping[int, Partition]
-    ) -> dict[int, Partition] | None:
-        """All partitions of a topic; None while some are still to come."""
-        whole = self._partial.pop(id, None)
-        if whole is None:
-            whole = {key.partition: picture.partitions[key] for key in picture.of_topic(id)}
-        whole.update(members)
-        for item in message.partitions:
-            if item.removed:
-                whole.pop(item.partition, None)
-        if members and len(whole) > message.partition_count:
-            # What is gone comes before everything else of its topic.
-            raise GapError(f"topic {message.name} has fewer partitions than were known")
-        if len(whole) == message.partition_count:
-            return whole
-        self._partial[id] = whole
-        return None
 
 
 def _removed(part: standby_pb2.StatePart) -> dict[TopicId, list[int]]:
@@ -247,25 +224,6 @@ def _marked(held: Followed, part: standby_pb2.StatePart) -> Followed:
 def _moves(message: standby_pb2.FollowedPartition) -> bool:
     """Whether a reassignment is open, and may be over by now: one to fewer replicas without growing first."""
     return message.HasField("reassignment")
-
-
-def _is_settled(partition: Partition) -> bool:
-    return partition.held is not None and partition.trouble is None and not partition.creating
-
-
-def _only_states(
-    picture: Cluster, known: Topic, message: standby_pb2.FollowedTopic, members: Mapping[int, Partition]
-) -> bool:
-    """Whether nothing but states of partitions is new, which is how almost every change is."""
-    if known.name != message.name or len(known.partitions) != message.partition_count:
-        return False
-    return all(
-        _is_settled(partition)
-        and (standing := picture.partitions.get(PartitionKey(known.id, number))) is not None
-        and standing.replicas == partition.replicas
-        and standing.reassignment == partition.reassignment
-        for number, partition in members.items()
-    )
 
 
 def _topic(message: standby_pb2.FollowedTopic, partitions: tuple[int, ...]) -> Topic:
