@@ -121,32 +121,22 @@ class FollowedPicture:
             members = {item.partition: self._partition(id, item) for item in message.partitions if not item.removed}
             known = picture.topics.get(id)
             if known is None:
-                new.append((self._topic(id, message, (), members), members))
+                new.append((self._grown(message, tuple(sorted(members))), members))
                 continue
             if known.name != message.name:
                 raise GapError(f"topic {id} was {known.name} and is {message.name}")
             # It may have thousands of partitions, and what changed is looked at alone.
-            topics[id] = self._topic(id, message, known.partitions, members, picture)
+            further = [number for number in members if PartitionKey(id, number) not in picture.partitions]
+            numbers = tuple(sorted((*known.partitions, *further))) if further else known.partitions
+            topics[id] = self._grown(message, numbers)
             given.update((PartitionKey(id, number), partition) for number, partition in members.items())
         picture = replace(picture, topics=topics.finish()).with_partitions(given)
         return _marked(replace(held, picture=picture.with_topics(new) if new else picture), part)
 
-    def _topic(
-        self,
-        id: TopicId,
-        message: standby_pb2.FollowedTopic,
-        before: tuple[int, ...],
-        members: Mapping[int, Partition],
-        picture: Cluster | None = None,
-    ) -> Topic:
-        """A topic with what came of it so far; its picture is None where nothing of it was there before."""
-        further = sorted(
-            number for number in members if picture is None or PartitionKey(id, number) not in picture.partitions
-        )
-        numbers = (*before, *further) if further else before
-        if before and further and further[0] < before[-1]:
-            numbers = tuple(sorted(numbers))
-        if members and len(numbers) > message.partition_count:
+    def _grown(self, message: standby_pb2.FollowedTopic, numbers: tuple[int, ...]) -> Topic:
+        """A topic with what came of it so far."""
+        id = TopicId(message.topic_id)
+        if len(numbers) > message.partition_count and any(not one.removed for one in message.partitions):
             # What is gone comes before everything else of its topic.
             raise GapError(f"topic {message.name} has fewer partitions than were known")
         if len(numbers) == message.partition_count:
