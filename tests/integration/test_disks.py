@@ -7,7 +7,7 @@ import pytest
 from regnum_client import Admin, Producer, TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import read_everything
-from regnum_testing.replica_files import folders_ending
+from regnum_testing.replica_files import names_ending
 from regnum_testing.small_filesystem import small_filesystem
 from regnum_testing.under_load import until
 
@@ -44,7 +44,7 @@ async def test_a_full_follower_leaves_the_isr_and_a_full_broker_starts_deletes_a
 
             async def reserve_is_back() -> bool:
                 reserve = small / "reserve"
-                return reserve.exists() and reserve.stat().st_size == 16 * MIB and not folders_ending(small, ".deleted")
+                return reserve.exists() and reserve.stat().st_size == 16 * MIB and not names_ending(small, ".deleted")
 
             await until(reserve_is_back)
             async with Producer(cluster.bootstrap) as producer:

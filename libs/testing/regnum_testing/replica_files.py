@@ -16,6 +16,11 @@ def segments_with(broker: Path, content: bytes) -> list[Path]:
     return found
 
 
-def folders_ending(broker: Path, ending: str) -> list[Path]:
-    """Folders of a broker's directory whose names end so."""
-    return [Path(folder, name) for folder, inside, _ in os.walk(broker) for name in inside if name.endswith(ending)]
+def names_ending(broker: Path, ending: str) -> list[Path]:
+    """Files and folders of a broker's directory whose names end so."""
+    return [
+        Path(folder, name)
+        for folder, folders, files in os.walk(broker)
+        for name in (*folders, *files)
+        if name.endswith(ending)
+    ]

@@ -2,8 +2,8 @@
 
 import random
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 import pytest
@@ -11,8 +11,8 @@ from regnum.election.v1 import standby_pb2
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.publication.delta_log import Journal
 from regnum_election.standby.messages import PART_PARTITIONS, parts_of
-from regnum_election.standby.picture import FollowedPicture
-from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey
+from regnum_election.standby.picture import Followed, FollowedPicture
+from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_model.reassignment import Reassignment
 from regnum_testing.election_values import cluster, replicas, topic
@@ -27,10 +27,6 @@ class Line:
     def __init__(self, picture: Cluster) -> None:
         self.journal, self.followed = Journal(EPOCH), FollowedPicture()
         self.journal.publish(picture)
-
-    @property
-    def picture(self) -> Cluster:
-        return self.followed.whole.picture
 
     def parts(self) -> list[standby_pb2.StatePart]:
         held = self.followed.whole.version
@@ -47,14 +43,28 @@ class Line:
         return len(parts)
 
 
+def any_topic(chance: random.Random, picture: Cluster) -> Topic:
+    """One of them; in an order that the seed alone decides."""
+    return chance.choice(sorted(picture.topics.values(), key=lambda one: one.name))
+
+
 def some(chance: random.Random, picture: Cluster, most: int) -> list[PartitionKey]:
     """Partitions, of one topic rather than of many."""
-    one = chance.choice(list(picture.topics.values()))
+    one = any_topic(chance, picture)
     keys = [PartitionKey(one.id, number) for number in one.partitions]
     return chance.sample(keys, min(len(keys), chance.randint(1, most)))
 
 
-def moved(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[PartitionKey]]:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happened, and what a controller publishes of it."""
+
+    picture: Cluster
+    changed: Sequence[PartitionKey] = ()
+    deleted: Mapping[TopicId, str] = field(default_factory=dict)
+
+
+def moved(chance: random.Random, picture: Cluster) -> Step:
     """Reassignments begin, go on and end."""
     keys = some(chance, picture, 2 * PART_PARTITIONS)
     changes: dict[PartitionKey, tuple[tuple[BrokerId, ...], Reassignment | None]] = {}
@@ -62,58 +72,105 @@ def moved(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[Pa
         now, target = picture.partitions[key].replicas, replicas(*chance.sample(range(1, 6), 2))
         open_ = Reassignment(origin=now, target=target, since_ms=1)
         changes[key] = chance.choice([((*now, *(id for id in target if id not in now)), open_), (target, None)])
-    return picture.with_assignments(changes), keys
+    return Step(picture.with_assignments(changes), keys)
 
 
-def in_trouble(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[PartitionKey]]:
+def in_trouble(chance: random.Random, picture: Cluster) -> Step:
     keys = some(chance, picture, 5)
-    return picture.with_trouble(dict.fromkeys(keys, "its state cannot be read")), keys
+    return Step(picture.with_trouble(dict.fromkeys(keys, "its state cannot be read")), keys)
 
 
-def led_anew(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[PartitionKey]]:
+def unusable(chance: random.Random, picture: Cluster) -> Step:
+    """A disk of broker 1, or it is mended."""
+    keys = [key for key in some(chance, picture, 5) if BrokerId(1) in picture.partitions[key].replicas]
+    change = chance.choice([picture.with_offline, picture.with_usable])
+    return Step(change(BrokerId(1), keys), keys)
+
+
+def led_anew(chance: random.Random, picture: Cluster) -> Step:
     keys = some(chance, picture, 5)
     states = {
         key: replace(held, version=held.version + 1)
         for key in keys
         if (held := picture.partitions[key].held) is not None
     }
-    return picture.with_recovered(states), keys
+    return Step(picture.with_recovered(states), keys)
 
 
-def grown(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[PartitionKey]]:
-    """Partitions are added, most of them without a leader yet."""
-    one = chance.choice(list(picture.topics.values()))
+def grown(chance: random.Random, picture: Cluster) -> Step:
+    """Partitions are added, which nobody leads yet."""
+    one = any_topic(chance, picture)
     first = len(one.partitions)
     numbers = range(first, first + chance.choice([1, 3, PART_PARTITIONS + 3]))
     members = {number: Partition(replicas=replicas(1, 2), creating=True) for number in numbers}
     larger = replace(one, version=one.version + 1, partitions=(*one.partitions, *numbers))
-    return picture.with_more_of_topics([(larger, members)]), [PartitionKey(one.id, number) for number in numbers]
+    return Step(picture.with_more_of_topics([(larger, members)]), [PartitionKey(one.id, number) for number in numbers])
 
 
-def shrunk(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[PartitionKey]]:
-    one = chance.choice(list(picture.topics.values()))
+def shrunk(chance: random.Random, picture: Cluster) -> Step:
+    one = any_topic(chance, picture)
     gone = one.partitions[-chance.choice([1, 2, PART_PARTITIONS + 1]) :]
     if len(gone) == len(one.partitions):
         gone = gone[1:]
-    return picture.without_partitions({one.id: gone}), [PartitionKey(one.id, number) for number in gone]
+    return Step(picture.without_partitions({one.id: gone}), [PartitionKey(one.id, number) for number in gone])
 
 
-def born(chance: random.Random, picture: Cluster) -> tuple[Cluster, Sequence[PartitionKey]]:
+def gone(chance: random.Random, picture: Cluster) -> Step:
+    """A topic is deleted, unless it is the last."""
+    if len(picture.topics) == 1:
+        return Step(picture)
+    one = any_topic(chance, picture)
+    return Step(picture.without_topics([one.id]), deleted={one.id: one.name})
+
+
+def born(chance: random.Random, picture: Cluster) -> Step:
     """A topic comes, or comes again under another id."""
     name = chance.choice("abcdef")
     id = f"{name}{chance.randint(0, 999)}".ljust(22, "_")
-    given = topic(name, *[(1, 2)] * chance.choice([1, 4, PART_PARTITIONS + 5]), id=id)
-    before = [PartitionKey(one.id, number) for one in picture.topics.values() for number in one.partitions]
-    after = picture.with_topics([given])
-    keys = [key for key in before if key not in after.partitions]
-    return after, [*keys, *(PartitionKey(given[0].id, number) for number in given[1])]
+    one, members = topic(name, *[(1, 2)] * chance.choice([1, 4, PART_PARTITIONS + 5]), id=id)
+    before = picture.names.get(name)
+    if before == one.id:
+        return Step(picture)
+    deleted = {} if before is None else {before: name}
+    return Step(picture.with_topics([(one, members)]), [PartitionKey(one.id, number) for number in members], deleted)
 
 
-def essence(picture: Cluster) -> tuple[object, ...]:
-    """What a successor begins with; the order within an index is nobody's business."""
-    topics: dict[str, Topic] = {one.name: one for one in picture.topics.values()}
-    assigned = {broker: set(keys) for broker, keys in picture.assigned.items() if keys}
-    return topics, dict(picture.partitions), assigned, set(picture.reassigning), set(picture.unled), dict(picture.names)
+def told(picture: Cluster) -> dict[str, object]:
+    """What a successor has to begin with, from topics and partitions alone: no index is believed."""
+    partitions = dict(picture.partitions)
+    assigned: dict[BrokerId, set[PartitionKey]] = {}
+    for key, partition in partitions.items():
+        for broker in partition.replicas:
+            assigned.setdefault(broker, set()).add(key)
+    return {
+        "topics": {one.name: one for one in picture.topics.values()},
+        "names": {one.name: one.id for one in picture.topics.values()},
+        "partitions": partitions,
+        "assigned": assigned,
+        "reassigning": {key for key, one in partitions.items() if one.reassignment is not None},
+        "unled": {key for key, one in partitions.items() if not one.is_led},
+        "unsettled": {
+            key
+            for key, one in partitions.items()
+            if one.held is None or one.creating or one.trouble is not None or one.reassignment is not None
+        },
+        "offline": {key for key in partitions if picture.offline_at(key)},
+    }
+
+
+def held(followed: Followed) -> dict[str, object]:
+    """The same, as a standby has it in its indexes."""
+    picture = followed.picture
+    return {
+        "topics": {one.name: one for one in picture.topics.values()},
+        "names": dict(picture.names),
+        "partitions": dict(picture.partitions),
+        "assigned": {broker: set(keys) for broker, keys in picture.assigned.items() if keys},
+        "reassigning": set(picture.reassigning),
+        "unled": set(picture.unled),
+        "unsettled": set(followed.unsettled),
+        "offline": set(followed.published_offline),
+    }
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -123,13 +180,14 @@ def test_a_standby_holds_what_the_controller_holds(seed: int) -> None:
     line = Line(picture)
     many = 0
     for _ in range(STEPS):
-        happens = chance.choice([moved, moved, in_trouble, led_anew, grown, shrunk, born])
-        picture, changed = happens(chance, picture)
-        line.journal.publish(picture, changed)
+        happens = chance.choice([moved, moved, in_trouble, unusable, led_anew, grown, shrunk, gone, born, born])
+        step = happens(chance, picture)
+        picture = step.picture
+        line.journal.publish(picture, step.changed, step.deleted)
         if chance.random() < 0.6:
             # Else it hears of several changes as of one.
             many += line.catch_up() > 1
-            assert essence(line.picture) == essence(picture)
+            assert held(line.followed.whole) == told(picture)
     assert many, "no change was larger than a part"
 
 

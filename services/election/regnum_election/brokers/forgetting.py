@@ -7,19 +7,32 @@ is on its disks is theirs to remove.
 Goals: nothing that a live broker has to do is forgotten; the node ``/brokers/epochs/<id>`` stays, or a later broker of
 the same id could be taken for the former one (safety rule S2).
 
-Algorithm: the guard node is read, then the registration. If there is none, every record is rewritten on condition that
-the guard has the version that was read: whoever registers in between changes it, and the rest is refused.
+Algorithm: the guard node is read, then the registration. If there is none, everything is rewritten on condition that
+the guard has the version that was read: whoever registers in between changes it, and the rest is refused. A broker that
+has never registered gets its guard first. Last come, together, what drains it and what a restored cluster waits for.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import NodeFailure
-from regnum_coordination.port import Check, Delete, Group, Node, Operation, Refused, Set, Written
+from regnum_coordination.errors import NodeExists, NodeFailure
+from regnum_coordination.port import (
+    Check,
+    Create,
+    Delete,
+    Group,
+    Node,
+    Operation,
+    OperationResult,
+    Refused,
+    Set,
+    Stat,
+    Written,
+)
 from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
@@ -77,7 +90,7 @@ class BrokerForgetting:
 
         async def steps() -> AsyncGenerator[None, None]:
             nonlocal begun
-            guard = await self._guard(broker)
+            guard = await self._guard(broker, validate_only=validate_only)
             waiting = iter(self._context.deletions.of_broker(broker))
             assigned = len(tuple(self._context.picture.of_broker(broker)))
             total = ended = 0
@@ -93,8 +106,8 @@ class BrokerForgetting:
                 total, ended = total + out, ended + over
                 yield
             if not validate_only:
-                await self._unmark(broker, guard)
-                await self._wait_no_more(broker, guard)
+                begun = True
+                await self._take_marks(broker, guard)
                 departing = self._context.dispatch.departing
                 for key in departing.of_broker(broker):
                     departing.done(key, broker)
@@ -107,45 +120,33 @@ class BrokerForgetting:
         self._requests.submit("forget broker", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
 
-    async def _unmark(self, broker: BrokerId, guard: Check | None) -> None:
-        """Nobody drains a broker that is gone for good."""
-        path = paths.draining(broker)
-        await self._change(broker, guard, path, lambda node: Delete(path, node.stat.version))
-        take_mark(self._context, broker, undo=True)
-
-    async def _wait_no_more(self, broker: BrokerId, guard: Check | None) -> None:
-        """Restored partitions do not wait for what the broker alone could have said."""
-
-        def without(node: Node) -> Set | None:
-            try:
-                mark = RestoreMark.decode(node.data)
-            except MalformedNodeError:
-                return None
-            if broker not in mark.brokers:
-                return None
-            return Set(MARK, replace(mark, brokers=mark.brokers - {broker}).encode(), node.stat.version)
-
-        await self._change(broker, guard, MARK, without)
-
-    async def _change(
-        self, broker: BrokerId, guard: Check | None, path: str, change: Callable[[Node], Operation | None]
-    ) -> None:
-        """Change a node, if it is there, as long as the broker has not registered since."""
+    async def _take_marks(self, broker: BrokerId, guard: Check | None) -> None:
+        """Nobody drains a broker that is gone for good, and restored partitions wait no more for what it had."""
+        context, path = self._context, paths.draining(broker)
         checks = () if guard is None else (guard,)
         for _ in range(ROUNDS_MAX):
-            node = (await self._context.store.read_many((path,))).get(path)
-            operation = None if node is None else change(node)
-            if operation is None:
-                return
-            (outcome,) = await self._context.store.write_batch([(*checks, operation)])
+            nodes = await context.store.read_many((path, MARK))
+            operations: list[Operation] = []
+            if (node := nodes.get(path)) is not None:
+                operations.append(Delete(path, node.stat.version))
+            if (node := nodes.get(MARK)) is not None and (mark := _mark_naming(broker, node)) is not None:
+                without = replace(mark, brokers=mark.brokers - {broker})
+                operations.append(Set(MARK, without.encode(), node.stat.version))
+            if not operations:
+                break
+            (outcome,) = await context.store.write_batch([(*checks, *operations)])
             if not isinstance(outcome, Refused):
-                return
+                break
             if getattr(outcome.error, "path", None) == paths.broker_epoch(broker):
                 raise _registered(broker)
-        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{path} is changed by others all the time; try again")
+        else:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{path} or {MARK} is changed by others all the time; try again"
+            )
+        take_mark(context, broker, undo=True)
 
-    async def _guard(self, broker: BrokerId) -> Check | None:
-        """What every write relies on: that the broker has not registered since; None when it never did."""
+    async def _guard(self, broker: BrokerId, *, validate_only: bool) -> Check | None:
+        """What every write relies on: that the broker has not registered since; None: nothing is written."""
         context = self._context
         epoch_path, id_path = paths.broker_epoch(broker), paths.broker_id(broker)
         # In this order: whoever registers after the first read changes what it has read.
@@ -155,14 +156,33 @@ class BrokerForgetting:
             raise _registered(broker)
         if guard is not None:
             return Check(epoch_path, guard.stat.version)
-        records = context.deletions.of_broker(broker) or context.removals.of_broker(broker)
-        named = records or context.dispatch.departing.of_broker(broker)
-        if not named and broker not in context.picture.assigned and broker not in context.picture.draining:
+        if not await self._is_named(broker):
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"no broker {broker} was ever registered, and nothing names it; look at the id",
             )
-        return None
+        if validate_only:
+            return None
+        # Whoever registers for the first time makes this node, and refuses the write, or changes it and refuses others.
+        (outcome,) = await context.store.write_batch([(Create(epoch_path, b""),)])
+        match outcome:
+            case Written(results=(OperationResult(stat=Stat(version=version)),)):
+                return Check(epoch_path, version)
+            case Refused(error=NodeExists()):
+                raise _registered(broker)
+            case _:
+                raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{epoch_path} cannot be written: {outcome}")
+
+    async def _is_named(self, broker: BrokerId) -> bool:
+        """Whether anything names a broker that has never registered."""
+        context = self._context
+        records = context.deletions.of_broker(broker) or context.removals.of_broker(broker)
+        if records or context.dispatch.departing.of_broker(broker):
+            return True
+        if broker in context.picture.assigned or broker in context.picture.draining:
+            return True
+        node = (await context.store.read_many((MARK,))).get(MARK)
+        return node is not None and _mark_naming(broker, node) is not None
 
     async def _take_out(
         self, broker: BrokerId, topics: tuple[TopicId, ...], guard: Check | None, *, validate_only: bool
@@ -208,6 +228,15 @@ class BrokerForgetting:
         if record.brokers or not self._deleter.is_cleared(deletion.topic_id):
             return Set(path, record.encode(), deletion.record_version)
         return Delete(path, deletion.record_version)
+
+
+def _mark_naming(broker: BrokerId, node: Node) -> RestoreMark | None:
+    """The mark of a restore, if brokers that it waits for are told there and this is one of them."""
+    try:
+        mark = RestoreMark.decode(node.data)
+    except MalformedNodeError:
+        return None
+    return mark if broker in mark.brokers else None
 
 
 def _registered(broker: BrokerId) -> RegnumError:

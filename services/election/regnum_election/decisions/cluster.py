@@ -306,7 +306,7 @@ class Cluster:
         )
 
     def with_partitions(self, given: Mapping[PartitionKey, Partition]) -> Self:
-        """Partitions as they are now, of topics that are there; those that were not there are added.
+        """Partitions as they are now, whose topics name them already; ``moves_found`` does not count them.
 
         Costs what is given, however many partitions their topics have.
         """
