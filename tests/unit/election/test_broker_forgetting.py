@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Node
+from regnum_coordination.port import Check, Group, Node, Outcome
 from regnum_election.brokers.forgetting import Forgotten
 from regnum_election.controller import Controller
+from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
@@ -53,6 +54,24 @@ async def deleted_without(cluster: FakeCluster, controller: Controller, *away: i
 
     await until(only_they_are_left)
     return ids
+
+
+async def removed_without(cluster: FakeCluster, controller: Controller, *away: int) -> None:
+    """Partitions that were removed while brokers were away, and whose records name only these."""
+    request = TopicRequest(name="t", partitions=3, replication_factor=3, assignment=(), mutation=None)
+    await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    for id in away:
+        cluster.kill(id)
+        await until(lambda id=id: BrokerId(id) not in controller.picture.brokers)
+    removal = RemovalRequest(name="t", topic_id="", partitions=(1, 2), mutation=None)
+    await controller.partitions.remove([removal], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    removals, left = controller._context.removals, set(map(BrokerId, away))
+
+    def waited_for() -> list[object]:
+        known = (removals.get(key) for key in removals.of_broker(BrokerId(away[0])))
+        return [one.waiting for one in known if one is not None]
+
+    await until(lambda: waited_for() == [left] * 2)
 
 
 async def recorded(cluster: FakeCluster, id: TopicId) -> set[int] | None:
@@ -157,6 +176,52 @@ async def test_a_broker_that_registers_at_that_moment_is_not_forgotten(cluster: 
         await forget(controller, 3)
     await until(lambda: not len(controller._context.deletions))
     assert {stop.topic_id for stop in cluster.brokers[BrokerId(3)].stops} == set(ids)
+
+
+class BetweenWrites(MemoryStore):
+    """A broker registers when the first of several groups that rely on its absence is written, once."""
+
+    def __init__(self, server: MemoryServer, broker: BrokerId, happens: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(server)
+        self.guard, self.happens = paths.broker_epoch(broker), happens
+        self.due = False
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """Write one, let it happen, write the others."""
+        if not (self.due and any(isinstance(one[0], Check) and one[0].path == self.guard for one in groups)):
+            return await super().write_batch(groups, fence=fence)
+        self.due = False
+        first = await super().write_batch(groups[:1], fence=fence)
+        await self.happens()
+        return (*first, *await super().write_batch(groups[1:], fence=fence))
+
+
+@pytest.mark.parametrize("what", ["topics", "partitions"])
+async def test_what_was_written_before_it_registered_is_known_and_ends_like_the_rest(
+    cluster: FakeCluster, what: str
+) -> None:
+    stores: list[BetweenWrites] = []
+
+    def opened(server: MemoryServer) -> BetweenWrites:
+        stores.append(BetweenWrites(server, BrokerId(3), lambda: cluster.register(3)))
+        return stores[-1]
+
+    cluster.open_store = opened
+    controller = await cluster.reign()
+    if what == "topics":
+        await deleted_without(cluster, controller, 2, 3)
+    else:
+        await removed_without(cluster, controller, 2, 3)
+    for store in stores:
+        store.due = True
+    with pytest.raises(RegnumError, match=r"deletions that wait for it no more: 1\.") as refused:
+        await forget(controller, 3)
+    assert "regnum brokers strays --broker 3" in refused.value.message
+    # The other one comes back as well: everybody has confirmed, and no record stays for want of its version.
+    await cluster.register(2)
+    await until(lambda: not len(controller._context.deletions) and not len(controller._context.removals))
+    for folder in (paths.DELETE_TOPICS, paths.DELETE_PARTITIONS):
+        assert (await cluster.outside.children(folder)).names == ()
 
 
 RESTORED = RestoreMark(

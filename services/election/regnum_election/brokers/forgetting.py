@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import NodeExists, NodeFailure
+from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import (
     Check,
     Create,
@@ -35,13 +35,14 @@ from regnum_coordination.port import (
 )
 from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.errors import RegnumError
 
 from regnum_election.brokers.draining import ROUNDS_MAX, take_mark
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.partitions.removal_records import RemovalRecords
+from regnum_election.partitions.taking_out import NOTHING, TakenOut, refused_by
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.deletion import TopicDeleter
@@ -93,34 +94,40 @@ class BrokerForgetting:
             guard = await self._guard(broker, validate_only=validate_only)
             waiting = iter(self._context.deletions.of_broker(broker))
             assigned = len(tuple(self._context.picture.of_broker(broker)))
-            total = ended = 0
+            out = NOTHING
             while some := tuple(islice(waiting, RECORDS_PER_STEP)):
                 begun = begun or not validate_only
-                out, over = await self._take_out(broker, some, guard, validate_only=validate_only)
-                total, ended = total + out, ended + over
+                out += await self._take_out(broker, some, guard, validate_only=validate_only)
+                _go_on(broker, out)
                 yield
             left = iter(self._context.removals.of_broker(broker))
             while keys := tuple(islice(left, RECORDS_PER_STEP)):
                 begun = begun or not validate_only
-                out, over = await self._take_out_of_removals(broker, keys, guard, validate_only=validate_only)
-                total, ended = total + out, ended + over
+                out += await self._removals.forget(broker, keys, guard, validate_only=validate_only)
+                _go_on(broker, out)
                 yield
             if not validate_only:
                 begun = True
-                await self._take_marks(broker, guard)
+                await self._take_marks(broker, guard, out)
                 departing = self._context.dispatch.departing
                 for key in departing.of_broker(broker):
                     departing.done(key, broker)
                 self._context.log.warning(
-                    "broker forgotten by request", broker=broker, deletions=total, deletions_ended=ended, who=who
+                    "broker forgotten by request",
+                    broker=broker,
+                    deletions=out.records,
+                    deletions_ended=out.ended,
+                    who=who,
                 )
             if not result.done():
-                result.set_result(Forgotten(deletions=total, deletions_ended=ended, assigned_partitions=assigned))
+                result.set_result(
+                    Forgotten(deletions=out.records, deletions_ended=out.ended, assigned_partitions=assigned)
+                )
 
         self._requests.submit("forget broker", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
 
-    async def _take_marks(self, broker: BrokerId, guard: Check | None) -> None:
+    async def _take_marks(self, broker: BrokerId, guard: Check | None, out: TakenOut) -> None:
         """Nobody drains a broker that is gone for good, and restored partitions wait no more for what it had."""
         context, path = self._context, paths.draining(broker)
         checks = () if guard is None else (guard,)
@@ -137,8 +144,8 @@ class BrokerForgetting:
             (outcome,) = await context.store.write_batch([(*checks, *operations)])
             if not isinstance(outcome, Refused):
                 break
-            if getattr(outcome.error, "path", None) == paths.broker_epoch(broker):
-                raise _registered(broker)
+            if refused_by(guard, outcome):
+                raise _registered(broker, out.records)
         else:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{path} or {MARK} is changed by others all the time; try again"
@@ -186,19 +193,21 @@ class BrokerForgetting:
 
     async def _take_out(
         self, broker: BrokerId, topics: tuple[TopicId, ...], guard: Check | None, *, validate_only: bool
-    ) -> tuple[int, int]:
-        """Rewrite records; how many, and how many of them ended."""
+    ) -> TakenOut:
+        """Rewrite records, each on condition that the guard holds."""
         context = self._context
         found = [context.deletions.get(id) for id in topics]
         meant = [one for one in found if one is not None and broker in one.remaining]
         if validate_only:
-            return len(meant), sum(one.remaining == {broker} for one in meant)
+            return TakenOut(records=len(meant), ended=sum(one.remaining == {broker} for one in meant))
         checks = () if guard is None else (guard,)
         groups: list[tuple[Deletion, Group]] = [(one, (*checks, self._write(one, broker))) for one in meant]
-        ended = 0
+        written = ended = 0
+        registered = False
         for one, outcome in zip(meant, await self._deleter.write_records(groups), strict=True):
             match outcome:
                 case Written(results=results):
+                    written += 1
                     stat = results[-1].stat
                     if stat is None:
                         self._deleter.ended(one)
@@ -206,21 +215,12 @@ class BrokerForgetting:
                     else:
                         rewritten = one.rewritten(one.record_without(broker), version=stat.version)
                         context.deletions.add(rewritten)
+                case Refused() if refused_by(guard, outcome):
+                    registered = True
                 case Refused(error=error):
-                    if getattr(error, "path", None) == paths.broker_epoch(broker):
-                        raise _registered(broker)
                     # Somebody wrote the record by hand: the next reign reads it again.
                     context.log.warning("deletion record changed meanwhile", topic_id=one.topic_id, reason=str(error))
-        return len(meant), ended
-
-    async def _take_out_of_removals(
-        self, broker: BrokerId, keys: tuple[PartitionKey, ...], guard: Check | None, *, validate_only: bool
-    ) -> tuple[int, int]:
-        """The same for removed partitions."""
-        try:
-            return await self._removals.forget(broker, keys, guard, validate_only=validate_only)
-        except NodeFailure:
-            raise _registered(broker) from None
+        return TakenOut(records=written, ended=ended, registered=registered)
 
     def _write(self, deletion: Deletion, broker: BrokerId) -> Set | Delete:
         record = deletion.record_without(broker)
@@ -239,8 +239,16 @@ def _mark_naming(broker: BrokerId, node: Node) -> RestoreMark | None:
     return mark if broker in mark.brokers else None
 
 
-def _registered(broker: BrokerId) -> RegnumError:
-    return RegnumError(
-        errors_pb2.ERROR_CODE_INVALID_REQUEST,
-        f"broker {broker} is registered; a broker that is only away is waited for. Stop it for good first",
-    )
+def _go_on(broker: BrokerId, out: TakenOut) -> None:
+    if out.registered:
+        raise _registered(broker, out.records)
+
+
+def _registered(broker: BrokerId, taken_out: int = 0) -> RegnumError:
+    message = f"broker {broker} is registered; a broker that is only away is waited for. Stop it for good first"
+    if taken_out:
+        message += (
+            f". It came while it was being forgotten; deletions that wait for it no more: {taken_out}. What it has of "
+            f"them stays on its disks, and regnum brokers strays --broker {broker} lists it"
+        )
+    return RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, message)

@@ -11,6 +11,7 @@ from regnum_model.nodes import PartitionDeletionNode
 from regnum_service.slices import slices
 
 from regnum_election.decisions.deletion import Removal
+from regnum_election.partitions.taking_out import TakenOut, refused_by
 from regnum_election.state.context import ControllerContext
 
 ANSWERS_PER_TURN: Final = 250
@@ -84,12 +85,8 @@ class RemovalRecords:
 
     async def forget(
         self, broker: BrokerId, keys: Iterable[PartitionKey], guard: Check | None, *, validate_only: bool
-    ) -> tuple[int, int]:
-        """Take a broker that never comes back out of records; how many, and how many of them ended.
-
-        Raises:
-            NodeFailure: the broker has registered since ``guard`` was read.
-        """
+    ) -> TakenOut:
+        """Take a broker that never comes back out of records, each on condition that ``guard`` holds."""
         context = self._context
         meant: list[tuple[Removal, PartitionDeletionNode | None]] = []
         for key in keys:
@@ -98,14 +95,18 @@ class RemovalRecords:
                 record = removal.record_without(broker)
                 meant.append((removal.confirmed(broker), record if record.brokers else None))
         if validate_only:
-            return len(meant), sum(due is None for _, due in meant)
+            return TakenOut(records=len(meant), ended=sum(due is None for _, due in meant))
         checks = () if guard is None else (guard,)
         outcomes = await context.store.write_batch([(*checks, _record_write(one, due)) for one, due in meant])
-        if guard is not None:
-            for outcome in outcomes:
-                if isinstance(outcome, Refused) and getattr(outcome.error, "path", None) == guard.path:
-                    raise outcome.error
-        return len(meant), await self._rewritten(meant, outcomes)
+        # What was written before the broker came is taken up all the same, or the records would be known as they were.
+        before = [
+            (one, outcome) for one, outcome in zip(meant, outcomes, strict=True) if not refused_by(guard, outcome)
+        ]
+        return TakenOut(
+            records=sum(isinstance(outcome, Written) for _, outcome in before),
+            ended=await self._rewritten([one for one, _ in before], [outcome for _, outcome in before]),
+            registered=len(before) < len(meant),
+        )
 
 
 def _note(over: dict[BrokerId, set[PartitionKey]], removal: Removal) -> None:
