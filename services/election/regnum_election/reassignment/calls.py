@@ -6,9 +6,10 @@ does the rest. It is absolute, so a call may be sent twice.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from typing import Final, cast
 
 from regnum.types.v1 import errors_pb2
@@ -211,13 +212,13 @@ class PartitionReassignments:
         picture = self._context.picture
         after = cast("tuple[str, int] | None", place_of(token, str, int))
         size = page_size(size, default=PAGE_PARTITIONS, maximum=PAGE_PARTITIONS)
-        ordered = await beside(
-            partial(_ordered, picture, frozenset(topics)), weight=PARTITION_WEIGHT * len(picture.reassigning)
+        places, total = await beside(
+            partial(_places, picture, frozenset(topics), after, size + 1),
+            weight=PARTITION_WEIGHT * len(picture.reassigning),
         )
-        rest = [one for one in ordered if one > after] if after is not None else ordered
         shown: list[Ongoing] = []
         turns = Turns(PARTITIONS_PER_TURN)
-        for name, number in rest[:size]:
+        for name, number in places[:size]:
             await turns.took()
             key = PartitionKey(picture.names[name], number)
             partition = picture.partitions[key]
@@ -232,8 +233,8 @@ class PartitionReassignments:
                     sizes=dict(self._progress.sizes(key)),
                 )
             )
-        following = "" if len(rest) <= size else page_token((shown[-1].topic, shown[-1].key.partition))
-        return OngoingPage(reassignments=tuple(shown), next_page_token=following, total=len(ordered))
+        following = "" if len(places) <= size else page_token((shown[-1].topic, shown[-1].key.partition))
+        return OngoingPage(reassignments=tuple(shown), next_page_token=following, total=total)
 
 
 def waits_for_place(partition: Partition) -> bool:
@@ -255,9 +256,25 @@ def _by_topic(requests: Sequence[ReassignmentRequest], outcomes: list[Rejection 
     return by_topic
 
 
-def _ordered(picture: Cluster, topics: frozenset[str]) -> list[tuple[str, int]]:
-    named = ((picture.topics[key.topic_id].name, key.partition) for key in picture.reassigning)
-    return sorted(place for place in named if not topics or place[0] in topics)
+def _places(
+    picture: Cluster, topics: frozenset[str], after: tuple[str, int] | None, count: int
+) -> tuple[list[tuple[str, int]], int]:
+    """The first places behind one, in order, and how many there are altogether.
+
+    They are not all sorted: that of 100,000 makes the event loop wait for 50 ms, whichever thread it is done on.
+    """
+    total = 0
+
+    def behind() -> Iterator[tuple[str, int]]:
+        nonlocal total
+        for key in picture.reassigning:
+            place = (picture.topics[key.topic_id].name, key.partition)
+            if not topics or place[0] in topics:
+                total += 1
+                if after is None or place > after:
+                    yield place
+
+    return nsmallest(count, behind()), total
 
 
 def _too_large(picture: Cluster, topic_id: TopicId, changes: dict[int, AssignmentChange]) -> Rejection | None:
