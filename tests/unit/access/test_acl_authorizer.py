@@ -218,6 +218,8 @@ async def test_rules_are_read_at_the_beginning_and_every_change_is_in_force_as_s
         prefix = ResourcePattern(type=TOPIC, name="ord", pattern=PatternType.PREFIXED)
         await world.write(path_of(prefix), encode_rules([entry()]))
         await world.becomes(allowed=True)
+        assert await world.allowed("ordinary"), "the prefix allows it"
+        assert not await world.allowed("other")
 
 
 class CountingReader:
