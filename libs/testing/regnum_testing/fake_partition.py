@@ -53,15 +53,16 @@ class FakePartition:
     def append(self, batch: bytes) -> tuple[Code, int]:
         """The check of sequence numbers, and the append."""
         header = read_header(batch)
-        if len(batch) > self.bytes_max:
-            return errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, -1
+        last_five: deque[BatchHeader] = deque()
         if header.producer_id >= 0:
             last_five = self.known.setdefault(header.producer_id, deque(maxlen=5))
             for earlier in last_five:
                 if (earlier.base_sequence, earlier.last_sequence) == (header.base_sequence, header.last_sequence):
                     return NONE, earlier.base_offset
-            if last_five and header.base_sequence != (last_five[-1].last_sequence + 1) & SEQUENCE_MAX:
-                return errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        if len(batch) > self.bytes_max:
+            return errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, -1
+        if last_five and header.base_sequence != (last_five[-1].last_sequence + 1) & SEQUENCE_MAX:
+            return errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         stored = bytes(assign(batch, base_offset=self.end, leader_epoch=self.leader_epoch))
         header = read_header(stored)
         self.batches.append((header, stored))

@@ -9,6 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.decisions.watermark import WatermarkError
+from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId
 from regnum_records.header import assign
 from regnum_testing.batches import batch_of, values_of
@@ -204,6 +206,28 @@ async def test_a_repeated_batch_is_answered_with_its_first_offset(world: BrokerW
         assert (await world.produce(1, batch)).base_offset == offset
     assert (await world.produce(1, batches[1])).base_offset == 1
     assert (await fetch(world, 0)).high_watermark == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        (ReplicaSettings(max_message_bytes=200), errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE),
+        (ReplicaSettings(cleanup_policy=CLEANUP_COMPACT), errors_pb2.ERROR_CODE_INVALID_RECORD),
+    ],
+    ids=["smaller", "compacted"],
+)
+async def test_a_repeat_is_known_again_though_the_topic_would_not_take_it_now(
+    world: BrokerWorld, settings: ReplicaSettings, code: int
+) -> None:
+    """Its answer was lost, and what the topic takes was changed meanwhile: to refuse it would say that it is lost."""
+    batches = [batch_of(bytes(300), producer_id=9, producer_epoch=0, base_sequence=number) for number in range(2)]
+    assert (await world.produce(1, batches[0])).base_offset == 0
+    replicas = world.brokers[BrokerId(1)].broker.replicas
+    replicas.configure(world.brokers[BrokerId(1)].partition(), settings)
+    repeated = await world.produce(1, batches[0])
+    assert (repeated.error_code, repeated.base_offset) == (errors_pb2.ERROR_CODE_NONE, 0)
+    assert (await world.produce(1, batches[1])).error_code == code
+    assert (await fetch(world, 0)).high_watermark == 1
 
 
 async def test_a_repeat_is_not_acknowledged_before_the_original_is_committed(world: BrokerWorld) -> None:

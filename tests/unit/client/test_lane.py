@@ -137,6 +137,41 @@ def test_a_broken_sequence_never_numbers_anew_what_may_be_written() -> None:
     ]
 
 
+def test_what_may_be_written_before_a_refused_batch_goes_on_with_its_numbers() -> None:
+    lane, made = lane_with(4)
+    take_all(lane, OLD)
+    lane.settle(made[0], ACK, OLD)
+    take_all(lane, OLD)
+    assert lane.settle(made[1], UNKNOWN, OLD) == []
+    assert lane.settle(made[2], REFUSED, OLD) == [made[2]]
+    assert lane.settle(made[3], RETRY, OLD) == []
+    assert take_all(lane, OLD) == [made[1]]
+    assert lane.settle(made[1], UNKNOWN, OLD) == []
+    assert take_all(lane, OLD) == [made[1]]
+    assert (made[1].identity, made[1].base_sequence) == (FIRST_IDENTITY, 10)
+    assert lane.settle(made[1], ACK, OLD) == []
+    assert lane.lacks_identity, "what stood behind it is numbered anew"
+    lane.take_identity(Identity(producer_id=8, producer_epoch=0))
+    assert take_all(lane, OLD) == [made[3]]
+    assert made[3].base_sequence == 0
+
+
+def test_behind_a_batch_that_may_be_written_go_no_more_than_a_broker_remembers() -> None:
+    """Without it, the repeat of a batch whose answers are lost twice would be unknown by the time of the third try."""
+    lane, made = lane_with(12)
+    take_all(lane, OLD)
+    lane.settle(made[0], ACK, OLD)
+    take_all(lane, OLD)
+    for batch in made[2:6]:
+        lane.settle(batch, ACK, OLD)
+    assert take_all(lane, OLD) == [], "made[1] has no answer yet"
+    lane.settle(made[1], UNKNOWN, OLD)
+    assert take_all(lane, OLD) == [made[1]]
+    assert not lane.has_room(OLD, in_flight_max=5)
+    lane.settle(made[1], ACK, OLD)
+    assert take_all(lane, OLD) == made[6:11]
+
+
 def test_a_lost_sequence_fails_the_batch_and_what_may_be_written() -> None:
     lane, made = lane_with(2)
     take_all(lane, OLD)

@@ -124,6 +124,8 @@ class Outcomes:
 
     def refused(self, partition: TopicPartition, batch: Batch[Receipt], code: Code, message: str) -> None:
         """The leader will not take the batch."""
+        if batch.maybe_written:
+            message += "; the record may be in the log all the same"
         where = {"topic": partition.topic, "partition": str(partition.partition)}
         self._fail(batch, RegnumError(code, f"{partition.topic}-{partition.partition}: {message}", metadata=where))
 
@@ -131,8 +133,8 @@ class Outcomes:
         """The topic has the partition no more."""
         for batch in batches:
             if batch is not None:
-                earlier = "may have been written before" if batch.maybe_written else "was not written"
-                message = f"the topic has this partition no more, it was removed; the record {earlier}"
+                outcome = "" if batch.maybe_written else "; the record was not written"
+                message = f"the topic has this partition no more, it was removed{outcome}"
                 self.refused(partition, batch, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def timed_out(self, partition: TopicPartition, batch: Batch[Receipt], *, last: str) -> None:

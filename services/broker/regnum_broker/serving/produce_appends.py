@@ -8,6 +8,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_records.check import check_batch
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
+from regnum_records.header import BatchHeader, read_header
 from regnum_service.errors import Code
 from regnum_telemetry import conventions, tracing
 
@@ -36,7 +37,7 @@ class Admitted:
     """Under which it is appended."""
     message: log_pb2.ProducePartition
     """What came."""
-    checked: bytes | None = None
+    checked: "bytes | Unwelcome | None" = None
     """Its batch, if that was checked beside the writer, keys included."""
 
 
@@ -63,6 +64,18 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unwelcome:
+    """A batch that a setting of its topic keeps out: unless it is in the log, from before the setting."""
+
+    refused: Refused
+    """Why it is not appended."""
+    batch: bytes
+    """What came."""
+    header: BatchHeader
+    """Its head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """What was appended, now or at the first appearance of a duplicate."""
 
@@ -80,7 +93,8 @@ def check_keyed(items: Sequence[Admitted], *, bytes_max: int, now_ms: int) -> li
     """Beside the writer thread: check batches of logs that are compacted, in which every record must have a key.
 
     To find its key is to go through each record, which takes as long as all else together and more; the writer has
-    other logs. Returns for each why it is refused; None: it is kept as ``checked``.
+    other logs. Returns for each why it is refused; None: it is kept as ``checked``, for the writer to append or, where
+    a setting keeps it out, to look whether it came before.
     """
     outcomes: list[Refused | None] = []
     for item in items:
@@ -93,7 +107,9 @@ def check_keyed(items: Sequence[Admitted], *, bytes_max: int, now_ms: int) -> li
     return outcomes
 
 
-def _checked(item: Admitted, *, bytes_max: int, now_ms: int, keys_required: bool = False) -> bytes | Refused:
+def _checked(
+    item: Admitted, *, bytes_max: int, now_ms: int, keys_required: bool = False
+) -> bytes | Unwelcome | Refused:
     """The batch of a partition as it is appended, or why it is not."""
     partition = item.leadership.partition
     if partition.settings.max_message_bytes is not None:
@@ -102,12 +118,20 @@ def _checked(item: Admitted, *, bytes_max: int, now_ms: int, keys_required: bool
         batch = batch_in(item.message, now_ms)
         check_batch(batch, bytes_max=bytes_max, keys_required=keys_required or partition.log.settings.is_compacted)
     except KeyMissingError as error:
-        return Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
+        return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error)))
     except BatchTooLargeError as error:
-        return Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
+        return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error)))
     except CorruptBatchError as error:
         return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
     return batch
+
+
+def _unwelcome(batch: bytes, refused: Refused) -> Unwelcome | Refused:
+    """The head says whose it is and which: no more of a batch that is too large is looked at."""
+    try:
+        return Unwelcome(refused=refused, batch=batch, header=read_header(batch))
+    except CorruptBatchError:
+        return refused
 
 
 def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
@@ -133,6 +157,9 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
     if isinstance(batch, Refused):
         return batch
     try:
+        if isinstance(batch, Unwelcome):
+            repeated = partition.log.appended_before(batch.header)
+            return batch.refused if repeated is None else _translate(repeated, batch.batch)
         (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
     except DirectoryFailedError:
         raise

@@ -10,10 +10,13 @@ Algorithm: a batch gets its sequence numbers when it is first sent, and then sta
 
 1. New batches are sent behind others only to a leader that has acknowledged one in this very term. To any other the
    first goes alone: a leader that knows nothing of this producer could take the second batch first.
-2. A batch that has to be sent again goes only when it is first in line, and new ones wait for that.
+2. A batch that has to be sent again goes only when it is first in line, and new ones wait for that. Behind a batch
+   whose fate is unknown go no more than four, acknowledged or not: an older one a broker does not know again.
 3. A batch that cannot be written leaves a hole in the numbers (so does one whose time is up). The sequence is
-   *broken*: nothing is sent until all calls under way have ended; then batches that may be in the log fail, and those
-   that are certainly not get new numbers under a new identity. A batch that may be in the log is never numbered anew.
+   *broken*: nothing new is sent until all calls under way have ended. Batches before the hole that may be in the log go
+   on with their numbers until that is known, since nothing is missing in front of them. Then those behind it that may
+   be in the log fail, and those that are certainly not get new numbers under a new identity. A batch that may be in the
+   log is never numbered anew.
 4. A batch that the leader finds too large goes as two halves in its place, with new numbers, unless an earlier try may
    have written it.
 5. A batch that still takes records joins an empty lane, and a large one also where it goes at once (the shell asks
@@ -26,12 +29,16 @@ alone. It had copied 0 and answers the old offset; 1 goes next, alone too; then 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from regnum_records.header import SEQUENCE_MAX
 
 from regnum_client.cluster.view import LeaderTerm
 from regnum_client.producer.batches.verdicts import Fate, Verdict
+
+REMEMBERED: Final = 5
+"""Batches of a producer that a broker knows again."""
 
 R = TypeVar("R")
 """What the shell keeps for each record, to tell its sender of the outcome."""
@@ -73,6 +80,7 @@ class Batch(Generic[R]):
         "identity",
         "in_flight",
         "maybe_written",
+        "number",
         "opened_s",
         "receipts",
         "sent_unix_nano",
@@ -93,6 +101,8 @@ class Batch(Generic[R]):
         """Monotonic time at which it fails."""
         self.identity: Identity | None = None
         self.base_sequence = -1
+        self.number = 0
+        """How many batches had sequence numbers of its identity before it."""
         self.tries = 0
         self.sent_unix_nano = 0
         """When it was last sent, wall time; 0 where nothing is traced."""
@@ -128,8 +138,15 @@ class Lane(Generic[R]):
         self._in_flight = 0
         self._identity: Identity | None = None
         self._next_sequence = 0
+        self._numbered = 0
+        """Batches with numbers of the present identity, those that have ended as well."""
         self._confirmed: LeaderTerm | None = None
-        self._broken = False
+        self._before_hole: int | None = None
+        """How many of the line stand before the first hole in the numbers; None: the sequence is whole."""
+
+    @property
+    def _broken(self) -> bool:
+        return self._before_hole is not None
 
     @property
     def lacks_identity(self) -> bool:
@@ -159,7 +176,7 @@ class Lane(Generic[R]):
     def take_identity(self, identity: Identity) -> None:
         """Number what comes from now on under this identity, from 0."""
         self._identity = identity
-        self._next_sequence = 0
+        self._next_sequence = self._numbered = 0
         self._confirmed = None
 
     def add(self, batch: Batch[R]) -> None:
@@ -170,29 +187,35 @@ class Lane(Generic[R]):
         """Whether a batch that joined now would be the next one, and would go to the leader of ``term`` at once."""
         limit = in_flight_max if self._idempotent else 1
         return not (
-            self.waiting
-            or self._broken
-            or self.lacks_identity
-            or self._in_flight >= limit
-            or (self._line and term != self._confirmed)
+            self.waiting or self._broken or self.lacks_identity or self._in_flight >= limit or self._must_wait(term)
         )
+
+    def _must_wait(self, term: LeaderTerm) -> bool:
+        """Nothing new may go to the leader of ``term`` behind what is under way."""
+        if not self._line:
+            return False
+        return term != self._confirmed or self._numbered - self._line[0].number >= REMEMBERED
 
     def next_batch(self, term: LeaderTerm, *, in_flight_max: int) -> Batch[R] | None:
         """The batch to send to the leader of ``term`` now, marked as under way; None: nothing may be sent."""
         limit = in_flight_max if self._idempotent else 1
-        if self._broken or self._in_flight >= limit:
+        if self._in_flight >= limit:
             return None
+        if self._broken:
+            return self._send(self._line[0]) if self._before_hole and not self._line[0].in_flight else None
         if len(self._line) > self._in_flight:
             first = self._line[0]
             return None if first.in_flight else self._send(first)
         if not self._new or (self._idempotent and self._identity is None):
             return None
-        if self._line and term != self._confirmed:
+        if self._must_wait(term):
             return None
         batch = self._new.popleft()
         if self._idempotent:
             batch.identity = self._identity
             batch.base_sequence = self._next_sequence
+            batch.number = self._numbered
+            self._numbered += 1
             self._next_sequence = (self._next_sequence + batch.content.record_count) & SEQUENCE_MAX
         self._line.append(batch)
         return self._send(batch)
@@ -211,15 +234,17 @@ class Lane(Generic[R]):
         failed: list[Batch[R]] = []
         match verdict.fate:
             case Fate.ACKNOWLEDGED:
-                self._line.remove(batch)
+                place = self._take_out(batch)
+                if self._before_hole is not None and place < self._before_hole:
+                    self._before_hole -= 1
                 self._confirmed = term
             case Fate.RETRY:
                 batch.maybe_written = batch.maybe_written or verdict.maybe_written
             case Fate.REFUSED | Fate.SEQUENCE_BROKEN:
                 batch.maybe_written = batch.maybe_written or verdict.maybe_written
-                place = self._line.index(batch)
-                self._line.remove(batch)
-                self._broken = self._idempotent
+                place = self._take_out(batch)
+                # An identity at its end is so for those before as well.
+                self._hole_at(place if verdict.fate is Fate.REFUSED else 0)
                 for part in reversed(parts):
                     self._line.insert(place, part)
                 if not parts:
@@ -237,8 +262,7 @@ class Lane(Generic[R]):
             expired.append(self._new.popleft())
         late = [batch for batch in self._line if not batch.in_flight and batch.deadline_s <= now_s]
         for batch in late:
-            self._line.remove(batch)
-            self._broken = self._idempotent
+            self._hole_at(self._take_out(batch))
         expired[:0] = late
         expired.extend(self._mend())
         return expired
@@ -248,8 +272,7 @@ class Lane(Generic[R]):
         given_up = [batch for batch in self.batches() if not batch.in_flight]
         for batch in given_up:
             if batch in self._line:
-                self._line.remove(batch)
-                self._broken = self._idempotent
+                self._hole_at(self._take_out(batch))
         self._new.clear()
         self._mend()
         return given_up
@@ -261,8 +284,21 @@ class Lane(Generic[R]):
         self._in_flight += 1
         return batch
 
+    def _take_out(self, batch: Batch[R]) -> int:
+        """Take it out of the line; returns where it stood."""
+        place = self._line.index(batch)
+        del self._line[place]
+        return place
+
+    def _hole_at(self, place: int) -> None:
+        """A batch that stood there is not written; without numbers that is no matter."""
+        if self._idempotent:
+            self._before_hole = place if self._before_hole is None else min(place, self._before_hole)
+
     def _mend(self) -> list[Batch[R]]:
-        if not self._broken or self._in_flight:
+        if self._before_hole is None or self._in_flight:
+            return []
+        if any(batch.maybe_written for batch in islice(self._line, self._before_hole)):
             return []
         failed = [batch for batch in self._line if batch.maybe_written]
         again = [batch for batch in self._line if not batch.maybe_written]
@@ -273,5 +309,5 @@ class Lane(Generic[R]):
         self._new.extendleft(reversed(again))
         self._identity = None
         self._confirmed = None
-        self._broken = False
+        self._before_hole = None
         return failed

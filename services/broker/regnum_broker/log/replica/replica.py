@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
+from regnum_records.header import BatchHeader
 
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
@@ -27,7 +28,7 @@ from regnum_broker.log.replica.parts import (
     replicated_parts,
 )
 from regnum_broker.log.replica.producers.memory import ProducerMemory
-from regnum_broker.log.replica.producers.states import ProducerStates
+from regnum_broker.log.replica.producers.states import Duplicate, ProducerStates
 from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.shown import ShownLog
@@ -177,10 +178,22 @@ class ReplicaLog(Swapping):
         )
         if parts:
             self._write(parts)
-        elif self._aside is not None and self._aside.hidden:
-            # What is repeated may not be on the disk yet, and then counts no more than it did the first time.
-            self._host.flush_now(self)
+        else:
+            self._flush_hidden()
         return outcomes
+
+    def appended_before(self, header: BatchHeader) -> Duplicate | None:
+        """Where a batch with that head stands, if it came before and is remembered; it is brought to the disk."""
+        found = self._producers.states.check(header)
+        if not isinstance(found, Duplicate):
+            return None
+        self._flush_hidden()
+        return found
+
+    def _flush_hidden(self) -> None:
+        # What is repeated may not be on the disk yet, and then counts no more than it did the first time.
+        if self._aside is not None and self._aside.hidden:
+            self._host.flush_now(self)
 
     def append_replicated(self, buffer: bytes) -> Appended | None:
         """Append what a follower fetched: verify checksums and continuity first, record new epochs.
