@@ -25,10 +25,8 @@ class Found(ControllerFinder):
 
 async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
     """Else a broker that stops would leave its logs unclosed because a client's call found no controller."""
-    with socket.socket() as silent:
-        address = Address(host="127.0.0.1", port=unused_port())
-        silent.bind((address.host, address.port))
-        silent.listen()
+    address = Address(host="127.0.0.1", port=unused_port())
+    with socket.create_server((address.host, address.port)) as silent:
         silent.setblocking(False)
         channels = Channels()
         calls = ControllerCalls(finder=Found(address), channels=channels, clock=SystemClock())

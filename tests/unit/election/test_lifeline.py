@@ -56,9 +56,7 @@ class FakeBrokerEnd:
 
     def __init__(self, lifelines: Thread, id: int) -> None:
         self.channel = open_channel(lifelines.address)
-        self.server = socket.socket()
-        self.server.bind(("127.0.0.1", unused_port()))
-        self.server.listen()
+        self.server = socket.create_server(("127.0.0.1", unused_port()))
         port = self.server.getsockname()[1]
         base = broker(id)
         self.broker = Broker(

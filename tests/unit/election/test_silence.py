@@ -24,9 +24,7 @@ async def test_connect_tells_refused_from_accepted() -> None:
     port = unused_port()
     address = Address(host="127.0.0.1", port=port)
     assert await connect(address) is Contact.REFUSED
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", port))
-        server.listen()
+    with socket.create_server(("127.0.0.1", port)):
         assert await connect(address) is Contact.ACCEPTED
 
 

@@ -172,6 +172,7 @@ async def test_a_port_that_is_taken_before_it_is_bound_is_replaced(tmp_path):
 
         def late(member, launch):
             if member.name == "broker-1" and not other.getsockname()[1]:
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 other.bind((member.address("client").host, member.address("client").port))
                 other.listen()
             return fake(member, launch)

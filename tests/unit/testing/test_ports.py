@@ -53,7 +53,5 @@ def test_a_process_that_ends_leaves_its_ports_to_others(slices: Callable[[], Por
 def test_a_port_in_use_is_left_out(slices: Callable[[], PortSlice]) -> None:
     ports = slices()
     taken = ports.next() + 1
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", taken))
-        listener.listen()
+    with socket.create_server(("127.0.0.1", taken)):
         assert taken not in {ports.next() for _ in range(SLICE)}
