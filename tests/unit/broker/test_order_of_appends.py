@@ -65,11 +65,10 @@ def handler(leading: LeadingReplicas, storage: object = None) -> ProduceHandler:
 
 
 def request(
-    leading: LeadingReplicas, number: int, *, sequence: int = 0, key: bytes | None = b"k"
+    leading: LeadingReplicas, number: int, *, sequence: int = 0, key: bytes | None = b"k", producer: bool = True
 ) -> log_pb2.ProduceRequest:
-    batch = build_batch(
-        [NewRecord(key=key, value=b"v")], timestamp_ms=1, producer_id=7, producer_epoch=0, base_sequence=sequence
-    )
+    identity = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence} if producer else {}
+    batch = build_batch([NewRecord(key=key, value=b"v")], timestamp_ms=1, **identity)
     topic_id = leading.partition().key.topic_id
     message = log_pb2.ProducePartition(topic="t", topic_id=topic_id, partition=number, record_batch=batch)
     return log_pb2.ProduceRequest(partitions=[message], timeout_ms=20_000)
@@ -99,12 +98,31 @@ async def test_records_without_keys_are_refused_while_the_writer_is_at_something
     writing = asyncio.create_task(leading.storage.write(held.job))
     try:
         await within(asyncio.to_thread(held.begun.wait))
-        refused = produced(handler(leading), request(leading, COMPACTED, key=None))
+        refused = produced(handler(leading), request(leading, COMPACTED, key=None, producer=False))
         assert await code_of(refused) == errors_pb2.ERROR_CODE_INVALID_RECORD
         assert not writing.done()
     finally:
         held.over.set()
         await writing
+
+
+async def test_those_that_their_producer_may_be_repeating_are_answered_in_their_turn(leading: LeadingReplicas) -> None:
+    held, producing = Held(), handler(leading)
+    assert await code_of(produced(producing, request(leading, PLAIN, key=None))) == NONE
+    leading.replicas.configure(leading.partition(PLAIN), ReplicaSettings(cleanup_policy=CLEANUP_COMPACT))
+    writing = asyncio.create_task(leading.storage.write(held.job))
+    try:
+        await within(asyncio.to_thread(held.begun.wait))
+        repeated = produced(producing, request(leading, PLAIN, key=None))
+        following = produced(producing, request(leading, PLAIN, sequence=1, key=None))
+        assert await code_of(produced(producing, request(leading, PLAIN, key=None, producer=False))) != NONE
+        assert not repeated.done()
+        assert not following.done()
+    finally:
+        held.over.set()
+        await writing
+    assert await code_of(repeated) == NONE
+    assert await code_of(following) == errors_pb2.ERROR_CODE_INVALID_RECORD
 
 
 async def test_while_keys_are_looked_for_others_append_and_what_waits_for_it_keeps_its_order(

@@ -127,11 +127,15 @@ def _checked(
 
 
 def _unwelcome(batch: bytes, refused: Refused) -> Unwelcome | Refused:
-    """The head says whose it is and which: no more of a batch that is too large is looked at."""
+    """The head says whose it is and which: no more of a batch that is too large is looked at.
+
+    Without a producer id it cannot be known again, and is refused without a turn of the writer.
+    """
     try:
-        return Unwelcome(refused=refused, batch=batch, header=read_header(batch))
+        header = read_header(batch)
     except CorruptBatchError:
         return refused
+    return Unwelcome(refused=refused, batch=batch, header=header) if header.producer_id >= 0 else refused
 
 
 def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
