@@ -55,7 +55,8 @@ class ProcessorTime:
         figures = {f"{phase}_cpu_{kind}_s": kinds[kind] for kind in sorted(kinds)}
         busy, whole = self.busy_s - before.busy_s, self.whole_since(before)
         if whole > 0:
-            figures[f"{phase}_busy_ratio"] = busy / whole
+            # Sums of ticks: of a machine without a pause the last digit may say more than all.
+            figures[f"{phase}_busy_ratio"] = min(1.0, busy / whole)
             figures[f"{phase}_stolen_ratio"] = (self.stolen_s - before.stolen_s) / whole
         return figures
 
