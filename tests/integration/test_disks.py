@@ -70,9 +70,15 @@ async def test_a_broker_whose_disk_answers_no_more_ends_and_another_one_leads(
         Admin(cluster.bootstrap) as admin,
     ):
         monkeypatch.setenv("REGNUM_DISK_TIMEOUT_S", "4")
-        await cluster.kill("broker-1")
+        await cluster.terminate("broker-1")
         await cluster.restart("broker-1")
+        await cluster.wait_healthy("broker-1")
         await admin.create_topic("t", partitions=0, assignment={0: [1, 2, 3]})
+
+        async def the_first_leads() -> bool:
+            return (await admin.describe_topic("t")).partitions[0].leader == 1
+
+        await until(the_first_leads)
         os.mkfifo(tmp_path / "broker-1" / "high-watermarks.new")
         async with Producer(cluster.bootstrap) as producer:
             await (await producer.send("t", b"0", partition=0))

@@ -230,6 +230,20 @@ async def test_a_repeat_is_known_again_though_the_topic_would_not_take_it_now(
     assert (await fetch(world, 0)).high_watermark == 1
 
 
+async def test_what_only_begins_like_a_repeat_is_refused(world: BrokerWorld) -> None:
+    """The head of a batch that the topic would not take now is all that is looked at, until it is found again."""
+    batches = [batch_of(bytes(300), producer_id=9, producer_epoch=0, base_sequence=number) for number in range(2)]
+    assert (await world.produce(1, batches[0])).base_offset == 0
+    replicas = world.brokers[BrokerId(1)].broker.replicas
+    replicas.configure(world.brokers[BrokerId(1)].partition(), ReplicaSettings(max_message_bytes=200))
+    damaged = bytearray(batches[0])
+    damaged[-5] ^= 1
+    both = batches[0] + batches[1]
+    assert (await world.produce(1, both)).error_code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, "the second is lost"
+    assert (await world.produce(1, bytes(damaged))).error_code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE
+    assert (await fetch(world, 0)).high_watermark == 1
+
+
 async def test_a_repeat_is_not_acknowledged_before_the_original_is_committed(world: BrokerWorld) -> None:
     await world.start(2)
     await world.elect(1, [1, 2], epoch=1, tell=[1])

@@ -12,6 +12,7 @@ from regnum_client import (
     DeliveryTimeoutError,
     SequenceBrokenError,
 )
+from regnum_records.header import read_header
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_broker import FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
@@ -162,6 +163,32 @@ async def test_a_lost_log_ends_the_sequence_loudly(cluster: FakeCluster) -> None
             await lost
         assert not caught.value.maybe_written
         assert (await (await producer.send("t", b"2"))).offset == 1
+
+
+async def test_a_broken_sequence_names_what_broke_it_and_not_the_answer_that_came_last(cluster: FakeCluster) -> None:
+    """The answers to the first and the third are lost, the second is refused; then the first is acknowledged."""
+    lost, refused = errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, errors_pb2.ERROR_CODE_INVALID_RECORD
+    codes = {1: lost, 2: refused, 3: lost}
+    come: set[int] = set()
+
+    async def after_all_three(_broker: FakeBroker, request: log_pb2.ProduceRequest) -> None:
+        sequence = read_header(request.partitions[0].record_batch).base_sequence
+        come.add(sequence)
+        await until(lambda: len(come) == 3)
+        code = codes.pop(sequence, None)
+        cluster.answers[("t", 0)] = deque(() if code is None else (code,))
+
+    async with producer_to(cluster, batch_bytes=128) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.before_produce = after_all_three
+        first, second, third = [await producer.send("t", letter * 40) for letter in (b"a", b"b", b"c")]
+        assert (await first).offset == 1
+        with pytest.raises(RegnumError) as caught:
+            await second
+        assert caught.value.code == refused
+        with pytest.raises(SequenceBrokenError, match=r"broke: said the test\. This record may be in the log"):
+            await third
+    assert cluster.values("t") == [b"0", b"a" * 40]
 
 
 async def test_time_runs_out_and_says_whether_it_may_be_written(cluster: FakeCluster) -> None:

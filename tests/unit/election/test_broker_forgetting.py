@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Check, Group, Node, Outcome
+from regnum_coordination.port import Check, Create, Group, Node, Outcome, Unknown
 from regnum_election.brokers.forgetting import Forgotten
 from regnum_election.controller import Controller
 from regnum_election.partitions.requests import RemovalRequest
@@ -258,6 +258,42 @@ async def test_so_is_what_one_says_that_registers_for_the_first_time(cluster: Fa
     looked = await forget(controller, 9, validate_only=True)
     assert looked == Forgotten(deletions=0, deletions_ended=0, assigned_partitions=0)
     assert await cluster.outside.exists(paths.broker_epoch(BrokerId(9))) is None, "looking changes nothing"
+    for store in stores:
+        store.due = True
+    with pytest.raises(RegnumError, match="is registered"):
+        await forget(controller, 9)
+    assert await heard_first(cluster) == {1, 2, 3, 9}
+
+
+class LosesTheGuard(MemoryStore):
+    """Its broker registers for the first time, and then the creation of its guard does not arrive; nobody says so."""
+
+    def __init__(self, server: MemoryServer, guard: str, registers: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(server)
+        self._guard, self._registers, self.due = guard, registers, False
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """As the store."""
+        created = (one.path for group in groups for one in group if isinstance(one, Create))
+        if self.due and self._guard in created:
+            self.due = False
+            await self._registers()
+            return (Unknown(),) * len(groups)
+        return await super().write_batch(groups, fence=fence)
+
+
+async def test_a_guard_that_the_broker_made_itself_is_not_taken_for_the_controllers(cluster: FakeCluster) -> None:
+    """The write is repeated until its outcome is known (safety rule S1): what it finds must not look like its own."""
+    stores: list[LosesTheGuard] = []
+
+    def opened(server: MemoryServer) -> LosesTheGuard:
+        stores.append(LosesTheGuard(server, paths.broker_epoch(BrokerId(9)), lambda: cluster.register(9)))
+        return stores[-1]
+
+    cluster.open_store = opened
+    controller = await cluster.reign()
+    named = replace(RESTORED, brokers=RESTORED.brokers | {BrokerId(9)})
+    await cluster.outside.create(MARK, named.encode())
     for store in stores:
         store.due = True
     with pytest.raises(RegnumError, match="is registered"):

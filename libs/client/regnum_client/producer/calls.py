@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from regnum.broker.v1.log_pb2 import Acks, ProduceRequest, ProduceResponse, ProduceStreamRequest
@@ -23,6 +25,17 @@ from regnum_client.producer.outcomes import Receipt
 from regnum_client.producer.streams import ProduceStreams
 from regnum_client.records import TopicPartition
 
+CALL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A call carries no more than this, unless one batch alone is larger."""
+SLOW_S: Final = 0.5
+"""A call without an answer for so long is looked at."""
+AGED_S: Final = 0.05
+"""A call that is under way for so long waits for replicas, and not for the leader's work: it makes room for others,"""
+AGED_BYTES_MAX: Final = 256 * 1024
+"""while no more than this is under way to the leader: else it is the bytes that take long, and batches had better
+grow."""
+CALLS_MAX: Final = 32
+"""Calls under way to one leader, old and young; at 64 a leader reads no more of a stream."""
 SHORTEST_TIMEOUT_S: Final = 0.05
 """No call gets a deadline shorter than this."""
 SPANS_OF_ORDINARY_CALLS: Final = 0.001
@@ -72,6 +85,59 @@ class ProduceCall:
         self.causes: dict[int, str] = {}
         """What made the leaderships, by place among the items, where that was asked for."""
         self.task: asyncio.Task[None] | None = None
+
+
+class CallsUnderWay:
+    """Those of one producer, in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        """Only assigns."""
+        self._all: Final[dict[ProduceCall, None]] = {}
+        self._to: Final[dict[BrokerId, dict[ProduceCall, None]]] = {}
+        """The same, by leader."""
+
+    def __iter__(self) -> Iterator[ProduceCall]:
+        """All of them."""
+        return iter(self._all)
+
+    def add(self, call: ProduceCall) -> None:
+        """It is sent."""
+        self._all[call] = None
+        self._to.setdefault(call.leader, {})[call] = None
+
+    def ended(self, call: ProduceCall) -> None:
+        """It has an answer, or none comes."""
+        del self._all[call]
+        del self._to[call.leader][call]
+
+    def any_to(self, leader: BrokerId) -> bool:
+        """Whether one is under way to that leader."""
+        return bool(self._to.get(leader))
+
+    @property
+    def next_look_s(self) -> float:
+        """When the first of them has been without an answer, or a look, for too long; infinity: there is none."""
+        return min((call.looked_s + SLOW_S for call in self._all), default=float("inf"))
+
+    def slow(self, now_s: float) -> Iterator[ProduceCall]:
+        """Those that have, each once in that time."""
+        for call in self._all:
+            if now_s - call.looked_s >= SLOW_S:
+                call.looked_s = now_s
+                yield call
+
+    def full_until_s(self, leader: BrokerId, gathered_bytes: int, *, in_flight_max: int) -> float:
+        """When another may go beside those to a leader, oldest first; infinity: when one of them has ended."""
+        calls = self._to.get(leader, {})
+        if len(calls) >= CALLS_MAX or gathered_bytes >= CALL_BYTES_MAX:
+            return float("inf")
+        if len(calls) < in_flight_max:
+            return float("-inf")
+        if gathered_bytes + sum(call.size_bytes for call in calls) > AGED_BYTES_MAX:
+            return float("inf")
+        # Young are fewer than so many from the moment on at which this one is old.
+        youngest = next(islice(reversed(calls), in_flight_max - 1, None))
+        return youngest.sent_s + AGED_S
 
 
 def has_moved(item: Item, view: ClusterView) -> bool:

@@ -123,10 +123,11 @@ class Outcomes:
                 whole.add_done_callback(ended)
 
     def refused(self, partition: TopicPartition, batch: Batch[Receipt], code: Code, message: str) -> None:
-        """The leader will not take the batch."""
+        """The leader will not take the batch; ``maybe_written`` among the error's metadata: but it may have it."""
+        where = {"topic": partition.topic, "partition": str(partition.partition)}
         if batch.maybe_written:
             message += "; the record may be in the log all the same"
-        where = {"topic": partition.topic, "partition": str(partition.partition)}
+            where["maybe_written"] = "true"
         self._fail(batch, RegnumError(code, f"{partition.topic}-{partition.partition}: {message}", metadata=where))
 
     def gone(self, partition: TopicPartition, batches: Iterable[Batch[Receipt] | None]) -> None:

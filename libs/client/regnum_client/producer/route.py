@@ -10,10 +10,12 @@ from regnum_client.producer.trouble import Trouble
 class Route:
     """State of one partition in the sender."""
 
-    __slots__ = ("identity_spent", "lane", "trouble")
+    __slots__ = ("broken_because", "identity_spent", "lane", "trouble")
 
     def __init__(self, *, idempotent: bool) -> None:
         self.lane: Final[Lane[Receipt]] = Lane(idempotent=idempotent)
         self.trouble: Final = Trouble()
+        self.broken_because = ""
+        """Why a batch with sequence numbers was not written, the last time that there was one."""
         self.identity_spent: Identity | None = None
         """The identity the lane has or had: a broken sequence needs another one."""

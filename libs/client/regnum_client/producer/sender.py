@@ -16,7 +16,6 @@ slow) and its batches go on with the same numbers. Without numbers it takes all 
 
 import asyncio
 import random
-from itertools import islice
 from typing import Final
 
 from regnum.broker.v1.log_pb2 import Acks
@@ -35,7 +34,7 @@ from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.lane import Batch
 from regnum_client.producer.batches.verdicts import Fate, judge
-from regnum_client.producer.calls import Item, ProduceCall, ProduceCalls, has_moved
+from regnum_client.producer.calls import CallsUnderWay, Item, ProduceCall, ProduceCalls, has_moved
 from regnum_client.producer.departures import Alarms, Departures, Place
 from regnum_client.producer.identities import Identities
 from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch
@@ -45,19 +44,8 @@ from regnum_client.producer.route import Route
 from regnum_client.producer.unreachable import UnreachableLeaders
 from regnum_client.records import TopicPartition
 
-CALL_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A call carries no more than this, unless one batch alone is larger."""
-SLOW_S: Final = 0.5
-"""A call without an answer for so long is looked at."""
 DOUBTED_S: Final = 1.0
 """When a leader has refused for so long, other brokers are asked who leads."""
-AGED_S: Final = 0.05
-"""A call that is under way for so long waits for replicas, and not for the leader's work: it makes room for others,"""
-AGED_BYTES_MAX: Final = 256 * 1024
-"""while no more than this is under way to the leader: else it is the bytes that take long, and batches had better
-grow."""
-CALLS_MAX: Final = 32
-"""Calls under way to one leader, old and young; at 64 a leader reads no more of a stream."""
 EXPIRE_EVERY_S: Final = 0.1
 """How often batches are looked at whose time may be up."""
 IDLE_S: Final = 60.0
@@ -98,9 +86,7 @@ class Sender:
         self._leaderless: Final = Leaderless()
         self._deadlines: Final = Alarms()
         """When the time of their first batches is up, or before."""
-        self._calls: dict[ProduceCall, None] = {}
-        self._calls_to: dict[BrokerId, dict[ProduceCall, None]] = {}
-        """Calls under way, by leader, in the order in which they were sent."""
+        self._calls: Final = CallsUnderWay()
         self._unreachable: Final = UnreachableLeaders()
         self._expire_at_s = float("-inf")
         self._produce_calls: Final = ProduceCalls(
@@ -143,8 +129,7 @@ class Sender:
             self._send(leader, items, view, now_s)
         if gathered:
             return 0.0
-        again_s = min([again_s, paused_s, *(under_way.looked_s + SLOW_S for under_way in self._calls)])
-        return max(0.0, again_s - now_s)
+        return max(0.0, min(again_s, paused_s, self._calls.next_look_s) - now_s)
 
     async def close(self) -> None:
         """End all calls. What is not acknowledged is left to ``Outcomes.abandon``."""
@@ -210,15 +195,14 @@ class Sender:
 
     def _free_from_s(self, leader: BrokerId, view: ClusterView, gathered_bytes: int, now_s: float) -> float:
         """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
-        calls = self._calls_to.get(leader, {})
-        full_until_s = _full_until_s(calls, gathered_bytes, in_flight_max=self._in_flight_max)
+        full_until_s = self._calls.full_until_s(leader, gathered_bytes, in_flight_max=self._in_flight_max)
         if now_s < full_until_s:
             return full_until_s
         throttled_until_s = self.throttles.until_s(leader)
         out_of_reach_until_s = self._unreachable.pause_until_s(leader, view.incarnation_of(leader))
         if out_of_reach_until_s is None:
             return throttled_until_s
-        if gathered_bytes or calls:
+        if gathered_bytes or self._calls.any_to(leader):
             return float("inf")
         return max(out_of_reach_until_s, throttled_until_s)
 
@@ -284,9 +268,10 @@ class Sender:
             for batch in expired:
                 if batch.deadline_s <= now_s:
                     self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
+                    if batch.identity is not None:
+                        route.broken_because = "a batch before it was not acknowledged in time"
                 else:
-                    because = "the batch before it was not acknowledged in time"
-                    self._outcomes.sequence_broken(partition, batch, because=because)
+                    self._outcomes.sequence_broken(partition, batch, because=route.broken_because)
             if not self._has_work(partition, route):
                 self._departures.leave(partition)
                 continue
@@ -315,8 +300,7 @@ class Sender:
         if self._outages.enabled:
             for item in items:
                 item.batch.sent_unix_nano = tracing.now_unix_nano()
-        self._calls[under_way] = None
-        self._calls_to.setdefault(leader, {})[under_way] = None
+        self._calls.add(under_way)
         under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
         under_way.task.add_done_callback(self._outcomes.task_ended)
 
@@ -344,8 +328,7 @@ class Sender:
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
                 self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
-            del self._calls[under_way]
-            del self._calls_to[under_way.leader][under_way]
+            self._calls.ended(under_way)
             self._outcomes.wake()
 
     def _settle_all(self, items: list[Item], code: Code, message: str) -> None:
@@ -356,6 +339,9 @@ class Sender:
         route, batch = self._routes[item.partition], item.batch
         verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
         parts = parts_of(item.partition, batch, code, accumulator=self._accumulator, outcomes=self._outcomes)
+        if verdict.fate in (Fate.REFUSED, Fate.SEQUENCE_BROKEN):
+            # The sequence may be mended later, by an answer that says nothing of this.
+            route.broken_because = message
         failed = route.lane.settle(batch, verdict, item.term, parts)
         if verdict.fate is Fate.ACKNOWLEDGED:
             route.trouble.succeeded()
@@ -372,34 +358,35 @@ class Sender:
             route.trouble.last_answer = message
         elif code != errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # (A batch that came too early needs no pause: it waits for the one before it.)
-            route.trouble.failed(
-                item.term,
-                message,
-                refresh=verdict.refresh_metadata,
-                now_s=self._clock.monotonic(),
-                chance=self._chance.random(),
-                in_office=code != errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
-            )
-            if verdict.refresh_metadata or route.trouble.lasted_s(self._clock.monotonic()) > DOUBTED_S:
-                # A leader that refuses for long may have been deposed without having heard of it.
-                self._metadata.request(doubted=self._metadata.view.address_of(item.term.leader))
-            if self._outages.enabled:
-                self._outages.failed(item.partition, reason_of(code))
+            self._note_trouble(item, route, code, message, refresh=verdict.refresh_metadata)
+        if verdict.fate is Fate.REFUSED and batch in failed:
+            failed.remove(batch)
+            self._outcomes.refused(item.partition, batch, code, message)
         for lost in failed:
-            if lost is batch and verdict.fate is Fate.REFUSED:
-                self._outcomes.refused(item.partition, lost, code, message)
-            else:
-                self._outcomes.sequence_broken(item.partition, lost, because=message)
+            self._outcomes.sequence_broken(item.partition, lost, because=route.broken_because)
         if self._has_work(item.partition, route):
             self._enter(item.partition, route, answered=True)
         else:
             self._departures.leave(item.partition)
 
+    def _note_trouble(self, item: Item, route: Route, code: Code, message: str, *, refresh: bool) -> None:
+        now_s = self._clock.monotonic()
+        route.trouble.failed(
+            item.term,
+            message,
+            refresh=refresh,
+            now_s=now_s,
+            chance=self._chance.random(),
+            in_office=code != errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
+        )
+        if refresh or route.trouble.lasted_s(now_s) > DOUBTED_S:
+            # A leader that refuses for long may have been deposed without having heard of it.
+            self._metadata.request(doubted=self._metadata.view.address_of(item.term.leader))
+        if self._outages.enabled:
+            self._outages.failed(item.partition, reason_of(code))
+
     def _look_at_slow_calls(self, now_s: float, view: ClusterView) -> None:
-        for under_way in self._calls:
-            if now_s - under_way.looked_s < SLOW_S:
-                continue
-            under_way.looked_s = now_s
+        for under_way in self._calls.slow(now_s):
             self._metadata.request(doubted=under_way.address)
             if under_way.task is None:
                 continue
@@ -408,19 +395,6 @@ class Sender:
             if any(moved) if self._idempotent else all(moved):
                 under_way.abandoned = True
                 under_way.task.cancel()
-
-
-def _full_until_s(calls: dict[ProduceCall, None], gathered_bytes: int, *, in_flight_max: int) -> float:
-    """When another call may go beside those to its leader, oldest first; infinity: when one of them has ended."""
-    if len(calls) >= CALLS_MAX or gathered_bytes >= CALL_BYTES_MAX:
-        return float("inf")
-    if len(calls) < in_flight_max:
-        return float("-inf")
-    if gathered_bytes + sum(under_way.size_bytes for under_way in calls) > AGED_BYTES_MAX:
-        return float("inf")
-    # Young are fewer than so many from the moment on at which this one is old.
-    youngest = next(islice(reversed(calls), in_flight_max - 1, None))
-    return youngest.sent_s + AGED_S
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:

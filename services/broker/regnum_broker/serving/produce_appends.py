@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard, assert_never
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_records.check import check_batch
+from regnum_records.check import check_batch, verify_crc
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
 from regnum_records.header import BatchHeader, read_header
 from regnum_service.errors import Code
@@ -15,6 +15,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
 from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Role
 from regnum_broker.serving.produce_requests import batch_in
@@ -127,15 +128,18 @@ def _checked(
 
 
 def _unwelcome(batch: bytes, refused: Refused) -> Unwelcome | Refused:
-    """The head says whose it is and which: no more of a batch that is too large is looked at.
+    """The head says whose it is and which: no more of a batch that is too large is looked at, unless it came before.
 
-    Without a producer id it cannot be known again, and is refused without a turn of the writer.
+    Without a producer id it cannot be known again, and is refused without a turn of the writer; so is what is not
+    exactly one batch, of which the head would speak for a part only.
     """
     try:
         header = read_header(batch)
     except CorruptBatchError:
         return refused
-    return Unwelcome(refused=refused, batch=batch, header=header) if header.producer_id >= 0 else refused
+    if header.producer_id < 0 or header.size_bytes != len(batch):
+        return refused
+    return Unwelcome(refused=refused, batch=batch, header=header)
 
 
 def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
@@ -162,8 +166,7 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
         return batch
     try:
         if isinstance(batch, Unwelcome):
-            repeated = partition.log.appended_before(batch.header)
-            return batch.refused if repeated is None else _translate(repeated, batch.batch)
+            return _repeated(batch, partition.log)
         (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
     except DirectoryFailedError:
         raise
@@ -172,6 +175,18 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
         put_off = isinstance(error, ResourceExhaustedError)
         return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
     return _translate(outcome, batch)
+
+
+def _repeated(unwelcome: Unwelcome, log: ReplicaLog) -> Outcome:
+    """Done, if it came before; what only claims to be that, with a head that fits and other bytes, is refused."""
+    repeated = log.appended_before(unwelcome.header)
+    if repeated is None:
+        return unwelcome.refused
+    try:
+        verify_crc(unwelcome.batch, unwelcome.header)
+    except CorruptBatchError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    return _translate(repeated, unwelcome.batch)
 
 
 def _leads_on(role: Role | None, leadership: Leadership) -> TypeGuard[Leadership]:

@@ -47,6 +47,10 @@ from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.deletion import TopicDeleter
 
+FORGOTTEN_CONTENT: Final = b"forgotten"
+"""Content of a guard node that is made here. A broker's first registration makes it with another one: if the answer to
+this write is lost, the node that is found tells whose it is (safety rule S1)."""
+
 RECORDS_PER_STEP: Final = 250
 """Records that one step rewrites; a failover waits for one step at most."""
 
@@ -171,7 +175,7 @@ class BrokerForgetting:
         if validate_only:
             return None
         # Whoever registers for the first time makes this node, and refuses the write, or changes it and refuses others.
-        (outcome,) = await context.store.write_batch([(Create(epoch_path, b""),)])
+        (outcome,) = await context.store.write_batch([(Create(epoch_path, FORGOTTEN_CONTENT),)])
         match outcome:
             case Written(results=(OperationResult(stat=Stat(version=version)),)):
                 return Check(epoch_path, version)

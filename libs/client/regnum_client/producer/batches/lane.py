@@ -226,8 +226,7 @@ class Lane(Generic[R]):
         """Take up what became of a batch that was under way; where it is refused, ``parts`` take its place in the line.
 
         Returns the batches that fail with it, itself among them: with REFUSED and SEQUENCE_BROKEN, or because the
-        calls that a broken
-        sequence waited for have ended.
+        calls that a broken sequence waited for have ended.
         """
         batch.in_flight = False
         self._in_flight -= 1
