@@ -1,6 +1,7 @@
 """Brokers that are being drained get no new replicas, whoever reigns, until somebody takes that back."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -99,7 +100,13 @@ async def test_what_a_person_names_for_new_replicas_is_refused_and_what_is_there
     assert "--undo" in refused.message
     added = await add(controller, 2, 3, 1)
     assert isinstance(added, Rejection)
-    assert "being drained" in added.message
+    assert "brokers [3] are being drained" in added.message
+    named = replace(request, name="u", assignment=((0, (BrokerId(1), BrokerId(3))),))
+    created = await controller.topics.create([named], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    (outcome,) = created.outcomes
+    assert isinstance(outcome, Rejection)
+    assert outcome.code == errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT
+    assert "partition 0: brokers [3] are being drained; choose others" in outcome.message
     await drain(controller, 2)
     assert await move(controller, 2, 1) is None, "2 has it already"
 

@@ -16,13 +16,16 @@ Example: brokers 0 to 4, factor 3, start 0, shift 0: partition 0 gets (0, 1, 2),
 (0, 2, 3).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from regnum_model.ids import BrokerId
 
 RACKED_RING_MAX: Final = 200
 """Brokers with racks among which it is looked how a topic was placed; it takes the square of their number."""
+
+NAMED_MAX: Final = 20
+"""Broker ids that a message names."""
 
 Assignment = dict[int, tuple[BrokerId, ...]]
 """Replicas of each partition, the preferred leader first."""
@@ -120,6 +123,34 @@ def place_more(
         shift=shift,
         first_partition=existing,
     )
+
+
+def refused_by_name(
+    wanted: Sequence[BrokerId],
+    brokers: Collection[BrokerId],
+    *,
+    draining: Collection[BrokerId],
+    held: Collection[BrokerId] = (),
+    kept: Collection[BrokerId] = (),
+) -> str | None:
+    """Why the brokers that a person names for a partition may not have its replicas; None: they may.
+
+    Args:
+        wanted: the brokers as given.
+        brokers: live brokers.
+        draining: brokers that are given no new replicas.
+        held: brokers that have a replica, which need not be live.
+        kept: brokers whose replica is no new one, drained or not.
+    """
+    if len(set(wanted)) != len(wanted):
+        return "give each broker once"
+    if unknown := sorted(id for id in wanted if id not in held and id not in brokers):
+        live = sorted(brokers)
+        more = f" and {len(live) - NAMED_MAX} more" if len(live) > NAMED_MAX else ""
+        return f"brokers {unknown} are not live; choose from {live[:NAMED_MAX]}{more}, or start them"
+    if drained := sorted(id for id in wanted if id in draining and id not in kept):
+        return f"brokers {drained} are being drained; choose others, or `regnum brokers drain {drained[0]} --undo`"
+    return None
 
 
 def _shift_of(ring: Sequence[BrokerId], racks: Mapping[BrokerId, str], first: Sequence[BrokerId], start: int) -> int:

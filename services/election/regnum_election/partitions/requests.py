@@ -10,7 +10,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.topics import INTERNAL_TOPICS
 
 from regnum_election.decisions.cluster import Cluster, Topic
-from regnum_election.decisions.placement import Assignment, PlacementError, place_more
+from regnum_election.decisions.placement import Assignment, PlacementError, place_more, refused_by_name
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.topics.requests import MUTATION_ID_LENGTH_MAX, PARTITIONS_MAX, too_large
 
@@ -159,19 +159,10 @@ def _bad_replicas(assignment: Assignment, picture: Cluster, *, factor: int) -> R
                 f"partition {number} has {len(replicas)} replicas and the other partitions of the topic {factor}; "
                 "give as many broker ids"
             )
-        if len(set(replicas)) != len(replicas):
-            return _bad_assignment(f"partition {number} names a broker twice; give each broker once")
-        if unknown := sorted(set(replicas) - set(picture.brokers.keys())):
-            return _bad_assignment(
-                f"partition {number} names brokers {unknown}, which are not live; choose from {sorted(picture.brokers)}"
-            )
-        if drained := sorted(picture.draining.intersection(replicas)):
-            return _bad_assignment(f"partition {number} names brokers {drained}{_taken_back(drained)}")
+        reason = refused_by_name(replicas, picture.brokers.keys(), draining=picture.draining)
+        if reason is not None:
+            return _bad_assignment(f"partition {number}: {reason}")
     return None
-
-
-def _taken_back(drained: Sequence[BrokerId]) -> str:
-    return f", which are being drained; choose others, or `regnum brokers drain {drained[0]} --undo`"
 
 
 def plan_removal(  # noqa: PLR0911 - each refusal has its own line

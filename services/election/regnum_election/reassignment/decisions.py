@@ -45,14 +45,11 @@ from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.cluster import Broker, Partition
 from regnum_election.decisions.leadership import Surroundings
+from regnum_election.decisions.placement import refused_by_name
 from regnum_election.decisions.rejection import Rejection
 
 REPLICAS_MAX: Final = 32
 """Replicas that a reassignment may ask for: the registrations of all of them are checked in one multi."""
-
-
-NAMED_MAX: Final = 20
-"""Live brokers that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,19 +160,12 @@ def _refused(
         )
     if not 1 <= len(wanted) <= REPLICAS_MAX:
         return _bad(f"give 1 to {REPLICAS_MAX} broker ids")
-    if len(set(wanted)) != len(wanted) or min(wanted) < 0:
+    if min(wanted) < 0:
         return _bad("give each broker once, by its id")
-    if unknown := sorted(id for id in wanted if id not in partition.replicas and id not in brokers):
-        live = sorted(brokers)
-        more = f" and {len(live) - NAMED_MAX} more" if len(live) > NAMED_MAX else ""
-        return _bad(f"brokers {unknown} are not live; choose from {live[:NAMED_MAX]}{more}, or start them")
     # Back to where it comes from it may go: nothing new is placed by that.
     mine = partition.wanted_replicas if partition.reassignment is None else partition.reassignment.kept
-    if drained := sorted(id for id in wanted if id in draining and id not in mine):
-        return _bad(
-            f"brokers {drained} are being drained; choose others, or `regnum brokers drain {drained[0]} --undo`"
-        )
-    return None
+    reason = refused_by_name(wanted, brokers, draining=draining, held=partition.replicas, kept=mine)
+    return None if reason is None else _bad(reason)
 
 
 def _bad(message: str) -> Rejection:

@@ -14,7 +14,7 @@ from regnum_model.ids import BrokerId, TopicId
 from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_topic_name
 
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.decisions.placement import Assignment, PlacementError, place
+from regnum_election.decisions.placement import Assignment, PlacementError, place, refused_by_name
 from regnum_election.decisions.rejection import Rejection
 
 PARTITIONS_MAX: Final = 10_000
@@ -244,12 +244,9 @@ def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
     if len(factors) > 1:
         return _bad_assignment("all partitions need the same number of replicas; give as many broker ids for each")
     for number, replicas in assignment.items():
-        if len(set(replicas)) != len(replicas):
-            return _bad_assignment(f"partition {number} names a broker twice; give each broker once")
-        if unknown := sorted(set(replicas) - set(picture.brokers.keys())):
-            return _bad_assignment(
-                f"partition {number} names brokers {unknown}, which are not live; choose from {sorted(picture.brokers)}"
-            )
+        reason = refused_by_name(replicas, picture.brokers.keys(), draining=picture.draining)
+        if reason is not None:
+            return _bad_assignment(f"partition {number}: {reason}")
     ids_bytes = sum(len(str(id)) + 1 for replicas in assignment.values() for id in replicas)
     refused = too_large(len(assignment), ids_bytes=ids_bytes, mutation_length=len(request.mutation or ""))
     return refused or _plan(request, assignment)
