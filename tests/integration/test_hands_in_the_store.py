@@ -9,7 +9,7 @@ from regnum_client import Admin, Consumer, Producer, TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
-from regnum_testing.hands import Hand, hand_for
+from regnum_testing.hands import Hand, ZooKeeperHand, hand_for
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -135,6 +135,24 @@ async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster, hand: H
         await until(gone, within_s=10.0)
         again = await admin.create_topic("removed-by-hand", partitions=1, replication_factor=3)
         assert again.topic_id != created.topic_id
+
+
+async def test_a_reassignment_written_by_hand_is_followed_and_leaves_nothing(cluster: LocalCluster, hand: Hand) -> None:
+    """`etcdctl put` makes no folder for it; ZooKeeper takes nothing without one."""
+    folder = "/admin/partitions_reassigned/moved-by-hand"
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic("moved-by-hand", partitions=0, assignment={0: (1, 2)})
+        if isinstance(hand, ZooKeeperHand):
+            await hand.put(folder, "")
+        await hand.put(f"{folder}/0", "[2,3]")
+
+        async def moved() -> bool:
+            (described,) = [one async for one in admin.describe_topics(["moved-by-hand"])]
+            left = [await hand.get(path) for path in (folder, f"{folder}/0")]
+            return described.partitions[0].replicas == (2, 3) and left == [None, None]
+
+        # It is looked for every 5 s, and an empty folder goes after 10 s.
+        await until(moved, within_s=40.0)
 
 
 async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(cluster: LocalCluster, hand: Hand) -> None:

@@ -70,6 +70,16 @@ async def test_partitions_written_by_hand_are_added_where_they_say_or_where_ther
     await until(lambda: cluster.all_told((3, 1), PartitionKey(id, 2), 3))
 
 
+async def test_orders_without_the_folder_of_their_topic_are_carried_out_as_well(cluster: FakeCluster) -> None:
+    """`etcdctl put` makes no parents, and a key whose parent is missing is no child of anything."""
+    await create(await cluster.reign(corrections_interval_s=SOON_S))
+    orders = [f"{paths.PARTITIONS_ADD}/t/2", f"{paths.PARTITIONS_REMOVE}/t/2"]
+    for count, order in zip((3, 2), orders, strict=True):
+        cluster.server.overwrite(order, b"")
+        await numbers_are(cluster, count)
+        assert await cluster.outside.exists(order) is None, "it goes in the write that carries it out"
+
+
 async def test_partitions_named_by_hand_are_removed_from_the_highest_down(cluster: FakeCluster) -> None:
     controller = await cluster.reign(corrections_interval_s=SOON_S)
     await create(controller, 5)

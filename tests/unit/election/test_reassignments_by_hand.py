@@ -45,6 +45,25 @@ async def test_a_node_in_the_store_moves_a_partition_and_goes_when_it_has_arrive
     await is_gone(cluster, f"{paths.PARTITIONS_REASSIGNED}/t")
 
 
+async def test_a_node_without_the_folder_of_its_topic_is_seen_as_well_and_leaves_nothing(cluster: FakeCluster) -> None:
+    """`etcdctl put` makes no parents, and a key whose parent is missing is no child of anything."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    await created(controller, "t", (1, 2))
+    folder = f"{paths.PARTITIONS_REASSIGNED}/t"
+    moves, strange = f"{folder}/0", f"{paths.PARTITIONS_REASSIGNED}/nowhere/x/y"
+    cluster.server.overwrite(strange, b"?")
+    await is_gone(cluster, strange)
+    cluster.server.overwrite(moves, b"[2,3]")
+    assert await cluster.outside.exists(folder) is None
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 2, 3)
+    await is_gone(cluster, moves)
+    assert await cluster.outside.exists(folder) is None
+    assert (await cluster.outside.children(paths.PARTITIONS_REASSIGNED)).names == ()
+
+
 @pytest.mark.parametrize(
     ("partition", "data", "topic"),
     [("0", b"[2,9]", "t"), ("0", b"?", "t"), ("7", b"[1]", "t"), ("x", b"[1]", "t"), ("0", b"[1]", "nowhere")],

@@ -67,11 +67,6 @@ class _Orders:
     """Nodes (path and version) that can be no order."""
     _taken: int = 0
 
-    @property
-    def has_any(self) -> bool:
-        """Whether there is anything."""
-        return bool(self.folders or self.numbers or self.strange)
-
     def take(self, page: TreePage) -> None:
         """Another page."""
         skip = len(self.root) + 1
@@ -117,7 +112,7 @@ class OrdersByHand:
         if not self._begun:
             return False
         for root in FOLDERS:
-            if (await self._read(root)).has_any:
+            if await self._context.store.has_below(root):
                 return True
         return False
 

@@ -5,10 +5,11 @@
 Goals: the node stays until the partition has arrived, and goes then; what cannot be done is said, and does not lie in
 wait for a day on which it can; whoever calls a reassignment back by command is not overruled by a node from before.
 
-Algorithm: every few seconds the folder is listed, and read if there is anything. A node that is new to this reign
-asks once, by the rules of AlterPartitionReassignments. What is refused stays for a few seconds, because what it lacks
-may be on its way; then it is deleted, and logged with the reason. A node that has asked and whose partition goes
-elsewhere by now has been overruled, and is deleted. A new controller takes every node for new.
+Algorithm: every few seconds the folder is read as far as there is anything, and all of it then. The folder of a topic
+need not stand: on etcd a person writes the node alone, and no listing of children shows that. A node that is new to
+this reign asks once, by the rules of AlterPartitionReassignments. What is refused stays for a few seconds, because what
+it lacks may be on its way; then it is deleted, and logged with the reason. A node that has asked and whose partition
+goes elsewhere by now has been overruled, and is deleted. A new controller takes every node for new.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -86,11 +87,11 @@ class ReassignmentsByHand:
         self._refused_since_s: dict[str, float] = {}
 
     async def are_there(self) -> bool:
-        """Whether anything stands in the folder. Beside the controller's task. Raises DeposedError."""
+        """Whether anything stands below the folder. Beside the controller's task. Raises DeposedError."""
         if self._context.unverified.has_any:
             # Nothing is refused because a predecessor's picture was behind.
             return False
-        return bool(await self._context.store.names(paths.PARTITIONS_REASSIGNED))
+        return await self._context.store.has_below(paths.PARTITIONS_REASSIGNED)
 
     async def look(self) -> AsyncGenerator[None, None]:
         """Steps that ask for what stands there, and delete what is done."""

@@ -152,6 +152,26 @@ class FencedStore:
             else:
                 return taker
 
+    async def has_below(self, path: str) -> bool:
+        """Whether anything lies below a node, at whatever depth; reads until something shows.
+
+        On etcd a person can write a node whose parent does not exist: no listing of children names it.
+        """
+        while True:
+            try:
+                async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                    async for page in pages:
+                        if not page.nodes.keys() <= {path}:
+                            return True
+            except Compacted:
+                continue
+            except ConnectionLoss:
+                await self._pause()
+            except SessionExpired:
+                raise DeposedError("the session is over") from None
+            else:
+                return False
+
     async def until_connected(self) -> None:
         """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
         while self._store.session_state is not SessionState.CONNECTED:
