@@ -122,5 +122,26 @@ def test_unreadable_topic_node_is_refused_with_a_reason(data: bytes) -> None:
     assert verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("data", "misses"),
+    [
+        (b'{"1":[1,2,3]}', "up to 1 and misses [0]"),
+        (b'{"version":1,"partitions":{"0":[1],"99999":[2]}}', "up to 99999 and misses [1, 2, 3, 4, 5]"),
+    ],
+)
+def test_a_new_topic_with_a_gap_in_its_numbers_is_refused_with_those_it_misses(data: bytes, misses: str) -> None:
+    verdict = judge(FoundNode(data=data, version=0))
+    assert isinstance(verdict, Refused)
+    assert misses in verdict.reason
+
+
+def test_a_topic_that_may_have_records_is_accepted_whatever_numbers_its_node_misses() -> None:
+    for content in ({"topic_id": TOPIC_ID, "partitions": {"1": [1, 2]}}, {"1": [1, 2]}):
+        found = FoundNode(data=json.dumps(content).encode(), version=5)
+        verdict = accepted(judge(found, {1: STATE}, {TOPIC_ID: "t"}))
+        assert verdict.topic_id == TOPIC_ID
+        assert verdict.partitions[1].held is not None
+
+
 def test_illegal_name_is_refused() -> None:
     assert isinstance(judge(node(), name="no spaces allowed"), Refused)

@@ -4,11 +4,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from regnum_election.health.messages import describe_health
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.creating import create, wanted
 from regnum_testing.reigning import FakeCluster
+from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import until
+
+SOON_S = 0.02
+"""How often corrections are looked for in some of these tests."""
 
 
 @pytest.fixture
@@ -39,6 +44,60 @@ async def test_hand_written_garbage_is_left_alone(cluster: FakeCluster) -> None:
     await create(controller, wanted("fine"))
     assert "broken" not in controller.picture.names
     assert (await cluster.outside.get(paths.topic("broken"))).data == b"{not json"
+
+
+async def test_a_new_topic_with_a_gap_in_its_numbers_is_damaged_until_it_is_corrected(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    await cluster.outside.create(paths.topic("gap"), b'{"1":[1,2]}')
+    await until(lambda: "gap" in controller._context.refused)
+    (damaged,) = (await describe_health(controller.health, most=5)).damaged
+    assert (damaged.topic, damaged.partition) == ("gap", -1)
+    assert "misses [0]" in damaged.reason
+    assert "gap" not in controller.picture.names
+    assert (await cluster.outside.get(paths.topic("gap"))).data == b'{"1":[1,2]}'
+    cluster.server.overwrite(paths.topic("gap"), b'{"0":[1,2],"1":[1,2]}')
+    await until(lambda: "gap" in controller.picture.names)
+    await until(lambda: cluster.metadata.topics == {"gap": {0: 1, 1: 1}})
+    assert not (await describe_health(controller.health, most=5)).damaged
+
+
+@pytest.mark.parametrize("successor", ["from nothing", "from a standby"])
+async def test_a_topic_that_runs_keeps_its_leaders_and_is_damaged_while_its_node_misses_a_partition(
+    cluster: FakeCluster, successor: str
+) -> None:
+    """It may have records. What a reign before this rule had taken up runs on, too."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", partitions=2, factor=2))
+    whole = await cluster.topic("t")
+    gap = replace(whole, partitions={1: whole.partitions[1]})
+    await cluster.end_reign()
+    cluster.server.overwrite(paths.topic("t"), gap.encode())
+    controller = await cluster.reign(2)
+    leader = (await cluster.state("t", 1)).leader
+    if successor == "from a standby":
+        standby = FakeStandby(lambda: cluster.controller, cluster.clock)
+        standby.start()
+        await until(standby.has_all)
+        followed = await standby.follower.take()
+        await cluster.end_reign()
+        await standby.close()
+        controller = await cluster.reign(3, followed=followed, corrections_interval_s=SOON_S)
+    else:
+        await cluster.end_reign()
+        controller = await cluster.reign(3, corrections_interval_s=SOON_S)
+    await until(lambda: "t" in controller._context.incomplete)
+    (damaged,) = (await describe_health(controller.health, most=5)).damaged
+    assert (damaged.topic, damaged.partition) == ("t", -1)
+    assert "misses [0]" in damaged.reason
+    assert controller.picture.partitions[PartitionKey(id, 1)].is_led
+    await until(lambda: cluster.metadata.topics == {"t": {1: leader}})
+    cluster.server.overwrite(paths.topic("t"), whole.encode())
+    await until(lambda: PartitionKey(id, 0) in controller.picture.partitions)
+    await until(lambda: set(cluster.metadata.topics["t"]) == {0, 1})
+    assert controller.picture.partitions[PartitionKey(id, 0)].is_led
+    assert not (await describe_health(controller.health, most=5)).damaged
 
 
 async def test_topic_removed_by_hand_is_deleted(cluster: FakeCluster) -> None:

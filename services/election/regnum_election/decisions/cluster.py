@@ -117,6 +117,11 @@ class Topic:
     partition_mutations: tuple[str, ...] = ()
     """Ids of the last mutations that added or removed partitions, newest last (safety rule S20)."""
 
+    @property
+    def misses_numbers(self) -> bool:
+        """Whether its partitions are not 0 to the highest: a person wrote its node so (safety rule S14)."""
+        return self.partitions != () and self.partitions[-1] >= len(self.partitions)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:

@@ -12,13 +12,17 @@ Algorithm: the guard ``/brokers/topic_ids/<id>`` and the id that leaderAndISR no
     present          | any                   | names this topic    | accepted as it is
     present          | any                   | none                | accepted, all partitions in trouble
     present          | any                   | names another topic | refused
-    absent           | none                  | -                   | accepted: id minted, all partitions creating
+    absent           | none                  | -                   | accepted: id minted, all partitions creating;
+                     |                       |                     | refused where partition numbers are missing
     absent           | some, all the same id | names this topic    | accepted: id restored
     absent           | some, anything else   | -                   | refused
+
+A topic that may have records runs whatever numbers its node misses; see ``topics.incomplete``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from typing import Final
 
 from regnum_model.backup.nodes import RestoredState
@@ -38,6 +42,9 @@ REMOVED: Final = (
 STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
 """Trouble of a partition that is past its creation and has no state."""
 
+
+ENOUGH_MISSING: Final = 5
+"""Missing partition numbers that a reason names."""
 
 RESTORED: Final = "restored from a backup: it gets a leader when every broker has said what its log holds"
 """Trouble of a partition that a restore wrote, until one of its logs is known to be the newest."""
@@ -87,6 +94,13 @@ def readable(data: bytes) -> TopicNode | None:
         return TopicNode.decode(data)
     except MalformedNodeError:
         return None
+
+
+def missing_numbers(partitions: Collection[int]) -> tuple[int, ...]:
+    """The first few numbers that are missing below the highest."""
+    missing = max(partitions, default=-1) + 1 - len(partitions)
+    absent = (number for number in count() if number not in partitions)
+    return tuple(islice(absent, min(missing, ENOUGH_MISSING)))
 
 
 def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
@@ -197,7 +211,12 @@ def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int
     return frozenset(ids), unreadable
 
 
-def _new(topic_id: TopicId, node: TopicNode) -> Accepted:
+def _new(topic_id: TopicId, node: TopicNode) -> Accepted | Refused:
+    if missing := missing_numbers(node.partitions):
+        return Refused(
+            reason=f"it names partitions up to {max(node.partitions)} and misses {list(missing)}; number them from 0 "
+            "without a gap, or delete the node"
+        )
     accepted = replace(node, topic_id=topic_id, creating=frozenset(node.partitions))
     partitions = {
         number: Partition(replicas=replicas, creating=True, reassignment=node.reassigning.get(number))

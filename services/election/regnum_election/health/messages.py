@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final
 
@@ -89,7 +89,8 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
         response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
     response.damaged.extend(islice(_damaged(context), most))
-    response.damaged_count = len(context.refused) + sum(map(len, context.removals.damaged.values()))
+    removals = sum(map(len, context.removals.damaged.values()))
+    response.damaged_count = len(context.refused) + sum(1 for _ in _incomplete(context)) + removals
     await _name_releases(context, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, now_s))
@@ -120,7 +121,7 @@ async def _name_releases(context: ControllerContext, response: admin_pb2.Describ
 
 def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
     """What nobody but a person can mend, besides states of partitions that stand: those are without a leader."""
-    for name, reason in context.refused.items():
+    for name, reason in chain(context.refused.items(), _incomplete(context)):
         yield admin_pb2.DamagedPartition(
             topic=name,
             partition=-1,
@@ -141,6 +142,12 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
                 reason=damage.reason[:REASON_MAX],
                 advice="correct the node, or see `regnum partitions give-up`; its number is not given again until then",
             )
+
+
+def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
+    """Topics that run and whose nodes a person has to correct, with the reason."""
+    standing = context.picture.names
+    return (one for one in context.incomplete.items() if one[0] in standing and one[0] not in context.refused)
 
 
 def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: float) -> admin_pb2.BrokerHealth:

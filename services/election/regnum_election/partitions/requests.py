@@ -98,7 +98,7 @@ def plan_addition(  # noqa: PLR0911 - each refusal has its own line
     if not isinstance(topic, Topic):
         return topic
     count = len(topic.partitions)
-    if topic.partitions != tuple(range(count)):
+    if topic.misses_numbers:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"the partitions of topic {topic.name} are not 0 to {count - 1}: numbers are missing in its node, and "

@@ -76,6 +76,8 @@ class ControllerContext:
         """Partitions that are gone from topics that stay, and that some broker has still to delete."""
         self.refused: Final[dict[str, str]] = {}
         """Topics whose nodes are left alone, by name, with the reason."""
+        self.incomplete: Final[dict[str, str]] = {}
+        """Topics that run though their nodes miss partition numbers, by name, in words; see ``topics.incomplete``."""
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}

@@ -38,6 +38,7 @@ from regnum_election.state.telling import publish, tell
 from regnum_election.topics.clearing import TOPICS_TOGETHER
 from regnum_election.topics.deletion import TopicDeleter
 from regnum_election.topics.found import FoundTopics, every_topic, read_topics
+from regnum_election.topics.incomplete import IncompleteTopics
 from regnum_election.topics.settling import settle
 
 TOPICS_PER_ROUND: Final = 100
@@ -64,12 +65,13 @@ class TopicAdopter:
         self._deleter = deleter
         self._reported: Final = context.refused
         self._beside = Beside()
+        self._incomplete: Final = IncompleteTopics(context)
         self._listed = False
 
     @property
     def has_damage(self) -> bool:
         """Whether something waits for a person's correction."""
-        return bool(self._reported or self._context.troubled)
+        return bool(self._reported or self._context.troubled or self._context.incomplete)
 
     def leaves_alone(self, name: str) -> bool:
         """Whether a topic was refused when it was last taken up."""
@@ -157,6 +159,8 @@ class TopicAdopter:
     async def look_again(self) -> AsyncGenerator[None, None]:
         """What was refused, or in trouble, may have been corrected by hand: no watch tells of that."""
         context = self._context
+        if rewritten := await self._incomplete.rewritten():
+            await self._take_up_anew(rewritten)
         before = context.picture
         damaged = {
             key: partition
@@ -237,7 +241,7 @@ class TopicAdopter:
             seen = found.states.get(name, {})
             contents[name] = content
             states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
-        guards = await self._guards(contents, states)
+        guards = await read_guards(context, _mentioned(contents, states))
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
         for name, node in nodes.items():
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
@@ -264,6 +268,7 @@ class TopicAdopter:
                         continue
                     topic = await self._repair(name, node, verdict)
                     if topic is not None:
+                        self._incomplete.note(topic)
                         added.append((topic, _remembering(context.picture, topic.id, verdict.partitions)))
         before = context.picture.partitions
         for some in _portions(added):
@@ -275,24 +280,6 @@ class TopicAdopter:
             await turns.took(len(members))
             context.trouble(_news_of_trouble(topic.id, members, before))
         return [topic.id for topic, _ in added]
-
-    async def _guards(
-        self, contents: Mapping[str, TopicNode | None], states: Mapping[str, Mapping[int, FoundNode]]
-    ) -> dict[TopicId, str]:
-        """Names by topic id, for the ids that these nodes mention."""
-        ids: set[TopicId] = set()
-        for name, content in contents.items():
-            if content is None:
-                continue
-            if content.topic_id is not None:
-                ids.add(content.topic_id)
-                continue
-            for found in states[name].values():
-                try:
-                    ids.add(LeaderAndIsr.decode(found.data).topic_id)
-                except MalformedNodeError:
-                    continue
-        return await read_guards(self._context, ids)
 
     async def _repair(self, name: str, node: Node, verdict: Accepted) -> Topic | None:
         version = node.stat.version
@@ -405,6 +392,25 @@ class TopicAdopter:
         context.removals.drop_topic(topic_id)
         if name not in context.picture.names:
             context.clearing[name] = topic_id
+
+
+def _mentioned(
+    contents: Mapping[str, TopicNode | None], states: Mapping[str, Mapping[int, FoundNode]]
+) -> frozenset[TopicId]:
+    """Topic ids that topic nodes say, or the states of those that say none."""
+    ids: set[TopicId] = set()
+    for name, content in contents.items():
+        if content is None:
+            continue
+        if content.topic_id is not None:
+            ids.add(content.topic_id)
+            continue
+        for found in states[name].values():
+            try:
+                ids.add(LeaderAndIsr.decode(found.data).topic_id)
+            except MalformedNodeError:
+                continue
+    return frozenset(ids)
 
 
 async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> dict[TopicId, str]:
