@@ -4,8 +4,10 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
+from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_client import Admin, EventCause, EventFilter, EventKind
 from regnum_client.commands.invocation import CommandFailedError
@@ -128,6 +130,41 @@ async def test_a_leader_is_explained_by_how_its_epoch_began(regnum: CommandHere,
     assert "last changed at 2023-11-14 22:13:20.004Z from 1,2 to 1,2,3" in text
     table = text[text.index("TIME") :].splitlines()
     assert [line.split()[2] for line in table[1:]] == ["isr-changed", "leader-elected", "leader-elected"]
+
+
+async def test_a_leader_epoch_that_began_under_the_same_leader_is_told_as_no_change_of_leader(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    reason = Reason(words.EVENT_CAUSE_REASSIGNMENT)
+    await write(cluster, moved(1, state(1, 0, [1, 2]), state(1, 1, [1, 3]), reason))
+    cluster.elect("orders", 0, 1)
+    text = (await regnum("explain", "orders/0")).out
+    assert "Broker 1 leads in leader epoch 1 since 2023-11-14 22:13:20.001Z, because replicas were reassigned." in text
+    assert "It led before as well, in leader epoch 0, with 1,2 in sync." in text
+    assert "has led since" not in text
+    assert "Until then" not in text
+
+
+async def test_of_a_partition_without_a_leader_it_is_said_what_helps(regnum: CommandHere, cluster: FakeCluster) -> None:
+    await write(cluster, moved(1, state(1, 0, [1]), state(-1, 1, [1])), moved(2, state(-1, 1, [1]), state(-1, 2, [1])))
+    for _ in range(2):
+        cluster.elect("orders", 0, -1)
+    silent = (await regnum("explain", "orders/0")).out
+    assert "Why nobody leads, and what helps, is shown by `regnum partitions list --offline orders`." in silent
+    message = "no member of ISR [1] may lead (no live broker: 1); start the brokers that are away"
+    cluster.leaders.offline = [admin_pb2.OfflinePartition(topic="orders", partition=0, message=message)]
+    text = (await regnum("explain", "orders/0")).out
+    assert f"Why nobody leads, and what helps: {message}." in text
+    assert "It has no leader in leader epoch 2 since" in text
+    assert "Nobody led it before either, in leader epoch 1" in text
+
+
+async def test_what_somebody_asked_for_has_no_unspecified_cause(regnum: CommandHere, cluster: FakeCluster) -> None:
+    asked = Reason(words.EVENT_CAUSE_UNSPECIFIED, who="User:ann")
+    await write(cluster, replace(fenced(1, 3), kind=words.EVENT_KIND_BROKER_DRAINING, reason=asked))
+    shown = (await regnum("events")).out
+    assert "asked for by User:ann" in shown
+    assert "unspecified" not in shown
 
 
 async def test_what_the_log_does_not_have_is_said(regnum: CommandHere, cluster: FakeCluster) -> None:

@@ -93,21 +93,24 @@ def document_of(event: "ClusterEvent") -> dict[str, Any]:
     }
 
 
-def why(topic: str, view: "PartitionView", events: "Sequence[ClusterEvent]") -> list[str]:
+def why(topic: str, view: "PartitionView", events: "Sequence[ClusterEvent]", *, offline: str = "") -> list[str]:
     """Sentences that say why a partition's leader is where it is.
 
     Args:
         topic: its topic.
         view: the partition as it is now.
         events: what the log has of it, newest first.
+        offline: why nobody leads and what helps, as the controller says; empty: somebody does, or it did not say.
     """
     name = f"{topic}/{view.number}"
     leads = view.leader >= 0
     led = f"is led by broker {view.leader}" if leads else "has no leader"
     in_sync = f"in sync are {_ids(view.isr)} of its replicas {_ids(view.replicas)}"
     said = [f"{name} {led} in leader epoch {view.leader_epoch}; {in_sync}."]
-    if view.offline_reason:
-        said.append(f"Why nobody leads: {view.offline_reason}.")
+    if reason := offline or view.offline_reason:
+        said.append(f"Why nobody leads, and what helps: {reason}.")
+    elif not leads:
+        said.append(f"Why nobody leads, and what helps, is shown by `regnum partitions list --offline {topic}`.")
     decisive = next((one for one in events if _begins(one, view.leader_epoch)), None)
     if decisive is None:
         said.append(_not_known(events))
@@ -137,11 +140,21 @@ def _decided(event: "ClusterEvent") -> list[str]:
     before, after = event.before, event.after
     if event.cause.value == "not-written-down":
         return [f"How it came to that is not in the event log: {_because(event)}. It was found so {_found_at(event)}."]
-    became = "It has had no leader" if after is None or after.leader is None else f"Broker {after.leader} has led"
-    said = [f"{became} since {time_of(event.time_unix_ms)}, because {_because(event)}."]
-    if before is not None:
-        led = "nobody led" if before.leader is None else f"broker {before.leader} led"
-        said.append(f"Until then {led}, in leader epoch {before.leader_epoch}, with {_ids(before.isr)} in sync.")
+    since = f"since {time_of(event.time_unix_ms)}, because {_because(event)}"
+    if before is not None and after is not None and before.leader == after.leader:
+        # A leader epoch that began anew under the same leader, or again under none.
+        leads = "It has no leader" if after.leader is None else f"Broker {after.leader} leads"
+        led = "Nobody led it before either" if after.leader is None else "It led before as well"
+        said = [
+            f"{leads} in leader epoch {after.leader_epoch} {since}.",
+            f"{led}, in leader epoch {before.leader_epoch}, with {_ids(before.isr)} in sync.",
+        ]
+    else:
+        became = "It has had no leader" if after is None or after.leader is None else f"Broker {after.leader} has led"
+        said = [f"{became} {since}."]
+        if before is not None:
+            led = "nobody led" if before.leader is None else f"broker {before.leader} led"
+            said.append(f"Until then {led}, in leader epoch {before.leader_epoch}, with {_ids(before.isr)} in sync.")
     said.append(
         f"Election process {event.controller} decided it in controller epoch {event.position.epoch} "
         f"(event {event.position.epoch}.{event.position.number})."
@@ -194,8 +207,10 @@ def _isr(event: "ClusterEvent") -> str:
 
 
 def _reason(event: "ClusterEvent") -> str:
-    words = f"{event.cause.value}: {event.evidence}" if event.evidence else event.cause.value
-    return f"{words}; asked for by {event.who}" if event.who else words
+    # What somebody asked for needs no other cause.
+    cause = "" if event.cause.value == "unspecified" and (event.evidence or event.who) else event.cause.value
+    words = ": ".join(part for part in (cause, event.evidence) if part)
+    return "; ".join(part for part in (words, f"asked for by {event.who}" if event.who else "") if part)
 
 
 def _subject(event: "ClusterEvent") -> str:

@@ -118,7 +118,7 @@ def explain(
         raise wrong_use(f"{partition!r} names no partition; write TOPIC/PARTITION, such as orders/0")
     topic, number = parsed[1], int(parsed[2])
 
-    async def work() -> "tuple[PartitionView, tuple[ClusterEvent, ...]]":
+    async def work() -> "tuple[PartitionView, tuple[ClusterEvent, ...], str]":
         from regnum.types.v1 import errors_pb2  # noqa: PLC0415
         from regnum_service.errors import RegnumError  # noqa: PLC0415
 
@@ -134,10 +134,11 @@ def explain(
                     metadata={"topic": topic},
                 )
             await _say_what_is_missing(admin)
-            return view, await admin.last_events(EventFilter(topic=topic, partition=number), limit=limit)
+            events = await admin.last_events(EventFilter(topic=topic, partition=number), limit=limit)
+            return view, events, "" if view.leader >= 0 else await _why_offline(admin, topic, number)
 
-    view, events = run(work())
-    sentences = why(topic, view, events)
+    view, events, offline = run(work())
+    sentences = why(topic, view, events, offline=offline)
     if output is not Output.TABLE:
         emit_one(
             {
@@ -160,6 +161,18 @@ def explain(
     stream = RowStream(output, columns=COLUMNS)
     stream.add([row_of(one) for one in events])
     stream.close()
+
+
+async def _why_offline(admin: "Admin", topic: str, number: int) -> str:
+    """Why nobody leads a partition, and what helps, in the controller's words; empty: it does not say."""
+    from regnum_service.errors import RegnumError  # noqa: PLC0415
+
+    try:
+        found = await admin.list_offline_partitions((topic,))
+    except RegnumError as error:
+        note(f"the controller does not say why nobody leads it: {error}")
+        return ""
+    return next((one.message for one in found.partitions if (one.topic, one.partition) == (topic, number)), "")
 
 
 async def _show_past(
