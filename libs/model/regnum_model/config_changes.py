@@ -14,11 +14,13 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.configs import (
     BROKER_KEYS,
     CLUSTER,
+    COUPLED,
     DEFAULTS,
     DEFINITIONS,
     INTER_BROKER_PROTOCOL,
     TOPIC_KEYS,
     broker_config,
+    contradiction,
     format_value,
     parse_value,
     topic_config,
@@ -153,8 +155,10 @@ def _no_setting(resource: Resource, key: str, known: str) -> str:
     )
 
 
-def own_settings(configs: Sequence[tuple[str, str]]) -> Mapping[str, int] | Rejection:
-    """The settings that a new topic is to have of its own, by name."""
+def own_settings(
+    configs: Sequence[tuple[str, str]], *, in_force: Mapping[str, int] = DEFAULTS
+) -> Mapping[str, int] | Rejection:
+    """The settings that a new topic is to have of its own, by name. ``in_force``: what the cluster's settings are."""
     values: dict[str, int] = {}
     for key, text in configs:
         if key not in TOPIC_KEYS:
@@ -165,6 +169,8 @@ def own_settings(configs: Sequence[tuple[str, str]]) -> Mapping[str, int] | Reje
             values[key] = parse_value(key, text)
         except MalformedNodeError as error:
             return _invalid_config(f"{error}; give another value, or leave the setting out")
+    if not COUPLED.isdisjoint(values) and (reason := contradiction({**in_force, **values})) is not None:
+        return _invalid_config(reason)
     return values
 
 
@@ -203,10 +209,17 @@ def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]
     return after
 
 
-def changed_config(config: Mapping[str, str], alteration: Alteration) -> dict[str, str] | Rejection:
+def changed_config(
+    config: Mapping[str, str], alteration: Alteration, *, in_force: Mapping[str, int] = DEFAULTS
+) -> dict[str, str] | Rejection:
     """The content of a resource's node after a change, or why it cannot be made.
 
     ``check_alteration`` has let it pass; what the node says is judged here, so that whoever reads the node can decide.
+
+    Args:
+        config: what the node says.
+        alteration: the change.
+        in_force: what the cluster's settings are; a topic has those of them that it does not name itself.
     """
     before = config.get(INTER_BROKER_PROTOCOL)
     if alteration.resource.type is ResourceType.CLUSTER and before is not None:
@@ -214,11 +227,17 @@ def changed_config(config: Mapping[str, str], alteration: Alteration) -> dict[st
         if refused is not None:
             return refused
     after = altered(config, alteration)
+    values: dict[str, int] = {}
     for key in sorted(after.keys() & set(keys_of(alteration.resource))):
         try:
-            parse_value(key, after[key])
+            values[key] = parse_value(key, after[key])
         except MalformedNodeError as error:
             return unreadable(alteration.resource.path, error)
+    # What did not fit before this change is no reason to refuse another one.
+    if any(config.get(key) != after.get(key) for key in COUPLED):
+        inherited = in_force if alteration.resource.type is ResourceType.TOPIC else {}
+        if (reason := contradiction({**inherited, **values})) is not None:
+            return _invalid_config(reason)
     return after
 
 

@@ -198,8 +198,8 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 high=SEGMENT_MS_MAX,
                 default=SEGMENT_MS_MAX,
                 doc="A log is compacted when the oldest record that was not compacted yet is so old, in milliseconds, "
-                "however little there is of such; its segments are closed at that age. min.compaction.lag.ms goes "
-                "before it. Without a value, only min.cleanable.dirty.ratio decides.",
+                "however little there is of such; its segments are closed at that age. min.compaction.lag.ms may "
+                "not be set above it, and goes before it. Without a value, only min.cleanable.dirty.ratio decides.",
             ),
             ConfigDefinition(
                 name=FLUSH_MESSAGES,
@@ -278,6 +278,21 @@ BROKER_KEYS: Final = frozenset(name for name, one in DEFINITIONS.items() if one.
 
 TOPIC_KEYS: Final = frozenset(name for name, one in DEFINITIONS.items() if one.topic)
 """Settings that a topic may have of its own."""
+
+
+COUPLED: Final = frozenset({MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS})
+"""Settings that have to fit one another; see ``contradiction``."""
+
+
+def contradiction(values: Mapping[str, int]) -> str | None:
+    """Why settings cannot be in force together, with what helps; None: they can. What is not named has its default."""
+    least, most = (values.get(key, DEFINITIONS[key].default) for key in (MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS))
+    if least <= most:
+        return None
+    return (
+        f"{MIN_COMPACTION_LAG_MS} would be {least} and {MAX_COMPACTION_LAG_MS} {most}: records that may not be "
+        f"compacted yet would have to be; set {MIN_COMPACTION_LAG_MS} to at most {most}, or both in one call"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

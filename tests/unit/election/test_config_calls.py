@@ -9,6 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.requests import MAX_BYTES
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
+from regnum_election.decisions.rejection import Rejection
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
@@ -16,7 +17,9 @@ from regnum_model.configs import (
     CLUSTER,
     DEFAULT_REPLICATION_FACTOR,
     DEFINITIONS,
+    MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
+    MIN_COMPACTION_LAG_MS,
     MIN_INSYNC_REPLICAS,
     TOPIC_KEYS,
     decode_config,
@@ -200,6 +203,25 @@ async def test_settings_of_topics_are_read_before_the_next_controller_decides(cl
     await until(lambda: list(cluster.told(1)[key].state.isr) == [1, 2])
     assert (await cluster.state("t", 0)).elr == (3,)
     assert cluster.told(1)[key].min_insync_replicas == 3
+
+
+async def test_a_topics_lags_have_to_fit_those_of_the_cluster(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    await create(controller)
+    assert await alter(controller, alteration(**{MAX_COMPACTION_LAG_MS: "1000"})) == [NONE]
+    above = alteration("t", **{MIN_COMPACTION_LAG_MS: "2000"})
+    assert await alter(controller, above) == [errors_pb2.ERROR_CODE_INVALID_CONFIG]
+    assert await alter(controller, above, validate_only=True) == [errors_pb2.ERROR_CODE_INVALID_CONFIG]
+    both = alteration("t", **{MIN_COMPACTION_LAG_MS: "2000", MAX_COMPACTION_LAG_MS: "3000"})
+    assert await alter(controller, both) == [NONE]
+    back = alteration("t", **{MAX_COMPACTION_LAG_MS: None})
+    assert await alter(controller, back) == [errors_pb2.ERROR_CODE_INVALID_CONFIG]
+    own = (("min.compaction.lag.ms", "2000"),)
+    request = TopicRequest(name="u", partitions=1, replication_factor=1, assignment=(), mutation=None, configs=own)
+    answered = await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    (refused,) = answered.outcomes
+    assert isinstance(refused, Rejection)
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
 
 
 async def test_settings_go_with_their_topic(cluster: FakeCluster) -> None:

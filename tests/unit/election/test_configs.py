@@ -11,14 +11,18 @@ from regnum_model.config_changes import (
     Resource,
     ResourceType,
     altered,
+    changed_config,
     check_alteration,
+    own_settings,
     repeated_resources,
 )
 from regnum_model.configs import (
     DEFAULT_REPLICATION_FACTOR,
     DEFAULTS,
     DEFINITIONS,
+    MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
+    MIN_COMPACTION_LAG_MS,
     MIN_INSYNC_REPLICAS,
     NO_SETTINGS,
     SEGMENT_BYTES,
@@ -29,6 +33,7 @@ from regnum_model.configs import (
 )
 from regnum_model.configs import UNCLEAN_LEADER_ELECTION_ENABLE as UNCLEAN
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.rejection import Rejection
 
 CLUSTER = Resource(type=ResourceType.CLUSTER)
 TOPIC = Resource(type=ResourceType.TOPIC, name="t")
@@ -127,6 +132,56 @@ def test_a_resource_or_a_setting_that_stands_twice_is_refused() -> None:
     twice = Alteration(resource=CLUSTER, operations=one.operations * 2)
     assert check_alteration(twice, repeated=frozenset()) is not None
     assert check_alteration(one, repeated=repeated_resources([one])) is None
+
+
+MIN_LAG, MAX_LAG = MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS
+
+
+def lags(resource: Resource, *, replace: bool = False, **values: str | None) -> Alteration:
+    keys = {"least": MIN_LAG, "most": MAX_LAG}
+    operations = tuple(Operation(key=keys.get(name, name), value=value) for name, value in values.items())
+    return Alteration(resource=resource, operations=operations, replace=replace)
+
+
+@pytest.mark.parametrize(
+    ("before", "in_force", "wanted"),
+    [
+        ({}, {}, lags(TOPIC, least="2000", most="1000")),
+        ({MAX_LAG: "1000"}, {}, lags(TOPIC, least="2000")),
+        ({MIN_LAG: "2000"}, {}, lags(TOPIC, most="1000")),
+        ({}, {MAX_LAG: 1_000}, lags(TOPIC, least="2000")),
+        ({MIN_LAG: "2000", MAX_LAG: "3000"}, {MAX_LAG: 1_000}, lags(TOPIC, most=None)),
+        ({MIN_LAG: "2000", MAX_LAG: "3000"}, {MAX_LAG: 1_000}, lags(TOPIC, replace=True, least="2000")),
+        ({MAX_LAG: "1000"}, {}, lags(CLUSTER, least="2000")),
+    ],
+)
+def test_a_lag_before_compaction_above_the_one_after_which_it_must_come_is_refused(
+    before: dict[str, str], in_force: dict[str, int], wanted: Alteration
+) -> None:
+    refused = changed_config(before, wanted, in_force=in_force)
+    assert isinstance(refused, Rejection)
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
+    assert f"{MIN_LAG} would be 2000 and {MAX_LAG} 1000" in refused.message
+    assert "both in one call" in refused.message
+
+
+def test_lags_that_fit_are_set_together_and_what_did_not_fit_before_stops_no_other_change() -> None:
+    raised = changed_config({MIN_LAG: "1", MAX_LAG: "2"}, lags(TOPIC, least="5", most="5"))
+    assert raised == {MIN_LAG: "5", MAX_LAG: "5"}
+    assert changed_config({MIN_LAG: "2000"}, lags(TOPIC, least=None), in_force={MAX_LAG: 1_000}) == {}
+    wrong = {MIN_LAG: "2000", MAX_LAG: "1000"}
+    assert changed_config(wrong, alteration(TOPIC, min="1")) == {**wrong, MIN_INSYNC_REPLICAS: "1"}
+
+
+def test_a_topic_is_not_created_with_lags_that_do_not_fit() -> None:
+    for configs in ([(MIN_LAG, "2000"), (MAX_LAG, "1000")], [(MIN_LAG, "2000")]):
+        refused = own_settings(configs, in_force={MAX_LAG: 1_000})
+        assert isinstance(refused, Rejection)
+        assert refused.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
+    assert own_settings([(MIN_LAG, "2000"), (MAX_LAG, "2000")], in_force={MAX_LAG: 1_000}) == {
+        MIN_LAG: 2_000,
+        MAX_LAG: 2_000,
+    }
 
 
 def test_what_is_taken_back_is_the_default_and_other_keys_stay() -> None:

@@ -6,7 +6,7 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum_model import paths
 from regnum_model.config_changes import Alteration, ResourceType, changed_config, unreadable
-from regnum_model.configs import decode_config, encode_config, says_more
+from regnum_model.configs import DEFAULTS, decode_config, encode_config, says_more
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import MalformedNodeError, TopicNode
 from regnum_model.quota_changes import EntityChange, changed_node
@@ -28,6 +28,7 @@ def config_mutation(
     id: str | None,
     guards: tuple[Operation, ...] = (),
     quiet: Callable[[Configs, Configs], bool] = lambda _before, _after: False,
+    in_force: Mapping[str, int] = DEFAULTS,
     stored_topic: bool = False,
 ) -> Mutation:
     """A change of one resource's settings that ``check_alteration`` let pass.
@@ -38,6 +39,7 @@ def config_mutation(
         guards: checks that have to hold when it is written: that the topic is still the same.
         stored_topic: whether the topic is to be found in the store: whoever is not the controller has no other way to
             know that it is the same one. One that nobody has accepted yet is none.
+        in_force: what the cluster's settings are, for a topic that does not name them itself.
         quiet: whether nobody has to be told of what differs, by the settings before and after.
     """
     resource = alteration.resource
@@ -60,7 +62,7 @@ def config_mutation(
             before = _config_of(node)
         except MalformedNodeError as error:
             return unreadable(path, error)
-        after = changed_config(before, alteration)
+        after = changed_config(before, alteration, in_force=in_force)
         if isinstance(after, Rejection):
             return after
         # As it is, however somebody wrote it, where nothing differs.

@@ -176,7 +176,9 @@ class ConfigCalls:
             guards = (Check(paths.topic_id(topic.id)),)
         if resource.type is ResourceType.CLUSTER and (refused := await self._over_others(alteration, settings)):
             return refused
-        wanted = config_mutation(alteration, id=mutation, guards=guards, quiet=_is_quiet(resource))
+        wanted = config_mutation(
+            alteration, id=mutation, guards=guards, quiet=_is_quiet(resource), in_force=settings.cluster
+        )
         done = await self._mutations.carry_out(wanted, validate_only=validate_only)
         if isinstance(done, Rejection):
             return done

@@ -164,7 +164,7 @@ def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
             errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
             f"topic {request.name} is being deleted; try again when that has finished",
         )
-    own = own_settings(request.configs)
+    own = own_settings(request.configs, in_force=picture.settings.cluster)
     return own if isinstance(own, Rejection) else None
 
 
