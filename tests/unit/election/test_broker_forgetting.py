@@ -7,8 +7,10 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Create, Group, Node, Outcome, Unknown
+from regnum_election.brokers.description import describe_brokers
 from regnum_election.brokers.forgetting import Forgotten
 from regnum_election.controller import Controller
+from regnum_election.health.messages import describe_health
 from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
@@ -18,6 +20,7 @@ from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S, until
 
 TOPICS = 3
@@ -222,6 +225,52 @@ async def test_what_was_written_before_it_registered_is_known_and_ends_like_the_
     await until(lambda: not len(controller._context.deletions) and not len(controller._context.removals))
     for folder in (paths.DELETE_TOPICS, paths.DELETE_PARTITIONS):
         assert (await cluster.outside.children(folder)).names == ()
+
+
+@pytest.mark.parametrize("successor", ["none", "from a standby"])
+async def test_a_forgotten_broker_is_listed_no_more_under_this_controller_and_the_next(
+    cluster: FakeCluster, successor: str
+) -> None:
+    controller = await cluster.reign()
+    standby = FakeStandby(lambda: cluster.controller, cluster.clock)
+    standby.start()
+    request = TopicRequest(name="t", partitions=1, replication_factor=3, assignment=(), mutation=None)
+    await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    await until(standby.has_all)
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    deletion = DeletionRequest(name="t", topic_id="", mutation=None)
+    await controller.topics.delete([deletion], wait_s=DEADLINE_S, account=ANYBODY)
+
+    async def listed() -> list[set[int]]:
+        described = await describe_brokers(controller.picture, ())
+        health = await describe_health(controller.health, most=1)
+        return [{int(one.id) for one in described}, {one.broker_id for one in health.brokers}]
+
+    assert await listed() == [{1, 2, 3}] * 2, "its deletions wait for it"
+    await forget(controller, 3)
+    await until(standby.has_all)
+    followed = await standby.follower.take()
+    await standby.close()
+    if successor == "from a standby":
+        await cluster.end_reign()
+        controller = await cluster.reign(2, followed=followed)
+    assert await listed() == [{1, 2}] * 2
+    await cluster.register(3)
+    await until(lambda: BrokerId(3) in controller.picture.brokers)
+    assert await listed() == [{1, 2, 3}] * 2
+
+
+async def test_a_forgotten_broker_that_partitions_still_name_stays_in_the_lists(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    request = TopicRequest(name="t", partitions=1, replication_factor=3, assignment=(), mutation=None)
+    await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    await forget(controller, 3)
+    (one,) = await describe_brokers(controller.picture, (BrokerId(3),))
+    assert one.known
+    assert 3 in {one.id for one in await describe_brokers(controller.picture, ())}
 
 
 RESTORED = RestoreMark(

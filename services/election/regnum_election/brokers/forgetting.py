@@ -113,6 +113,7 @@ class BrokerForgetting:
             if not validate_only:
                 begun = True
                 await self._take_marks(broker, guard, out)
+                _take_out_of_lists(self._context, broker)
                 departing = self._context.dispatch.departing
                 for key in departing.of_broker(broker):
                     departing.done(key, broker)
@@ -232,6 +233,13 @@ class BrokerForgetting:
         if record.brokers or not self._deleter.is_cleared(deletion.topic_id):
             return Set(path, record.encode(), deletion.record_version)
         return Delete(path, deletion.record_version)
+
+
+def _take_out_of_lists(context: ControllerContext, broker: BrokerId) -> None:
+    """A broker that had replicas of topics that are gone is listed as one that is away; nobody waits for this one."""
+    assigned = context.picture.assigned
+    if broker in assigned and not assigned[broker]:
+        context.picture = replace(context.picture, assigned=assigned.delete(broker))
 
 
 def _mark_naming(broker: BrokerId, node: Node) -> RestoreMark | None:

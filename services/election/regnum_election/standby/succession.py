@@ -178,7 +178,16 @@ async def _inherited(
     unknown = [id for id in guarded if id not in inherited.topics]
     names = set((await read_guards(context, unknown)).values())
     contested = [id for name in names if (id := inherited.names.get(name)) is not None]
-    return inherited.without_topics(contested), sorted(names)
+    return _without_bare_brokers(inherited.without_topics(contested)), sorted(names)
+
+
+def _without_bare_brokers(picture: Cluster) -> Cluster:
+    """Brokers of which nothing is assigned any more may have been forgotten; no reign that reads the store has them."""
+    assigned = picture.assigned.mutate()
+    for broker, keys in picture.assigned.items():
+        if not keys:
+            del assigned[broker]
+    return replace(picture, assigned=assigned.finish())
 
 
 async def _publish_difference(context: ControllerContext, followed: Followed, found: Collection[TopicId]) -> None:
