@@ -35,7 +35,7 @@ class Trouble(enum.Enum):
     OFFLINE = "offline"
     """It has no leader."""
     UNDER_REPLICATED = "under-replicated"
-    """Not all of its replicas are in sync."""
+    """Fewer replicas are in sync than it has, without those that an open reassignment brings in."""
     UNDER_MIN_ISR = "under-min-isr"
     """Fewer replicas are in sync than min.insync.replicas asks for."""
 
@@ -60,6 +60,10 @@ class PartitionLike(Protocol):
         """All replicas."""
 
     @property
+    def adding_replicas(self) -> Sequence[int]:
+        """Those of them that an open reassignment brings in."""
+
+    @property
     def min_insync_replicas(self) -> int:
         """Effective min.insync.replicas; 0 when it is not known."""
 
@@ -70,7 +74,7 @@ def troubles_of(partition: PartitionLike) -> tuple[Trouble, ...]:
     troubles: list[Trouble] = []
     if partition.leader == NO_LEADER:
         troubles.append(Trouble.OFFLINE)
-    if in_sync < len(partition.replicas):
+    if in_sync < len(partition.replicas) - len(partition.adding_replicas):
         troubles.append(Trouble.UNDER_REPLICATED)
     if in_sync < partition.min_insync_replicas:
         troubles.append(Trouble.UNDER_MIN_ISR)
@@ -85,12 +89,12 @@ class TroubleCounts:
     under_replicated: int = 0
     under_min_isr: int = 0
     replication_factor: int = 0
-    """Replicas of the partition that has the most."""
+    """Replicas of the partition that has the most, without those that an open reassignment brings in."""
 
     def add(self, partitions: Iterable[PartitionLike]) -> None:
         """Count these, too; as ``troubles_of`` judges them, and three times as fast, for whole clusters."""
         for partition in partitions:
-            in_sync, replicas = len(partition.isr), len(partition.replicas)
+            in_sync, replicas = len(partition.isr), len(partition.replicas) - len(partition.adding_replicas)
             if in_sync < replicas:
                 self.under_replicated += 1
             if in_sync < partition.min_insync_replicas:

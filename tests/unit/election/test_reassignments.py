@@ -62,6 +62,25 @@ async def test_a_partition_moves_grown_caught_up_switched_and_the_old_replicas_g
     assert key in controller.picture.of_broker(BrokerId(6))
 
 
+async def test_metadata_says_which_replicas_are_being_added_until_the_partition_has_arrived(
+    cluster: FakeCluster,
+) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2))
+    assert await ask(controller, "t", {0: (1, 2, 3)}) == [None]
+    await grown(cluster, "t", 0, 1, 2, 3)
+
+    def published(adding: list[int]) -> bool:
+        (*_, state) = (one for said in cluster.metadata.messages for topic in said.topics for one in topic.partitions)
+        return list(state.replicas) == [1, 2, 3] and list(state.adding_replicas) == adding
+
+    await until(lambda: published([3]))
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 1, 2, 3)
+    await until(lambda: published([]))
+
+
 async def test_old_replicas_are_not_deleted_before_the_new_leader_has_taken_over(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()

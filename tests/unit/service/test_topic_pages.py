@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -29,10 +29,15 @@ class Topic:
 
 
 def state(
-    number: int, *, leader: int = 1, isr: Iterable[int] = (1, 2, 3), min_insync: int = 2
+    number: int, *, leader: int = 1, isr: Iterable[int] = (1, 2, 3), min_insync: int = 2, adding: Sequence[int] = ()
 ) -> types_pb2.PartitionState:
     return types_pb2.PartitionState(
-        partition=number, leader=leader, isr=isr, replicas=[1, 2, 3], min_insync_replicas=min_insync
+        partition=number,
+        leader=leader,
+        isr=isr,
+        replicas=[1, 2, 3, *adding],
+        min_insync_replicas=min_insync,
+        adding_replicas=adding,
     )
 
 
@@ -168,11 +173,23 @@ async def test_summaries_count_all_partitions_of_what_the_filter_chooses() -> No
     assert (one.offline, one.under_replicated, one.under_min_isr) == (1, 1, 1)
 
 
-@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 3), st.integers(0, 4)), max_size=8))
-def test_what_is_counted_is_what_is_judged_one_by_one(partitions: list[tuple[int, int, int]]) -> None:
+async def test_replicas_that_a_reassignment_brings_in_are_counted_as_none_before_it_is_over() -> None:
+    served = Served()
+    served.put(
+        topic("a", state(0, adding=[4, 5]), state(1, isr=[1, 2], adding=[4])), topic("b", state(0, adding=[4, 5]))
+    )
+    (page,) = await served.all(Request(summaries=True))
+    assert [(one.replication_factor, one.under_replicated) for one in page.summaries] == [(3, 1), (3, 0)]
+    request = Request()
+    request.filter.troubles.append(metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED)
+    assert shown(await served.all(request)) == [("a", 1)]
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 3), st.integers(0, 4), st.booleans()), max_size=8))
+def test_what_is_counted_is_what_is_judged_one_by_one(partitions: list[tuple[int, int, int, bool]]) -> None:
     states = [
-        state(number, leader=leader, isr=range(1, 1 + in_sync), min_insync=min_insync)
-        for number, (leader, in_sync, min_insync) in enumerate(partitions)
+        state(number, leader=leader, isr=range(1, 1 + in_sync), min_insync=min_insync, adding=[4] if moves else [])
+        for number, (leader, in_sync, min_insync, moves) in enumerate(partitions)
     ]
     counts = TroubleCounts()
     counts.add(states)

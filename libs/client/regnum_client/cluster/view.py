@@ -92,6 +92,8 @@ class PartitionView:
     """Why there is no leader, and what helps; empty when there is one, or when only brokers are missing."""
     min_insync_replicas: int = 0
     """Effective min.insync.replicas; 0 when it is not known."""
+    adding_replicas: tuple[BrokerId, ...] = ()
+    """Those of the replicas that an open reassignment brings in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +328,7 @@ def _topic(known: TopicView | None, item: TopicMetadata) -> TopicView:
             offline_replicas=tuple(map(BrokerId, one.offline_replicas)),
             offline_reason=one.offline_reason,
             min_insync_replicas=one.min_insync_replicas,
+            adding_replicas=tuple(map(BrokerId, one.adding_replicas)),
         )
     return TopicView(
         name=state.name,

@@ -95,6 +95,12 @@ class Partition:
         return self.replicas if self.reassignment is None else self.reassignment.target
 
     @property
+    def adding(self) -> tuple[BrokerId, ...]:
+        """Those of its replicas that an open reassignment brought in."""
+        move = self.reassignment
+        return () if move is None else tuple(id for id in self.replicas if id not in move.origin)
+
+    @property
     def is_led(self) -> bool:
         """Whether it has a leader as far as the controller knows."""
         return self.trouble is None and self.held is not None and self.held.state.leader != NO_LEADER

@@ -33,7 +33,12 @@ def broker_message(broker: Broker) -> types_pb2.Broker:
 
 
 def partition_state(
-    number: int, partition: Partition, offline: Collection[BrokerId] = (), *, min_insync: int = 0
+    number: int,
+    partition: Partition,
+    offline: Collection[BrokerId] = (),
+    *,
+    min_insync: int = 0,
+    adding: Collection[BrokerId] = (),
 ) -> types_pb2.PartitionState:
     """State of a partition; without a leader while none can be named.
 
@@ -42,6 +47,7 @@ def partition_state(
         partition: what the picture says of it.
         offline: live brokers that cannot use their replica; for those who describe it, not for those who carry it out.
         min_insync: effective min.insync.replicas; likewise.
+        adding: replicas that an open reassignment brings in; likewise.
     """
     held = partition.held
     if held is None or partition.trouble is not None:
@@ -54,6 +60,7 @@ def partition_state(
             offline_replicas=sorted(offline),
             offline_reason=partition.trouble or "",
             min_insync_replicas=min_insync,
+            adding_replicas=adding,
         )
     state = held.state
     return types_pb2.PartitionState(
@@ -67,6 +74,7 @@ def partition_state(
         offline_replicas=sorted(offline),
         offline_reason=_offline_reason(held.state, offline),
         min_insync_replicas=min_insync,
+        adding_replicas=adding,
     )
 
 

@@ -169,7 +169,9 @@ def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Itera
         if topic is not None and partition is not None:
             yield admin_pb2.TroubledPartition(
                 topic=topic.name,
-                state=partition_state(one.key.partition, partition, picture.offline_at(one.key)),
+                state=partition_state(
+                    one.key.partition, partition, picture.offline_at(one.key), adding=partition.adding
+                ),
                 troubles=[TROUBLES[trouble] for trouble in one.troubles],
                 age=duration_of(now_s - one.since_s),
             )

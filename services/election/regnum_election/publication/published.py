@@ -20,7 +20,8 @@ def state_of(picture: Cluster, key: PartitionKey) -> types_pb2.PartitionState | 
     if partition is None:
         return None
     min_insync = picture.min_insync(key, partition)
-    return partition_state(key.partition, partition, picture.offline_at(key), min_insync=min_insync)
+    offline = picture.offline_at(key)
+    return partition_state(key.partition, partition, offline, min_insync=min_insync, adding=partition.adding)
 
 
 class _States(Mapping[int, types_pb2.PartitionState]):

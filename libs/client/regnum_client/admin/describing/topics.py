@@ -35,11 +35,11 @@ class TopicSummary(NamedTuple):
     partitions: int
     """Number of partitions."""
     replication_factor: int
-    """Replicas of the partition that has the most."""
+    """Replicas of the partition that has the most, without those that an open reassignment brings in."""
     offline_partitions: int
     """Partitions without a leader."""
     under_replicated_partitions: int
-    """Partitions of which not all replicas are in sync."""
+    """Partitions with fewer replicas in sync than they have, without those that an open reassignment brings in."""
     under_min_isr_partitions: int
     """Partitions with fewer replicas in sync than min.insync.replicas asks for."""
 

@@ -250,6 +250,7 @@ def _partition(one: "PartitionView") -> dict[str, Any]:
         "replicas": list(one.replicas),
         "isr": list(one.isr),
         "elr": list(one.elr),
+        "adding_replicas": list(one.adding_replicas),
         "min_insync_replicas": one.min_insync_replicas or None,
         "offline_replicas": list(one.offline_replicas),
         "offline_reason": one.offline_reason,

@@ -353,11 +353,11 @@ class TopicSummary(_message.Message):
     partitions: _builtins.int
     """Number of partitions."""
     replication_factor: _builtins.int
-    """Replicas of the partition that has the most."""
+    """Replicas of the partition that has the most, without those that an open reassignment brings in."""
     offline: _builtins.int
     """Partitions without a leader."""
     under_replicated: _builtins.int
-    """Partitions of which not all replicas are in sync."""
+    """Partitions with fewer replicas in sync than they have, those not counted that an open reassignment brings in."""
     under_min_isr: _builtins.int
     """Partitions with fewer replicas in sync than min.insync.replicas asks for."""
     def __init__(

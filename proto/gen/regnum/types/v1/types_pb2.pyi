@@ -189,6 +189,7 @@ class PartitionState(_message.Message):
     OFFLINE_REASON_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number in its topic, from 0."""
     leader: _builtins.int
@@ -221,6 +222,12 @@ class PartitionState(_message.Message):
     def offline_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Broker ids of live brokers whose replica of the partition cannot be used (damaged files, failed disk)."""
 
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of replicas that an open reassignment brings in: the partition is whole without them. In what is told to
+        clients and metadata processes only; empty from releases before 0.2.0.
+        """
+
     def __init__(
         self,
         *,
@@ -235,10 +242,11 @@ class PartitionState(_message.Message):
         offline_reason: _builtins.str = ...,
         removed: _builtins.bool = ...,
         min_insync_replicas: _builtins.int = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "min_insync_replicas", b"min_insync_replicas", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "min_insync_replicas", b"min_insync_replicas", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
