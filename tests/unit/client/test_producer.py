@@ -271,6 +271,17 @@ async def test_records_without_a_key_go_to_new_partitions_too(cluster: FakeClust
         assert all(cluster.values("t", number) for number in range(3))
 
 
+async def test_records_for_a_partition_that_never_was_do_not_call_it_removed(cluster: FakeCluster) -> None:
+    """A person wrote the topic node, and it has partition 1 alone."""
+    cluster.create("odd", partitions=2)
+    del cluster.partitions[("odd", 0)]
+    async with producer_to(cluster) as producer:
+        with pytest.raises(RegnumError, match=r"odd-0: the topic has no partition 0; see .*was not written") as raised:
+            await asyncio.wait_for(await producer.send("odd", b"x"), DEADLINE_S)
+        assert "removed" not in raised.value.message
+        assert raised.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_records_for_a_partition_that_is_removed_end_with_a_clear_error(cluster: FakeCluster) -> None:
     cluster.create("wide", partitions=2)
     async with producer_to(cluster) as producer:
