@@ -186,6 +186,11 @@ def restored_state(data: bytes) -> RestoredState | None:
         return None
 
 
+def other_id(named: TopicId | None, known: TopicId) -> str:
+    """What is wrong with the node of a known topic that names another life of it."""
+    return f"the topic node names id {named} where {known} was; write that one back, or remove the topic node"
+
+
 def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int]:
     ids: set[TopicId] = set()
     unreadable = 0

@@ -27,6 +27,7 @@ from regnum_election.decisions.topic_nodes import (
     Refused,
     is_restored,
     judge_topic,
+    other_id,
     readable,
 )
 from regnum_election.history.events import BY_HAND
@@ -345,7 +346,7 @@ class TopicAdopter:
             return True
         if not verdict.make_guard:
             # Only a slip of the pen, perhaps: nothing is deleted for it, and nothing written under the name.
-            reason = f"the topic node names id {id} where {former} was; write that one back, or remove the topic node"
+            reason = other_id(id, former)
             self._report(name, reason)
             await _take_out_of_reach(context, former, reason)
             return False
