@@ -193,7 +193,9 @@ async def test_a_batch_that_is_too_large_for_its_topic_is_parted_and_the_next_ar
 
 async def test_an_unknown_topic_and_a_wrong_partition(cluster: FakeCluster) -> None:
     async with producer_to(cluster, topic_wait_s=0.2) as producer:
-        with pytest.raises(RegnumError, match="regnum topics create nowhere") as caught:
+        with pytest.raises(
+            RegnumError, match="if it never existed, create it with `regnum topics create nowhere`"
+        ) as caught:
             await producer.send("nowhere", b"x")
         assert caught.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(RegnumError, match="has no partition 4; it has 0 to 0"):

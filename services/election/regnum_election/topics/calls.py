@@ -129,7 +129,9 @@ class TopicCalls:
         turns = Turns(TOPICS_PER_TURN)
         for i, request in enumerate(creation.requests):
             await turns.took()
-            weighed = weigh_topic(request, context.picture, repeated=repeated, clearing=context.clearing)
+            weighed = weigh_topic(
+                request, context.picture, repeated=repeated, clearing=context.clearing, refused=context.refused
+            )
             match weighed:
                 case Rejection():
                     creation.outcomes[i] = weighed
@@ -161,7 +163,9 @@ class TopicCalls:
             await turns.took()
             if i in call.outcomes:
                 continue
-            found = self._deleter.answered_before(request) or find_topic(request, context.picture)
+            found = self._deleter.answered_before(request) or find_topic(
+                request, context.picture, refused=context.refused
+            )
             match found:
                 case Rejection() | Deleted():
                     call.outcomes[i] = found
