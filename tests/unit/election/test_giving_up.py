@@ -254,6 +254,7 @@ async def test_an_addition_over_a_damaged_tombstone_is_refused_as_a_conflict_wit
     assert [(one.topic, one.partition, one.damage) for one in health.damaged] == [
         ("t", 1, admin_pb2.PARTITION_DAMAGE_TOMBSTONE)
     ]
+    assert "recover" not in health.damaged[0].reason, "of what is removed nothing is recovered"
 
 
 async def test_a_damaged_tombstone_is_given_up_and_its_number_goes_on_above_all_it_can_have_been(

@@ -38,6 +38,8 @@ REMOVED: Final = (
 STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
 """Trouble of a partition that is past its creation and has no state."""
 
+HELP: Final = "; correct it, or see regnum partitions recover"
+"""What helps where a state that stands cannot be used; of a partition that is removed nothing is recovered."""
 
 RESTORED: Final = "restored from a backup: it gets a leader when every broker has said what its log holds"
 """Trouble of a partition that a restore wrote, until one of its logs is known to be the newest."""
@@ -167,14 +169,11 @@ def judge_state(
     except MalformedNodeError as error:
         if (restored := restored_state(found.data)) is not None and restored.topic_id == topic_id:
             return RESTORED
-        return f"leaderAndISR: {error}; correct it, or see regnum partitions recover"
+        return f"leaderAndISR: {error}{HELP}"
     if state.topic_id != topic_id:
         return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
     if not is_plausible(state.controller_epoch, reign):
-        return (
-            f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}; correct it, "
-            "or see regnum partitions recover"
-        )
+        return f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}{HELP}"
     return REMOVED if state.removed and not creating else HeldState(state=state, version=found.version)
 
 

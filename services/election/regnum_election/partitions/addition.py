@@ -35,6 +35,7 @@ from regnum_election.partitions.requests import (
     plan_addition,
     with_mutation,
 )
+from regnum_election.partitions.tombstones import note_damage
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
@@ -172,7 +173,7 @@ async def _write_topics(
         weight = PARTITION_WEIGHT * (len(plan.topic.partitions) + len(plan.assignment))
         one = await encoding.result(partial(_prepare, context, plan, nodes), weight=weight)
         if isinstance(one, _DamagedTombstone):
-            context.removals.unreadable(one.key, one.reason, Part.TOMBSTONE)
+            note_damage(context, one.key, one.reason)
             one = _damaged(plan.topic.name, one.key.partition, Part.TOMBSTONE)
         if isinstance(one, Rejection):
             call.outcomes[i] = one

@@ -23,12 +23,13 @@ from regnum_coordination.port import Check, Create, Group, Node, Operation, Set,
 from regnum_model import paths
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, PartitionDeletionNode
+from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import HeldState, Topic
 from regnum_election.decisions.deletion import Removal
 from regnum_election.decisions.leadership import removed_state
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.decisions.topic_nodes import FoundNode, is_restored, judge_state
+from regnum_election.decisions.topic_nodes import HELP, FoundNode, is_restored, judge_state
 from regnum_election.recovery.decisions import EPOCH_MAX, highest_written
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
@@ -36,6 +37,9 @@ from regnum_election.topics.adoption import known_brokers
 
 PROBED_MAX: Final = 250
 """Tombstones that are read together at most."""
+
+JUDGED_PER_TURN: Final = 100
+"""Tombstones that are judged between two turns of the event loop (safety rule S22)."""
 
 
 def note_tombstone(context: ControllerContext, key: PartitionKey, seen: FoundNode | None) -> None:
@@ -51,11 +55,17 @@ def note_tombstone(context: ControllerContext, key: PartitionKey, seen: FoundNod
         return
     judged = judge_state(key.topic_id, seen, creating=True, reign=context.reign.epoch)
     if isinstance(judged, str) and not is_restored(judged):
-        if known is None or known.reason != judged:
-            removals.unreadable(key, judged, Part.TOMBSTONE)
-            context.log.error("tombstone cannot be read", key=key, reason=judged)
+        note_damage(context, key, judged)
     elif known is not None:
         removals.mended(key)
+
+
+def note_damage(context: ControllerContext, key: PartitionKey, reason: str) -> None:
+    """Note that a tombstone cannot be read, for the reason that ``judge_state`` gives."""
+    reason, known = reason.removesuffix(HELP), context.removals.damage_of(key)
+    if known is None or known.reason != reason:
+        context.removals.unreadable(key, reason, Part.TOMBSTONE)
+        context.log.error("tombstone cannot be read", key=key, reason=reason)
 
 
 async def look_behind(context: ControllerContext, topic: Topic, named: Iterable[int] = ()) -> None:
@@ -75,7 +85,9 @@ async def look_behind(context: ControllerContext, topic: Topic, named: Iterable[
 async def _look(context: ControllerContext, topic: Topic, numbers: Iterable[int]) -> Mapping[str, Node]:
     by_path = {paths.leader_and_isr(topic.name, number): PartitionKey(topic.id, number) for number in numbers}
     found = await context.store.read_many(tuple(by_path))
+    turns = Turns(JUDGED_PER_TURN)
     for path, key in by_path.items():
+        await turns.took()
         if topic.id in context.picture.topics and key not in context.picture.partitions:
             note_tombstone(context, key, found_node(found.get(path)))
     return found
