@@ -283,6 +283,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             picture=Cluster().with_topics(topics),
             clock=SystemClock(),
             refused={f"refused-{number}": "a reason" for number in range(100_000)},
+            spoiled={},
             removals=SimpleNamespace(damaged={}),
             dispatch=SimpleNamespace(outstanding=list),
             metadata=SimpleNamespace(version=7, positions=[], tell_of_changes=lambda _watch: None),

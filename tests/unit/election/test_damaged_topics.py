@@ -16,7 +16,7 @@ from regnum_model import paths
 from regnum_service.errors import ExitStatus, RegnumError, traits_of
 from regnum_testing.creating import create, wanted
 from regnum_testing.reigning import ANYBODY, FakeCluster
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 GARBAGE = b"{bad"
 SAYS = "topic v exists, but its node in the store is damaged: see `regnum status`"
@@ -91,6 +91,19 @@ async def test_deletion_names_the_damage_and_is_no_deletion_of_what_is_not_there
     (missing,) = (await controller.topics.delete([unknown], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
     assert isinstance(missing, Rejection)
     assert missing.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_damaged_topic_that_a_person_removed_is_damaged_no_more(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    await cluster.outside.create(paths.topic("v"), GARBAGE)
+    await until(lambda: "v" in controller._context.refused)
+    await cluster.outside.delete(paths.topic("v"), version=None)
+    await until(lambda: "v" not in controller._context.refused)
+    request = DeletionRequest(name="v", topic_id="", mutation=None)
+    (missing,) = (await controller.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
+    assert isinstance(missing, Rejection)
+    assert missing.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    await create(controller, wanted("v"))
 
 
 async def test_partitions_of_it_are_neither_added_nor_removed_nor_given_up(cluster: FakeCluster) -> None:

@@ -24,12 +24,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, TopicNode
+from regnum_service.slices import slices
 
 from regnum_election.decisions.cluster import Partition, Topic
 from regnum_election.decisions.topic_nodes import judge_state, other_id
@@ -52,6 +54,9 @@ PARTITIONS_PER_NODE: Final = 20
 
 DAMAGED_PER_LOOK: Final = 500
 """Nodes found damaged that each look reads again, of each kind."""
+
+DAMAGED_PER_TURN: Final = 1_000
+"""Nodes found damaged that are looked through between two turns of the event loop (safety rule S22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +116,13 @@ class Inspection:
     # Topic nodes.
 
     async def _look_at_topics(self) -> None:
-        picture = self._context.picture
-        for name in [name for name in self._noted if name not in picture.names]:
-            # Deleted, or left alone by now: whoever did that says so.
-            del self._noted[name]
-        again = [picture.topics[picture.names[name]] for name in list(self._noted)[:DAMAGED_PER_LOOK]]
+        async for names in slices(tuple(self._noted), DAMAGED_PER_TURN):
+            for name in names:
+                if name not in self._context.picture.names:
+                    # Deleted, or left alone by now: whoever did that says so.
+                    del self._noted[name]
+        noted = map(self._context.picture.topic_named, islice(self._noted, DAMAGED_PER_LOOK))
+        again = [topic for topic in noted if topic is not None]
         for start in range(0, len(again), NODES_PER_SLICE):
             await self._read_topics(again[start : start + NODES_PER_SLICE])
         left = self._topics_max
@@ -158,11 +165,12 @@ class Inspection:
     def _note_topic(self, name: str, problem: str | None) -> None:
         context = self._context
         noted = self._noted.get(name)
-        if problem == noted:
-            return
         if problem is not None:
-            self._noted[name] = context.refused[name] = problem
-            context.log.error("topic node damaged", topic=name, reason=problem)
+            if problem != noted or name not in context.refused:
+                self._noted[name] = context.refused[name] = problem
+                context.log.error("topic node damaged", topic=name, reason=problem)
+            return
+        if noted is None:
             return
         del self._noted[name]
         if context.refused.get(name) == noted:
@@ -173,8 +181,8 @@ class Inspection:
 
     async def _look_at_states(self) -> None:
         context = self._context
-        self._drop_settled()
-        again = [*context.spoiled, *self._damaged_tombstones()]
+        await self._drop_settled()
+        again = [*islice(context.spoiled, DAMAGED_PER_LOOK), *islice(self._damaged_tombstones(), DAMAGED_PER_LOOK)]
         for start in range(0, len(again), NODES_PER_SLICE):
             some = again[start : start + NODES_PER_SLICE]
             await self._read_states([_Stretch(topic_id=key.topic_id, first=key.partition, count=1) for key in some])
@@ -189,22 +197,20 @@ class Inspection:
             self._stretches.extendleft(reversed(await self._read_states(stretches)))
             left -= sum(one.count for one in stretches)
 
-    def _drop_settled(self) -> None:
+    async def _drop_settled(self) -> None:
         """Partitions that are gone, or without a leader by now, which is listed elsewhere."""
-        picture, spoiled = self._context.picture, self._context.spoiled
-        for key in list(spoiled):
-            partition = picture.partitions.get(key)
-            if partition is None or partition.trouble is not None:
-                del spoiled[key]
+        context = self._context
+        async for some in slices(tuple(context.spoiled), DAMAGED_PER_TURN):
+            for key in some:
+                partition = context.picture.partitions.get(key)
+                if partition is None or partition.trouble is not None:
+                    del context.spoiled[key]
 
-    def _damaged_tombstones(self) -> list[PartitionKey]:
-        damaged = self._context.removals.damaged
-        return [
-            PartitionKey(id, number)
-            for id, numbers in damaged.items()
-            for number, damage in numbers.items()
-            if damage.part is Part.TOMBSTONE
-        ][:DAMAGED_PER_LOOK]
+    def _damaged_tombstones(self) -> Iterator[PartitionKey]:
+        for id, numbers in self._context.removals.damaged.items():
+            for number, damage in numbers.items():
+                if damage.part is Part.TOMBSTONE:
+                    yield PartitionKey(id, number)
 
     def _next_stretches(self, round_: Iterator[TopicId], left: int) -> list[_Stretch]:
         """The next ones, of so many numbers together."""

@@ -94,6 +94,9 @@ class TopicAdopter:
         missing: list[str] = []
         async for some in slices(known, NAMES_PER_TURN):
             missing += [name for name in some if name not in names]
+        # One that is not listed yet is told of again when it is taken up.
+        async for some in slices(tuple(self._reported), NAMES_PER_TURN):
+            self._forget([name for name in some if name not in names])
         if added:
             accepted = await self.take_up(added)
             keys = [key for id in accepted for key in context.picture.of_topic(id)]

@@ -129,9 +129,7 @@ class TopicCalls:
         turns = Turns(TOPICS_PER_TURN)
         for i, request in enumerate(creation.requests):
             await turns.took()
-            weighed = weigh_topic(
-                request, context.picture, repeated=repeated, clearing=context.clearing, refused=context.refused
-            )
+            weighed = weigh_topic(request, context.picture, repeated=repeated, clearing=context.clearing)
             match weighed:
                 case Rejection():
                     creation.outcomes[i] = weighed

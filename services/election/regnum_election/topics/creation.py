@@ -130,7 +130,8 @@ def _plans(context: ControllerContext, creation: Creation, indexes: range, repea
             context.picture,
             repeated=repeated,
             clearing=context.clearing,
-            refused=context.refused,
+            # What was left alone may be gone by now: a creation finds that out, and a check takes it as known.
+            refused=context.refused if creation.validate_only else (),
             chance=context.chance,
         )
         match planned:

@@ -119,10 +119,9 @@ def weigh_topic(
     *,
     repeated: frozenset[str],
     clearing: Mapping[str, TopicId],
-    refused: Collection[str] = (),
 ) -> int | Repeated | Rejection:
     """How many partitions a topic would get. Refuses what ``plan_topic`` refuses, and places nothing."""
-    settled = _settled_by_name(request, picture, repeated=repeated, clearing=clearing, refused=refused)
+    settled = _settled_by_name(request, picture, repeated=repeated, clearing=clearing)
     if settled is not None:
         return settled
     if request.assignment:
@@ -142,7 +141,7 @@ def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
     *,
     repeated: frozenset[str],
     clearing: Mapping[str, TopicId],
-    refused: Collection[str],
+    refused: Collection[str] = (),
 ) -> Repeated | Rejection | None:
     try:
         check_topic_name(request.name)
