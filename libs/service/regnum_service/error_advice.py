@@ -48,7 +48,8 @@ _OWN: Final[Mapping[Code, str]] = MappingProxyType(
         errors_pb2.ERROR_CODE_NON_EMPTY_GROUP: "stop the members first",
         errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED: "stop: make the group smaller, or delete groups nobody needs",
         errors_pb2.ERROR_CODE_FENCED_INSTANCE_ID: "stop: another process has this name",
-        errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS: "use the topic, or another name",
+        errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS: "use the topic, or another name; where the message says that"
+        " nodes are damaged, have them mended",
         errors_pb2.ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: "wait until the preferred replica is in sync",
         errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: "start the brokers that have a replica",
         errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED: "nothing: it is so already",

@@ -9,6 +9,7 @@ import structlog
 from regnum_election.configs.book import ConfigBook
 from regnum_election.leaders.balance import balance_leaders, check_interval_s, is_enabled
 from regnum_election.partitions.by_hand import OrdersByHand
+from regnum_election.partitions.inspection import Inspection
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
 from regnum_election.reassignment.agent import Reassigner
@@ -61,6 +62,7 @@ class Upkeep:
         self._first_balance_s: Final = first_balance_s
         self._corrections_interval_s: Final = corrections_interval_s
         self._silent: Final = SilentNodes(context.store, context.clock)
+        self._inspection: Final = Inspection(context)
         self._log: Final = structlog.get_logger("controller").bind(epoch=context.reign.epoch)
         self.looks_at_balance = 0
         """How often it was time to look at the balance of leaders, whether or not that is switched on."""
@@ -128,6 +130,7 @@ class Upkeep:
             if self._context.removals.begun:
                 self._put_internal("removals that were held up", self._remover.resume())
             await self._look_for_orders()
+            await self._inspect()
 
     async def _look_for_orders(self) -> None:
         """A watch shows new topics only: what is written below one that stands is seen by looking."""
@@ -153,6 +156,13 @@ class Upkeep:
         if steps is not None:
             self._put_internal("settings by hand", steps)
         self.looks_for_settings += 1
+
+    async def _inspect(self) -> None:
+        try:
+            await self._inspection.look()
+        except DeposedError as error:
+            # The reign's own task finds out by itself.
+            self._log.info("nodes of topics not looked at", reason=str(error))
 
     async def _sweep(self) -> None:
         try:

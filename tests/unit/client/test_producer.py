@@ -193,7 +193,9 @@ async def test_a_batch_that_is_too_large_for_its_topic_is_parted_and_the_next_ar
 
 async def test_an_unknown_topic_and_a_wrong_partition(cluster: FakeCluster) -> None:
     async with producer_to(cluster, topic_wait_s=0.2) as producer:
-        with pytest.raises(RegnumError, match="regnum topics create nowhere") as caught:
+        with pytest.raises(
+            RegnumError, match="if it never existed, create it with `regnum topics create nowhere`"
+        ) as caught:
             await producer.send("nowhere", b"x")
         assert caught.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(RegnumError, match="has no partition 4; it has 0 to 0"):
@@ -269,6 +271,17 @@ async def test_records_without_a_key_go_to_new_partitions_too(cluster: FakeClust
         for _ in range(6):
             await (await producer.send("t", b"x"))
         assert all(cluster.values("t", number) for number in range(3))
+
+
+async def test_records_for_a_partition_that_never_was_do_not_call_it_removed(cluster: FakeCluster) -> None:
+    """A person wrote the topic node, and it has partition 1 alone."""
+    cluster.create("odd", partitions=2)
+    del cluster.partitions[("odd", 0)]
+    async with producer_to(cluster) as producer:
+        with pytest.raises(RegnumError, match=r"odd-0: the topic has no partition 0; see .*was not written") as raised:
+            await asyncio.wait_for(await producer.send("odd", b"x"), DEADLINE_S)
+        assert "removed" not in raised.value.message
+        assert raised.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_records_for_a_partition_that_is_removed_end_with_a_clear_error(cluster: FakeCluster) -> None:

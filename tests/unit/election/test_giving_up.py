@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from regnum.admin.v1 import admin_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
@@ -17,7 +18,7 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_service.errors import RegnumError
+from regnum_service.errors import ExitStatus, RegnumError, traits_of
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.succession_stage import Stage, assigned, unverified
 from regnum_testing.succession_stage import create as create_topics
@@ -227,6 +228,108 @@ async def test_what_a_controller_that_dies_has_begun_to_give_up_is_found_and_fin
     assert done.done
     await no_removals(controller)
     assert not (await cluster.topic("t")).removing
+
+
+async def damaged_tombstone(cluster: FakeCluster) -> tuple[Controller, TopicId]:
+    """Partition 1 is removed everywhere, and then a person writes over what it left."""
+    controller = await cluster.reign()
+    id = await create(controller, 2)
+    await remove(controller, 1)
+    await no_removals(controller)
+    cluster.server.overwrite(paths.leader_and_isr("t", 1), GARBAGE)
+    return controller, id
+
+
+async def test_an_addition_over_a_damaged_tombstone_is_refused_as_a_conflict_with_the_way_out(
+    cluster: FakeCluster,
+) -> None:
+    controller, _ = await damaged_tombstone(cluster)
+    refused = await add(controller, 2)
+    assert isinstance(refused, Rejection)
+    assert traits_of(refused.code).exit_status is ExitStatus.CONFLICT
+    assert not traits_of(refused.code).retriable
+    assert "regnum partitions give-up t 1" in refused.message
+    assert await add(controller, 2) == refused, "known by now, and not waited for"
+    health = await describe_health(controller.health, most=5)
+    assert [(one.topic, one.partition, one.damage) for one in health.damaged] == [
+        ("t", 1, admin_pb2.PARTITION_DAMAGE_TOMBSTONE)
+    ]
+    assert "recover" not in health.damaged[0].reason, "of what is removed nothing is recovered"
+
+
+async def test_a_damaged_tombstone_is_given_up_and_its_number_goes_on_above_all_it_can_have_been(
+    cluster: FakeCluster,
+) -> None:
+    controller, id = await damaged_tombstone(cluster)
+    version = (await cluster.outside.get(paths.leader_and_isr("t", 1))).stat.version
+    for one in cluster.brokers.values():
+        one.stops.clear()
+
+    (look,) = await give_up(controller, accept_loss=False)
+    assert (look.partition, look.kind, look.done) == (1, Kind.TOMBSTONE, False)
+    (done,) = await give_up(controller)
+    assert (done.kind, done.done, done.rejection) == (Kind.TOMBSTONE, True, None)
+    node = await cluster.outside.get(paths.leader_and_isr("t", 1))
+    assert node.stat.version == version + 1, "written over and not removed"
+    tombstone = await cluster.state("t", 1)
+    assert tombstone.removed
+    # Every write may have been a recovery, which leaves a thousand epochs out.
+    assert tombstone.leader_epoch > version * 1_002
+    await no_removals(controller)
+    for broker in cluster.brokers.values():
+        assert [(stop.partition, stop.delete, stop.leader_epoch) for stop in broker.stops] == [
+            (1, True, tombstone.leader_epoch)
+        ], "what was damaged may have been a partition that a person took out of the topic node"
+    assert await add(controller, 2) == Added(total=2)
+    state = await cluster.state("t", 1)
+    assert (state.removed, state.leader_epoch > tombstone.leader_epoch) == (False, True)
+    assert (await give_up(controller, accept_loss=False)) == ()
+    await until(lambda: cluster.all_told((state.leader,), PartitionKey(id, 1), state.leader))
+
+
+async def test_a_broker_that_still_knows_a_later_epoch_of_a_removed_partition_raises_the_floor(
+    cluster: FakeCluster,
+) -> None:
+    controller, id = await damaged_tombstone(cluster)
+    knows(cluster, 3, PartitionKey(id, 1), 50_000)
+    (done,) = await give_up(controller, 1)
+    assert done.done
+    assert (await cluster.state("t", 1)).leader_epoch > 50_000
+
+
+async def test_a_damaged_tombstone_with_a_damaged_record_is_given_up_as_well(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    id = await create(controller, 2)
+    cluster.kill(2)
+    await until(lambda: BrokerId(2) not in controller.picture.brokers)
+    await remove(controller, 1)
+    await cluster.end_reign()
+    cluster.server.overwrite(paths.partition_deletion(id, 1), GARBAGE)
+    cluster.server.overwrite(paths.leader_and_isr("t", 1), GARBAGE)
+    controller = await cluster.reign(2)
+    (done,) = await give_up(controller)
+    assert (done.kind, done.done, done.rejection) == (Kind.RECORD, True, None)
+    assert (await cluster.state("t", 1)).removed
+    assert isinstance(await add(controller, 2, wait_s=0.05), Rejection), "2 may have files and has not confirmed"
+    await cluster.register(2)
+    await no_removals(controller)
+    assert await add(controller, 2) == Added(total=2)
+
+
+async def test_a_tombstone_that_a_person_corrects_meanwhile_is_taken_up_as_it_is(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    await create(controller, 2)
+    await remove(controller, 1)
+    await no_removals(controller)
+    path = paths.leader_and_isr("t", 1)
+    whole = (await cluster.outside.get(path)).data
+    cluster.server.overwrite(path, GARBAGE)
+    assert isinstance(await add(controller, 2), Rejection)
+    cluster.server.overwrite(path, whole)
+    (found,) = await give_up(controller, 1)
+    assert (found.kind, found.done) == (None, False)
+    assert (await cluster.outside.get(path)).data == whole
+    assert await add(controller, 2) == Added(total=2)
 
 
 async def test_a_topic_that_cannot_be_read_is_listed_with_what_to_do(cluster: FakeCluster) -> None:

@@ -19,6 +19,7 @@ from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, PartitionDeletionNode
 from regnum_model.reassignment import Reassignment
+from regnum_service.errors import ExitStatus, traits_of
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
 from structlog.testing import capture_logs
@@ -314,7 +315,10 @@ async def test_a_state_that_nobody_removed_stands_in_the_way_of_a_new_partition(
     await create(controller, 2)
     state = (await cluster.outside.get(paths.leader_and_isr("t", 1))).data
     await cluster.outside.create(paths.leader_and_isr("t", 2), state, make_parents=True)
-    assert code(await add(controller, 3)) == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    refused = await add(controller, 3)
+    assert isinstance(refused, Rejection)
+    assert traits_of(refused.code).exit_status is ExitStatus.CONFLICT
+    assert "remove that node" not in refused.message, "its version and leader epoch would go with it"
     assert sorted((await cluster.topic("t")).partitions) == [0, 1]
 
 

@@ -198,8 +198,9 @@ class Metadata:
             if view is None and self._clock.monotonic() >= deadline_s:
                 raise RegnumError(
                     errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {name!r} does not exist; create it with `regnum topics create {name}`, "
-                    "or see `regnum topics list`",
+                    f"topic {name!r} does not exist, or no broker knows it because its node in the store is damaged: "
+                    "`regnum status` lists those, `regnum topics list` the others; if it never existed, create it with "
+                    f"`regnum topics create {name}`",
                     metadata={"topic": name},
                 )
         return view

@@ -139,7 +139,7 @@ class ClusterView:
         return LeaderTerm(view.topic_id, state.leader, state.leader_epoch)
 
     def lacks(self, partition: TopicPartition) -> bool:
-        """Whether the topic is there and has no such partition: it was removed, since there was one once.
+        """Whether the topic is there and has no such partition: it was removed, or its node leaves the number out.
 
         A broker that has not heard of a new partition yet says nothing of this: its answer is behind.
         """

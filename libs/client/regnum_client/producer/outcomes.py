@@ -130,12 +130,17 @@ class Outcomes:
             where["maybe_written"] = "true"
         self._fail(batch, RegnumError(code, f"{partition.topic}-{partition.partition}: {message}", metadata=where))
 
-    def gone(self, partition: TopicPartition, batches: Iterable[Batch[Receipt] | None]) -> None:
-        """The topic has the partition no more."""
+    def not_there(
+        self, partition: TopicPartition, batches: Iterable[Batch[Receipt] | None], *, was_there: bool
+    ) -> None:
+        """The topic has no such partition; ``was_there``: it had one while this producer lived."""
+        why = "the topic has this partition no more, it was removed"
+        if not was_there:
+            # A topic node that was written by hand may leave numbers out.
+            why = f"the topic has no partition {partition.partition}; see `regnum topics describe {partition.topic}`"
         for batch in batches:
             if batch is not None:
-                outcome = "" if batch.maybe_written else "; the record was not written"
-                message = f"the topic has this partition no more, it was removed{outcome}"
+                message = f"{why}{'' if batch.maybe_written else '; the record was not written'}"
                 self.refused(partition, batch, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def timed_out(self, partition: TopicPartition, batch: Batch[Receipt], *, last: str) -> None:

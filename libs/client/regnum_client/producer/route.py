@@ -10,7 +10,7 @@ from regnum_client.producer.trouble import Trouble
 class Route:
     """State of one partition in the sender."""
 
-    __slots__ = ("broken_because", "identity_spent", "lane", "trouble")
+    __slots__ = ("broken_because", "identity_spent", "lane", "trouble", "was_there")
 
     def __init__(self, *, idempotent: bool) -> None:
         self.lane: Final[Lane[Receipt]] = Lane(idempotent=idempotent)
@@ -19,3 +19,5 @@ class Route:
         """Why a batch with sequence numbers was not written, the last time that there was one."""
         self.identity_spent: Identity | None = None
         """The identity the lane has or had: a broken sequence needs another one."""
+        self.was_there = False
+        """Whether a leader of the partition has been known."""

@@ -225,6 +225,7 @@ class Sender:
             self._departures.wait_for_identity(partition, route)
             return None
         term = view.leader_term(*partition)
+        route.was_there = route.was_there or term is not None
         if route.trouble.needs_metadata(view, term):
             self._departures.wait_for_picture(partition, route)
             return None
@@ -241,9 +242,10 @@ class Sender:
         return term
 
     def _give_up(self, partition: TopicPartition, route: Route) -> None:
-        """The partition is there no more; what is under way ends with its answer."""
+        """The partition is not there; what is under way ends with its answer."""
         self._departures.leave(partition)
-        self._outcomes.gone(partition, (*route.lane.drain(), self._accumulator.take(partition)))
+        left = (*route.lane.drain(), self._accumulator.take(partition))
+        self._outcomes.not_there(partition, left, was_there=route.was_there)
 
     def _enter(self, partition: TopicPartition, route: Route, *, answered: bool = False) -> None:
         self._departures.enter(partition, route, answered=answered)

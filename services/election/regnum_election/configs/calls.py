@@ -6,7 +6,7 @@ change which is sent again is answered and not made again, whoever changed what 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import chain
@@ -35,7 +35,7 @@ from regnum_election.configs.entries import Entry, Source
 from regnum_election.configs.of_brokers import BrokerSettings
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.configs import Settings, read_cluster, read_topic
-from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.releases import why_not_raised
@@ -158,7 +158,7 @@ class ConfigCalls:
             found.extend(
                 answers[one]
                 if isinstance(one, Resource) and one in answers
-                else _described(one, picture, settings, own_only=not resources)
+                else _described(one, picture, settings, refused=self._context.refused, own_only=not resources)
                 for one in some
             )
         return Described(resources=found, next_page_token=following)
@@ -172,7 +172,7 @@ class ConfigCalls:
         if resource.type is ResourceType.TOPIC:
             topic = self._context.picture.topic_named(resource.name)
             if topic is None:
-                return _no_such_topic(resource.name)
+                return _no_such_topic(resource.name, self._context.refused)
             guards = (Check(paths.topic_id(topic.id)),)
         if resource.type is ResourceType.CLUSTER and (refused := await self._over_others(alteration, settings)):
             return refused
@@ -225,14 +225,19 @@ async def _names_behind(name: str, picture: Cluster, shows: Callable[[str], bool
 
 
 def _described(
-    resource: Resource | Rejection, picture: Cluster, settings: Settings, *, own_only: bool
+    resource: Resource | Rejection,
+    picture: Cluster,
+    settings: Settings,
+    *,
+    refused: Collection[str],
+    own_only: bool,
 ) -> tuple[Resource, tuple[Entry, ...]] | Rejection:
     if isinstance(resource, Rejection):
         return resource
     if resource.type is ResourceType.CLUSTER:
         return resource, tuple(_entry(key, settings, topic=None) for key in sorted(DEFINITIONS))
     if resource.name not in picture.names:
-        return _no_such_topic(resource.name)
+        return _no_such_topic(resource.name, refused)
     keys = settings.topics.get(resource.name, {}) if own_only else TOPIC_KEYS
     return resource, tuple(_entry(key, settings, topic=resource.name) for key in sorted(keys))
 
@@ -267,7 +272,9 @@ def _in_force(settings: Settings, resource: Resource, data: bytes | None) -> Set
     return replace(settings, cluster=reading.values)
 
 
-def _no_such_topic(name: str) -> Rejection:
+def _no_such_topic(name: str, refused: Collection[str]) -> Rejection:
+    if name in refused:
+        return node_damaged(name)
     return Rejection(
         code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
         message=f"there is no topic {name[:249]}; list the topics to see the names",

@@ -42,6 +42,8 @@ REMOVED: Final = (
 STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
 """Trouble of a partition that is past its creation and has no state."""
 
+HELP: Final = "; correct it, or see regnum partitions recover"
+"""What helps where a state that stands cannot be used; of a partition that is removed nothing is recovered."""
 
 ENOUGH_MISSING: Final = 5
 """Missing partition numbers that a reason names."""
@@ -181,14 +183,11 @@ def judge_state(
     except MalformedNodeError as error:
         if (restored := restored_state(found.data)) is not None and restored.topic_id == topic_id:
             return RESTORED
-        return f"leaderAndISR: {error}; correct it, or see regnum partitions recover"
+        return f"leaderAndISR: {error}{HELP}"
     if state.topic_id != topic_id:
         return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
     if not is_plausible(state.controller_epoch, reign):
-        return (
-            f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}; correct it, "
-            "or see regnum partitions recover"
-        )
+        return f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}{HELP}"
     return REMOVED if state.removed and not creating else HeldState(state=state, version=found.version)
 
 
@@ -198,6 +197,11 @@ def restored_state(data: bytes) -> RestoredState | None:
         return RestoredState.decode(data)
     except MalformedNodeError:
         return None
+
+
+def other_id(named: TopicId | None, known: TopicId) -> str:
+    """What is wrong with the node of a known topic that names another life of it."""
+    return f"the topic node names id {named} where {known} was; write that one back, or remove the topic node"
 
 
 def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int]:

@@ -24,6 +24,7 @@ from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.open_removals import Part
 from regnum_election.state.releases import highest_spoken, registered
 
 PARTITIONS_NAMED: Final = 20
@@ -44,6 +45,14 @@ TROUBLES: Final[Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]] = Map
         Trouble.OFFLINE: metadata_pb2.PARTITION_TROUBLE_OFFLINE,
         Trouble.UNDER_MIN_ISR: metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
         Trouble.UNDER_REPLICATED: metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
+    }
+)
+
+PARTS: Final[Mapping[Part, admin_pb2.PartitionDamage.ValueType]] = MappingProxyType(
+    {
+        Part.RECORD: admin_pb2.PARTITION_DAMAGE_REMOVAL_RECORD,
+        Part.STATE: admin_pb2.PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT,
+        Part.TOMBSTONE: admin_pb2.PARTITION_DAMAGE_TOMBSTONE,
     }
 )
 
@@ -89,8 +98,9 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
         response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
     response.damaged.extend(islice(_damaged(context), most))
-    removals = sum(map(len, context.removals.damaged.values()))
-    response.damaged_count = len(context.refused) + sum(1 for _ in _incomplete(context)) + removals
+    incomplete = sum(1 for _ in _incomplete(context))
+    removals = map(len, context.removals.damaged.values())
+    response.damaged_count = sum((len(context.refused), incomplete, len(context.spoiled), *removals))
     await _name_releases(context, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, now_s))
@@ -120,25 +130,35 @@ async def _name_releases(context: ControllerContext, response: admin_pb2.Describ
 
 
 def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
-    """What nobody but a person can mend, besides states of partitions that stand: those are without a leader."""
+    """What nobody but a person can mend, besides states of partitions without a leader."""
     for name, reason in chain(context.refused.items(), _incomplete(context)):
+        led_until_then = name in context.refused and name in context.picture.names
+        led = "its partitions are led on until another controller comes; " if led_until_then else ""
         yield admin_pb2.DamagedPartition(
             topic=name,
             partition=-1,
             damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
             reason=reason[:REASON_MAX],
-            advice=f"correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its records",
+            advice=f"{led}correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its "
+            "records",
         )
+    for key, reason in context.spoiled.items():
+        if (topic := context.picture.topics.get(key.topic_id)) is not None:
+            yield admin_pb2.DamagedPartition(
+                topic=topic.name,
+                partition=key.partition,
+                damage=admin_pb2.PARTITION_DAMAGE_STATE,
+                reason=reason[:REASON_MAX],
+                advice=f"its leader leads on until something about it has to change; write "
+                f"{paths.leader_and_isr(topic.name, key.partition)} back, or see `regnum partitions recover` then",
+            )
     for id, numbers in context.removals.damaged.items():
         topic = context.picture.topics.get(id)
         for number, damage in numbers.items() if topic is not None else ():
-            recorded = damage.recorded
             yield admin_pb2.DamagedPartition(
                 topic="" if topic is None else topic.name,
                 partition=number,
-                damage=admin_pb2.PARTITION_DAMAGE_REMOVAL_RECORD
-                if recorded
-                else admin_pb2.PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT,
+                damage=PARTS[damage.part],
                 reason=damage.reason[:REASON_MAX],
                 advice="correct the node, or see `regnum partitions give-up`; its number is not given again until then",
             )

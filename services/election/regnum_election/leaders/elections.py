@@ -22,6 +22,7 @@ from regnum_service.slices import Turns, slices
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.decisions.leadership import Change, Decision, Refusal, Surroundings, prefer
 from regnum_election.decisions.partitions import why_offline
+from regnum_election.decisions.rejection import node_damaged
 from regnum_election.history.events import Reason
 from regnum_election.leaders.unclean import Loss, UncleanElections
 from regnum_election.reign.request_queue import RequestQueue
@@ -180,14 +181,20 @@ class LeaderElections:
                 if key is not None and key in keys:
                     raise _invalid(f"partition {number} of topic {name} stands twice in the request; give it once")
                 if key is None or key not in self._context.picture.partitions:
-                    unknown.append(_unknown(name, topic, number))
+                    unknown.append(self._unknown(name, topic, number))
                 else:
                     keys[key] = None
                 if len(keys) + len(unknown) > PARTITIONS_MAX:
                     raise _invalid(f"more than {PARTITIONS_MAX} partitions: split the request")
             if topic is None and not numbers:
-                unknown.append(_unknown(name, topic, 0))
+                unknown.append(self._unknown(name, topic, 0))
         return list(keys), unknown
+
+    def _unknown(self, name: str, topic: Topic | None, number: int) -> Election:
+        if topic is None and name in self._context.refused:
+            damaged = node_damaged(name)
+            return _refused(name, number, damaged.code, damaged.message)
+        return _unknown(name, topic, number)
 
     def _preference(self, _picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:

@@ -23,8 +23,8 @@ from regnum_model.ids import PartitionKey
 from regnum_model.nodes import MalformedNodeError, TopicNode
 
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
-from regnum_election.decisions.rejection import Rejection
-from regnum_election.decisions.topic_nodes import FoundNode, judge_state
+from regnum_election.decisions.rejection import Rejection, node_damaged
+from regnum_election.decisions.topic_nodes import FoundNode, is_restored, judge_state
 from regnum_election.history.events import CREATION, Reason
 from regnum_election.partitions.requests import (
     ENOUGH_NAMED,
@@ -35,8 +35,10 @@ from regnum_election.partitions.requests import (
     plan_addition,
     with_mutation,
 )
+from regnum_election.partitions.tombstones import note_damage
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.open_removals import Part
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
 from regnum_election.topics.creation import PARTITIONS_PER_STEP, finish_creation
@@ -124,7 +126,9 @@ def _plans(
     for i in indexes:
         if i in call.outcomes:
             continue
-        planned = plan_addition(call.requests[i], context.picture, repeated=repeated, clearing=context.clearing)
+        planned = plan_addition(
+            call.requests[i], context.picture, repeated=repeated, clearing=context.clearing, refused=context.refused
+        )
         match planned:
             case Rejection():
                 call.outcomes[i] = planned
@@ -146,11 +150,7 @@ def on_its_way_out(context: ControllerContext, addition: Addition) -> Rejection 
         return None
     damaged = [number for number in addition.assignment if number in removals.damaged_of(topic.id)]
     if damaged:
-        return Rejection(
-            code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-            message=f"partition {damaged[0]} of topic {topic.name} was removed before, and what is recorded of it "
-            f"cannot be read; nothing was added; see `regnum partitions give-up {topic.name} {damaged[0]}`",
-        )
+        return _damaged(topic.name, damaged[0], removals.damaged[topic.id][damaged[0]].part)
     brokers = sorted(removals.waiting_for(topic.id, addition.assignment))
     away = [id for id in brokers if id not in context.picture.brokers]
     advice = f"; {away} are not live: start them, or see `regnum brokers forget`" if away else ""
@@ -172,6 +172,9 @@ async def _write_topics(
     for i, plan in plans.items():
         weight = PARTITION_WEIGHT * (len(plan.topic.partitions) + len(plan.assignment))
         one = await encoding.result(partial(_prepare, context, plan, nodes), weight=weight)
+        if isinstance(one, _DamagedTombstone):
+            note_damage(context, one.key, one.reason)
+            one = _damaged(plan.topic.name, one.key.partition, Part.TOMBSTONE)
         if isinstance(one, Rejection):
             call.outcomes[i] = one
             continue
@@ -228,13 +231,22 @@ class _Prepared:
     """The new partitions."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DamagedTombstone:
+    key: PartitionKey
+    reason: str
+    """What is wrong with it."""
+
+
 def _paths_of(plan: Addition) -> Iterator[str]:
     yield paths.topic(plan.topic.name)
     for number in plan.assignment:
         yield paths.leader_and_isr(plan.topic.name, number)
 
 
-def _prepare(context: ControllerContext, plan: Addition, nodes: Mapping[str, Node]) -> _Prepared | Rejection:
+def _prepare(
+    context: ControllerContext, plan: Addition, nodes: Mapping[str, Node]
+) -> _Prepared | _DamagedTombstone | Rejection:
     """What the topic node becomes, by what the store holds now. Nothing but a tombstone may stand in the way."""
     topic = plan.topic
     found = node_as_known(topic, nodes.get(paths.topic(topic.name)))
@@ -254,8 +266,10 @@ def _prepare(context: ControllerContext, plan: Addition, nodes: Mapping[str, Nod
                 members[number] = Partition(replicas=replicas, creating=True, tombstone=held)
             case HeldState():
                 return _in_the_way(topic.name, number, "it has a state, though the topic node does not name it")
-            case str(reason):
+            case str(reason) if is_restored(reason):
                 return _in_the_way(topic.name, number, reason)
+            case str(reason):
+                return _DamagedTombstone(key=PartitionKey(topic.id, number), reason=reason)
     grown = replace(
         node,
         partitions={**node.partitions, **plan.assignment},
@@ -270,8 +284,8 @@ def node_as_known(topic: Topic, found: Node | None) -> tuple[TopicNode, int] | R
     if found is not None:
         try:
             node = TopicNode.decode(found.data)
-        except MalformedNodeError as error:
-            return _changed_by_hand(topic.name, str(error))
+        except MalformedNodeError:
+            return node_damaged(topic.name)
         if node.topic_id == topic.id and tuple(sorted(node.partitions)) == topic.partitions:
             return node, found.stat.version
     return _changed_by_hand(topic.name, "it does not name the partitions that the controller knows")
@@ -294,7 +308,18 @@ def _changed_by_hand(name: str, reason: str) -> Rejection:
 
 def _in_the_way(name: str, number: int, reason: str) -> Rejection:
     return Rejection(
-        code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
         message=f"{paths.leader_and_isr(name, number)} stands in the way of partition {number}: {reason}; "
-        "nothing was added; remove that node if nothing needs it",
+        "nothing was added; write the partition back into the topic node if it was taken out there, and remove it with "
+        "`regnum topics remove-partitions`",
+    )
+
+
+def _damaged(name: str, number: int, part: Part) -> Rejection:
+    # Of a removal that is under way the rest is tried again, and the number may be free by then.
+    conflict = part is Part.TOMBSTONE
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS if conflict else errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        message=f"partition {number} of topic {name} was removed before, and what is recorded of it cannot be read; "
+        f"nothing was added; see `regnum partitions give-up {name} {number}`",
     )

@@ -26,6 +26,7 @@ from regnum_election.decisions.leadership import removed_state
 from regnum_election.decisions.topic_nodes import FoundNode, judge_state, readable
 from regnum_election.reign.beside import Beside
 from regnum_election.state.context import ControllerContext
+from regnum_election.state.open_removals import Part
 from regnum_election.topics.deletion_orders import tell_deletions
 
 PARTITIONS_PER_STEP: Final = 300
@@ -127,7 +128,7 @@ class Burial:
 
     def _no_longer_stuck(self, key: PartitionKey) -> None:
         damage = self._context.removals.damage_of(key)
-        if damage is not None and not damage.recorded:
+        if damage is not None and damage.part is Part.STATE:
             self._context.removals.mended(key)
 
     def _due(self, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
@@ -227,7 +228,7 @@ class Burial:
             case str() if key in self._given_up and node is not None:
                 return GivenUp(version=node.stat.version)
             case str(reason):
-                self._context.removals.unreadable(key, reason, recorded=False)
+                self._context.removals.unreadable(key, reason, Part.STATE)
                 self._context.log.error("state of a removed partition cannot be read", path=state_path, reason=reason)
                 return Unreadable.STATE
 

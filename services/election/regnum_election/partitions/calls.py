@@ -158,7 +158,9 @@ class PartitionCalls:
         turns = Turns(PARTITIONS_PER_TURN)
         for i, request in enumerate(call.requests):
             await turns.took(1 + min(max(request.total, len(request.assignment)), PARTITIONS_MAX))
-            planned = plan_addition(request, context.picture, repeated=repeated, clearing=context.clearing)
+            planned = plan_addition(
+                request, context.picture, repeated=repeated, clearing=context.clearing, refused=context.refused
+            )
             match planned:
                 case Rejection():
                     call.outcomes[i] = planned
@@ -187,7 +189,9 @@ class PartitionCalls:
         turns = Turns(PARTITIONS_PER_TURN)
         for i, request in enumerate(call.requests):
             await turns.took(1 + len(request.partitions))
-            planned = plan_removal(request, context.picture, repeated=repeated, clearing=context.clearing)
+            planned = plan_removal(
+                request, context.picture, repeated=repeated, clearing=context.clearing, refused=context.refused
+            )
             match planned:
                 case Rejection():
                     call.outcomes[i] = planned

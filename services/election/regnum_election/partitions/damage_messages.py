@@ -19,6 +19,7 @@ KINDS: Final[Mapping[Kind, admin_pb2.PartitionDamage.ValueType]] = MappingProxyT
         Kind.STATE: admin_pb2.PARTITION_DAMAGE_STATE,
         Kind.STATE_ON_ITS_WAY_OUT: admin_pb2.PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT,
         Kind.RECORD: admin_pb2.PARTITION_DAMAGE_REMOVAL_RECORD,
+        Kind.TOMBSTONE: admin_pb2.PARTITION_DAMAGE_TOMBSTONE,
     }
 )
 

@@ -1,24 +1,25 @@
 """GiveUpPartitions: the way out where what is recorded of a partition cannot be read and nobody can mend it.
 
-Three kinds of damage keep a partition number from ever being used again:
+Four kinds of damage keep a partition number from ever being used again:
 
     its state                the partition stands and nobody may lead it; DeletePartitions refuses it, since the
                              tombstone has to go on from a leader epoch that nobody knows (safety rule S2)
     its state, while it goes the topic node names it as ``removing``, and the tombstone cannot be written over a state
                              that may be a later controller's
     its removal record       nobody knows which brokers have confirmed that their files are gone (safety rule S13)
+    its tombstone            nobody knows from which leader epoch the number has to go on (safety rule S2)
 
 Goals: a person is told what is lost before anything is, and decides; what is done is done by the writes of an ordinary
 removal, so a controller that dies in between leaves what the next one, or a repeat, carries on from.
 
 Constraints: the leader epoch of the tombstone is above every one that the controller or an assigned broker that answers
 knows, by ``UNKNOWN_EPOCHS`` as for a recovery: a broker that is silent may know later ones, and one of a later epoch
-than its order to delete would keep its files. A record is made anew with every broker that ever registered: it cannot
-name too many, and each has to confirm. Only what is still damaged when its turn comes is touched, at the version read.
+than its order to delete would keep its files. Only what is still damaged when its turn comes is touched, at the version
+read.
 
 Algorithm: brokers are asked what epochs they know in the coroutine of the caller; then, in the controller's task, a
 partition that stands is removed like any other (highest first), one that goes is buried with that epoch, and a record
-is written over the unreadable one.
+or a tombstone is written over the unreadable one (``tombstones``).
 """
 
 import asyncio
@@ -28,26 +29,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.port import Check, Set, Written
-from regnum_model import paths
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
-from regnum_model.nodes import MalformedNodeError, PartitionDeletionNode
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns
 from regnum_telemetry import tracing
 
-from regnum_election.decisions.cluster import HeldState, Topic
-from regnum_election.decisions.deletion import Removal
-from regnum_election.decisions.rejection import Rejection
-from regnum_election.decisions.topic_nodes import FoundNode, judge_state
+from regnum_election.decisions.cluster import Topic
+from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.history.events import DELETION
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome
 from regnum_election.partitions.requests import RemovalRequest
+from regnum_election.partitions.tombstones import look_behind, write_anew
 from regnum_election.recovery.decisions import recovered_epoch
 from regnum_election.recovery.survey import Survey
 from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
-from regnum_election.topics.adoption import known_brokers
+from regnum_election.state.open_removals import Part
 from regnum_election.topics.deletion_orders import tell_deletions
 
 PARTITIONS_MAX: Final = 1_000
@@ -67,14 +64,25 @@ class Kind(enum.Enum):
     """Its removal began, and its state cannot be read."""
     RECORD = "removal record"
     """It is removed, and the record of who has still to delete it cannot be read."""
+    TOMBSTONE = "tombstone"
+    """It is removed, and what its number goes on from cannot be read."""
 
 
 LOST: Final[Mapping[Kind, str]] = {
     Kind.STATE: "the partition is removed: all records that its brokers have of it are deleted",
     Kind.STATE_ON_ITS_WAY_OUT: "its removal goes on: the records that its brokers still have of it are deleted",
     Kind.RECORD: "every broker is told once more to delete what it has of the removed partition; no other record goes",
+    Kind.TOMBSTONE: "no record of any partition that the topic has: every broker is told to delete what it has of the "
+    "removed one, and its number goes on in a leader epoch far above",
 }
 """What giving up does, for people."""
+
+KINDS: Final[Mapping[Part, Kind]] = {
+    Part.RECORD: Kind.RECORD,
+    Part.STATE: Kind.STATE_ON_ITS_WAY_OUT,
+    Part.TOMBSTONE: Kind.TOMBSTONE,
+}
+"""By what is damaged of a partition that is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +132,20 @@ class GivingUp:
         deadline_s = self._context.clock.monotonic() + wait_s
         await self._all_is_read(wait_s)
         topic = self._context.picture.topic_named(name)
+        if topic is None and name in self._context.refused:
+            damaged = node_damaged(name)
+            raise RegnumError(damaged.code, damaged.message)
         if topic is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {name[:249]!r} does not exist, or its node cannot be read: correct the node, or delete it, and "
-                "the topic is deleted with all its records",
+                f"there is no topic {name[:249]}; list the topics to see the names",
             )
         if len(partitions) > PARTITIONS_MAX:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"{len(partitions)} partitions in one call; name at most {PARTITIONS_MAX}",
             )
+        await look_behind(self._context, topic, partitions)
         found = {number: self._found(topic, number) for number in partitions or await self._damaged(topic)}
         meant = {number: one for number, one in found.items() if one.kind is not None}
         if not accept_loss or not meant:
@@ -168,10 +179,9 @@ class GivingUp:
     def _found(self, topic: Topic, number: int) -> GivenUp:
         key = PartitionKey(topic.id, number)
         damage = self._context.removals.damage_of(key)
-        if damage is not None:
-            kind = Kind.RECORD if damage.recorded else Kind.STATE_ON_ITS_WAY_OUT
-            return GivenUp(partition=number, kind=kind, reason=damage.reason)
         partition = self._context.picture.partitions.get(key)
+        if damage is not None and partition is None:
+            return GivenUp(partition=number, kind=KINDS[damage.part], reason=damage.reason)
         if partition is None or partition.trouble is None:
             message = f"partition {number} of topic {topic.name} is not damaged, or there is none; nothing to give up"
             return GivenUp(partition=number, kind=None, rejection=_rejected(message))
@@ -190,7 +200,12 @@ class GivingUp:
             brokers: Iterable[BrokerId] = () if partition is None else partition.replicas
             if one.kind is Kind.STATE_ON_ITS_WAY_OUT:
                 brokers = removals.begun.get(topic.id, {}).get(number, ())
-            for id in brokers if one.kind is not Kind.RECORD else ():
+            elif partition is None:
+                # Any of them may have had it; who has files of it still knows its epoch.
+                brokers = picture.brokers
+                recorded = removals.get(key)
+                known[number] = LeaderEpoch(NO_EPOCH) if recorded is None else recorded.leader_epoch
+            for id in brokers:
                 asked.setdefault(id, []).append(key)
         answers = await self._survey.ask(asked, wait_s / 2)
         floors: dict[int, LeaderEpoch] = {}
@@ -228,8 +243,8 @@ class GivingUp:
             left = context.removals.begun.get(topic.id, {})
             for number in going:
                 call.outcomes[number] = _rejected("it could not be written; try again") if number in left else None
-        for number in by_kind[Kind.RECORD]:
-            call.outcomes[number] = await self._record_anew(topic, number)
+        for number in (*by_kind[Kind.RECORD], *by_kind[Kind.TOMBSTONE]):
+            call.outcomes[number] = await write_anew(context, topic, number, call.floors.get(number))
             yield
         await tell_deletions(context)
         if not result.done():
@@ -254,48 +269,6 @@ class GivingUp:
         for number in numbers:
             waits = _rejected("it is removed, and its state could not be written yet; run it again")
             call.outcomes[number] = refused or (waits if number in left else None)
-
-    async def _record_anew(self, topic: Topic, number: int) -> Rejection | None:
-        """Write the record of a removed partition anew, with every broker there ever was."""
-        context, key = self._context, PartitionKey(topic.id, number)
-        record_path, state_path = paths.partition_deletion(topic.id, number), paths.leader_and_isr(topic.name, number)
-        found = await context.store.read_many((record_path, state_path))
-        record, state = found.get(record_path), found.get(state_path)
-        if record is None:
-            # Whoever deleted it by hand answers for what brokers have.
-            context.removals.mended(key)
-            return None
-        try:
-            content = PartitionDeletionNode.decode(record.data)
-        except MalformedNodeError:
-            pass
-        else:
-            context.removals.mended(key)
-            context.removals.add(Removal.recorded_as(key, content, version=record.stat.version))
-            return None
-        seen = None if state is None else FoundNode(data=state.data, version=state.stat.version)
-        held = judge_state(topic.id, seen, creating=True, reign=context.reign.epoch)
-        if not isinstance(held, HeldState) or not held.state.removed:
-            return _rejected(
-                f"{state_path} is no tombstone that can be read either; delete the topic to be rid of both"
-            )
-        brokers = {*await known_brokers(context), *context.picture.assigned}
-        anew = PartitionDeletionNode(topic=topic.name, brokers=frozenset(brokers), leader_epoch=held.state.leader_epoch)
-        (outcome,) = await context.store.write_batch(
-            [
-                (
-                    Check(paths.topic_id(topic.id)),
-                    Check(state_path, held.version),
-                    Set(record_path, anew.encode(), record.stat.version),
-                )
-            ]
-        )
-        stat = outcome.results[-1].stat if isinstance(outcome, Written) else None
-        if stat is None:
-            return _rejected("its nodes changed meanwhile; look again")
-        context.removals.mended(key)
-        context.removals.add(Removal.recorded_as(key, anew, version=stat.version))
-        return None
 
 
 async def _tell(read: "asyncio.Future[None]") -> AsyncGenerator[None, None]:

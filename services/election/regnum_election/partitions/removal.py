@@ -126,7 +126,9 @@ class PartitionRemover:
         for i in indexes:
             if i in call.outcomes:
                 continue
-            planned = plan_removal(call.requests[i], context.picture, repeated=repeated, clearing=context.clearing)
+            planned = plan_removal(
+                call.requests[i], context.picture, repeated=repeated, clearing=context.clearing, refused=context.refused
+            )
             match planned:
                 case Rejection():
                     call.outcomes[i] = planned

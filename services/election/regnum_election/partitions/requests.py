@@ -11,7 +11,7 @@ from regnum_model.topics import INTERNAL_TOPICS
 
 from regnum_election.decisions.cluster import Cluster, Topic
 from regnum_election.decisions.placement import Assignment, PlacementError, place_more, refused_by_name
-from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.topics.requests import MUTATION_ID_LENGTH_MAX, PARTITIONS_MAX, too_large
 
 ENOUGH_NAMED: Final = 5
@@ -84,7 +84,12 @@ class Done:
 
 
 def plan_addition(  # noqa: PLR0911 - each refusal has its own line
-    request: AdditionRequest, picture: Cluster, *, repeated: Collection[str], clearing: Mapping[str, TopicId]
+    request: AdditionRequest,
+    picture: Cluster,
+    *,
+    repeated: Collection[str],
+    clearing: Mapping[str, TopicId],
+    refused: Collection[str] = (),
 ) -> Addition | Done | Rejection:
     """Check what is to be added, and place it.
 
@@ -93,8 +98,9 @@ def plan_addition(  # noqa: PLR0911 - each refusal has its own line
         picture: the cluster.
         repeated: names given more than once in the same call.
         clearing: names of topics that are being deleted.
+        refused: names of topics whose nodes are left alone.
     """
-    topic = _topic_of(request.name, request.mutation, picture, repeated=repeated, clearing=clearing)
+    topic = _topic_of(request.name, request.mutation, picture, repeated=repeated, clearing=clearing, refused=refused)
     if not isinstance(topic, Topic):
         return topic
     count = len(topic.partitions)
@@ -166,10 +172,15 @@ def _bad_replicas(assignment: Assignment, picture: Cluster, *, factor: int) -> R
 
 
 def plan_removal(  # noqa: PLR0911 - each refusal has its own line
-    request: RemovalRequest, picture: Cluster, *, repeated: Collection[str], clearing: Mapping[str, TopicId]
+    request: RemovalRequest,
+    picture: Cluster,
+    *,
+    repeated: Collection[str],
+    clearing: Mapping[str, TopicId],
+    refused: Collection[str] = (),
 ) -> RemovalPlan | Done | Rejection:
     """Check what is to be removed. The arguments are those of ``plan_addition``."""
-    topic = _topic_of(request.name, request.mutation, picture, repeated=repeated, clearing=clearing)
+    topic = _topic_of(request.name, request.mutation, picture, repeated=repeated, clearing=clearing, refused=refused)
     if not isinstance(topic, Topic):
         return topic
     if request.topic_id and request.topic_id != topic.id:
@@ -227,6 +238,7 @@ def _topic_of(
     *,
     repeated: Collection[str],
     clearing: Mapping[str, TopicId],
+    refused: Collection[str],
 ) -> Topic | Done | Rejection:
     if name in repeated:
         return _reject(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"topic {name} stands twice in the request; give it once")
@@ -241,6 +253,8 @@ def _topic_of(
             f"{name} keeps its number of partitions: it says which broker coordinates which consumer group",
         )
     topic = picture.topic_named(name)
+    if topic is None and name in refused:
+        return node_damaged(name)
     if topic is None:
         reason = "is being deleted" if name in clearing else "does not exist; list the topics to see the names"
         return _reject(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} {reason}")

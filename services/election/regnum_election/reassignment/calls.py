@@ -19,7 +19,7 @@ from regnum_service.slices import Turns
 from regnum_telemetry import tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition
-from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.history.events import REASSIGNMENT, Reason
 from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.decisions import Assigned, Wait, is_grown, requested
@@ -157,7 +157,8 @@ class PartitionReassignments:
         for _ in range(ROUNDS_MAX):
             topic = context.picture.topic_named(name)
             if topic is None:
-                return dict.fromkeys(targets, _unknown(f"there is no topic {name[:249]}; list the topics"))
+                damaged = node_damaged(name) if name in context.refused else None
+                return dict.fromkeys(targets, damaged or _unknown(f"there is no topic {name[:249]}; list the topics"))
             changes, rejected = await self._changes(topic.id, targets)
             if validate_only or not changes:
                 return rejected

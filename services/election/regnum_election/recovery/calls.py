@@ -24,7 +24,7 @@ from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Broker, HeldState, Topic
-from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.history.events import PartitionRow, Reason
 from regnum_election.recovery.decisions import Answer, Assessment, NoLog, ReplicaLog, recovered_epoch, recovered_state
 from regnum_election.recovery.nodes import Recoverable, group_for
@@ -149,10 +149,13 @@ class PartitionRecoveries:
 
     def _topic(self, request: RecoveryRequest) -> Topic:
         topic = self._context.picture.topic_named(request.topic)
+        if topic is None and request.topic in self._context.refused:
+            damaged = node_damaged(request.topic)
+            raise RegnumError(damaged.code, damaged.message)
         if topic is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {request.topic!r} does not exist, or its node cannot be read and is left alone",
+                f"there is no topic {request.topic[:249]}; list the topics to see the names",
             )
         if len(request.partitions) > PARTITIONS_MAX:
             raise RegnumError(

@@ -159,6 +159,15 @@ def recovered_epoch(known: LeaderEpoch, answers: Collection[Answer], *, certain:
     return LeaderEpoch(epoch) if epoch <= EPOCH_MAX else None
 
 
+def highest_written(version: int) -> LeaderEpoch:
+    """The highest leader epoch that a state can have, by the version of its node, whatever it says.
+
+    A first state has epoch 0, and each write raises it by one, or by what is left out where the store's own is not
+    known: once for the one who elects or removes, and once for the tombstone.
+    """
+    return LeaderEpoch(version * (UNKNOWN_EPOCHS + 2))
+
+
 def recovered_state(
     topic_id: TopicId,
     chosen: BrokerId,

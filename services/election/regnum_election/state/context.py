@@ -75,9 +75,11 @@ class ControllerContext:
         self.removals: Final = OpenRemovals()
         """Partitions that are gone from topics that stay, and that some broker has still to delete."""
         self.refused: Final[dict[str, str]] = {}
-        """Topics whose nodes are left alone, by name, with the reason."""
+        """Topics whose nodes are left alone, or were damaged while this reign knows them, by name, with the reason."""
         self.incomplete: Final[dict[str, str]] = {}
         """Topics that run though their nodes miss partition numbers, by name, in words; see ``topics.incomplete``."""
+        self.spoiled: Final[dict[PartitionKey, str]] = {}
+        """Partitions that are led on, though their state in the store cannot be used any more, with the reason."""
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}

@@ -5,6 +5,7 @@ open; whoever wants to add a partition of the same number can wait until the rem
 """
 
 import asyncio
+import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,12 +15,22 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_election.decisions.deletion import Removal
 
 
+class Part(enum.Enum):
+    """What is damaged of a removed partition."""
+
+    RECORD = "removal record"
+    """It names the brokers that have still to confirm."""
+    STATE = "state on its way out"
+    """It has to become a tombstone."""
+    TOMBSTONE = "tombstone"
+    """It says from which leader epoch the number goes on (safety rule S2)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     """What keeps the number of a removed partition from being given again until a person does something."""
 
-    recorded: bool
-    """Whether it is the removal record that cannot be read; otherwise the state, which has to become a tombstone."""
+    part: Part
     reason: str
     """What is wrong, for people."""
 
@@ -36,7 +47,7 @@ class OpenRemovals:
         self._untold: dict[BrokerId, dict[PartitionKey, None]] = {}
         """Those that a broker has not been told of since it came."""
         self._damaged: dict[TopicId, dict[int, Damage]] = {}
-        """Partitions whose records, or whose states on their way out, cannot be read: their numbers stay taken."""
+        """Partitions of which some part cannot be read: their numbers stay taken."""
         self._count = 0
         self._closed = asyncio.Event()
 
@@ -85,9 +96,10 @@ class OpenRemovals:
         taken = (self.begun.get(id, {}), self.of_topic(id), self._damaged.get(id, ()))
         return any(number in numbers for some in taken for number in some)
 
-    def unreadable(self, key: PartitionKey, reason: str, *, recorded: bool = True) -> None:
-        """The record of a partition cannot be read; or, not ``recorded``, its state."""
-        self._damaged.setdefault(key.topic_id, {})[key.partition] = Damage(recorded=recorded, reason=reason)
+    def unreadable(self, key: PartitionKey, reason: str, part: Part = Part.RECORD) -> None:
+        """A part of what is recorded of a removed partition cannot be read."""
+        self._damaged.setdefault(key.topic_id, {})[key.partition] = Damage(part=part, reason=reason)
+        self._closed.set()
 
     def mended(self, key: PartitionKey) -> None:
         """Nothing is damaged of a removed partition any more."""
@@ -111,10 +123,17 @@ class OpenRemovals:
         return self._damaged
 
     async def wait_closed(self, id: TopicId, numbers: Collection[int]) -> None:
-        """Return when no partition of these numbers is on its way out; perhaps never: use a deadline."""
-        while self.is_open(id, numbers):
+        """Return when no partition of these numbers is on its way out; perhaps never: use a deadline.
+
+        Where a tombstone is damaged it returns at once: nothing is under way that could end that.
+        """
+        while self.is_open(id, numbers) and not self._is_stuck(id, numbers):
             self._closed.clear()
             await self._closed.wait()
+
+    def _is_stuck(self, id: TopicId, numbers: Collection[int]) -> bool:
+        damaged = self._damaged.get(id, {})
+        return any(number in numbers and damage.part is Part.TOMBSTONE for number, damage in damaged.items())
 
     def add(self, removal: Removal) -> None:
         """A removal is recorded; brokers that it names are to be told."""

@@ -27,6 +27,7 @@ from regnum_election.decisions.topic_nodes import (
     Refused,
     is_restored,
     judge_topic,
+    other_id,
     readable,
 )
 from regnum_election.history.events import BY_HAND
@@ -95,6 +96,9 @@ class TopicAdopter:
         missing: list[str] = []
         async for some in slices(known, NAMES_PER_TURN):
             missing += [name for name in some if name not in names]
+        # One that is not listed yet is told of again when it is taken up.
+        async for some in slices(tuple(self._reported), NAMES_PER_TURN):
+            self._forget([name for name in some if name not in names])
         if added:
             accepted = await self.take_up(added)
             keys = [key for id in accepted for key in context.picture.of_topic(id)]
@@ -332,7 +336,7 @@ class TopicAdopter:
             return True
         if not verdict.make_guard:
             # Only a slip of the pen, perhaps: nothing is deleted for it, and nothing written under the name.
-            reason = f"the topic node names id {id} where {former} was; write that one back, or remove the topic node"
+            reason = other_id(id, former)
             self._report(name, reason)
             await _take_out_of_reach(context, former, reason)
             return False

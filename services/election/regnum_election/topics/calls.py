@@ -161,7 +161,9 @@ class TopicCalls:
             await turns.took()
             if i in call.outcomes:
                 continue
-            found = self._deleter.answered_before(request) or find_topic(request, context.picture)
+            found = self._deleter.answered_before(request) or find_topic(
+                request, context.picture, refused=context.refused
+            )
             match found:
                 case Rejection() | Deleted():
                     call.outcomes[i] = found

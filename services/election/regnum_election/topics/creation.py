@@ -23,7 +23,8 @@ from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Partition, Topic
-from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.rejection import Rejection, node_damaged
+from regnum_election.decisions.topic_nodes import readable
 from regnum_election.history.events import CREATION
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
@@ -125,7 +126,13 @@ def _plans(context: ControllerContext, creation: Creation, indexes: range, repea
         if i in creation.outcomes:
             continue
         planned = plan_topic(
-            request, context.picture, repeated=repeated, clearing=context.clearing, chance=context.chance
+            request,
+            context.picture,
+            repeated=repeated,
+            clearing=context.clearing,
+            # What was left alone may be gone by now: a creation finds that out, and a check takes it as known.
+            refused=context.refused if creation.validate_only else (),
+            chance=context.chance,
         )
         match planned:
             case Rejection():
@@ -175,7 +182,8 @@ async def _write_topics(
                     replication_factor=len(plan.assignment[0]),
                 )
             case Refused(error=error):
-                creation.outcomes[i] = _not_written(plan.name, error)
+                standing = await _standing(context, plan.name, error)
+                creation.outcomes[i] = standing or _not_written(plan.name, error)
     keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
     own = {plan.name: plan.configs for i, plan in plans.items() if ids[i] in written and plan.configs}
     if own:
@@ -202,6 +210,20 @@ def _own_settings(plan: Plan) -> tuple[Create, ...]:
         return ()
     texts = {key: format_value(key, value) for key, value in plan.configs.items()}
     return (Create(topic_config(plan.name), encode_config(texts)),)
+
+
+async def _standing(context: ControllerContext, name: str, error: Exception) -> Rejection | None:
+    """What there is to say of a topic node that stands, and that this reign has not taken up."""
+    if not isinstance(error, NodeExists) or error.path != paths.topic(name):
+        return None
+    found = (await context.store.read_many((error.path,))).get(error.path)
+    if found is not None and await beside(partial(readable, found.data), weight=len(found.data)) is None:
+        return node_damaged(name)
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
+        message=f"topic {name} exists: its node was written by hand and is taken up in a moment; describe it then, or "
+        "see `regnum status`",
+    )
 
 
 def _not_written(name: str, error: Exception) -> Rejection:

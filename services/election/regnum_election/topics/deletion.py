@@ -116,7 +116,9 @@ class TopicDeleter:
         partitions = taken = 0
         for i in open_requests[:TOPICS_TOGETHER]:
             request = call.requests[i]
-            found = self.answered_before(request) or find_topic(request, self._context.picture)
+            found = self.answered_before(request) or find_topic(
+                request, self._context.picture, refused=self._context.refused
+            )
             if isinstance(found, str):
                 weight = len(self._context.picture.topics[found].partitions)
                 if found in chosen or (chosen and partitions + weight > PARTITIONS_TOGETHER):

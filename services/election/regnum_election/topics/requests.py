@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,7 @@ from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_to
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.placement import Assignment, PlacementError, place, refused_by_name
-from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.rejection import Rejection, node_damaged
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic at most."""
@@ -88,6 +88,7 @@ def plan_topic(
     *,
     repeated: frozenset[str],
     clearing: Mapping[str, TopicId],
+    refused: Collection[str] = (),
     chance: random.Random,
 ) -> Plan | Repeated | Rejection:
     """Check a requested topic and place it.
@@ -97,9 +98,10 @@ def plan_topic(
         picture: the cluster.
         repeated: names given more than once in the same call.
         clearing: names of topics whose nodes are being deleted.
+        refused: names of topics whose nodes are left alone.
         chance: chooses where placement starts.
     """
-    settled = _settled_by_name(request, picture, repeated=repeated, clearing=clearing)
+    settled = _settled_by_name(request, picture, repeated=repeated, clearing=clearing, refused=refused)
     if settled is not None:
         return settled
     if request.assignment:
@@ -134,7 +136,12 @@ def weigh_topic(
 
 
 def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
-    request: TopicRequest, picture: Cluster, *, repeated: frozenset[str], clearing: Mapping[str, TopicId]
+    request: TopicRequest,
+    picture: Cluster,
+    *,
+    repeated: frozenset[str],
+    clearing: Mapping[str, TopicId],
+    refused: Collection[str] = (),
 ) -> Repeated | Rejection | None:
     try:
         check_topic_name(request.name)
@@ -164,6 +171,8 @@ def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
             errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
             f"topic {request.name} is being deleted; try again when that has finished",
         )
+    if request.name in refused:
+        return node_damaged(request.name)
     own = own_settings(request.configs, in_force=picture.settings.cluster)
     return own if isinstance(own, Rejection) else None
 
@@ -302,9 +311,12 @@ class DeletionRequest:
     """Mutation id (safety rule S20)."""
 
 
-def find_topic(request: DeletionRequest, picture: Cluster) -> TopicId | Rejection:
-    """Which topic a deletion means; an internal one is not deleted, whether it is named or given by its id."""
-    found = _find_topic(request, picture)
+def find_topic(request: DeletionRequest, picture: Cluster, *, refused: Collection[str] = ()) -> TopicId | Rejection:
+    """Which topic a deletion means; an internal one is not deleted, whether it is named or given by its id.
+
+    ``refused``: names of topics whose nodes are left alone.
+    """
+    found = _find_topic(request, picture, refused)
     topic = None if isinstance(found, Rejection) else picture.topics.get(found)
     if topic is not None and topic.name in INTERNAL_TOPICS:
         return _reject(
@@ -316,13 +328,15 @@ def find_topic(request: DeletionRequest, picture: Cluster) -> TopicId | Rejectio
 
 
 def _find_topic(  # noqa: PLR0911 - each refusal has its own line
-    request: DeletionRequest, picture: Cluster
+    request: DeletionRequest, picture: Cluster, refused: Collection[str]
 ) -> TopicId | Rejection:
     if _is_too_long(request.mutation):
         return _long_mutation()
     if not request.name and not request.topic_id:
         return _reject(errors_pb2.ERROR_CODE_INVALID_REQUEST, "give the topic's name, its id, or both")
     named = picture.names.get(request.name) if request.name else None
+    if named is None and request.name in refused:
+        return node_damaged(request.name)
     if not request.topic_id:
         if named is None:
             return _reject(

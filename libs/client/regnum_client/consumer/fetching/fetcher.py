@@ -265,7 +265,8 @@ class Fetcher:
             self._intake.give_up(
                 cursor,
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {partition.topic!r} does not exist any more; see `regnum topics list`",
+                f"topic {partition.topic!r} does not exist any more; see `regnum topics list`, and `regnum status` "
+                "for topics whose nodes in the store are damaged",
             )
         elif known is None:
             # Looked at with every picture: at some moment it has been gone for too long.

@@ -214,13 +214,17 @@ class _PartitionDamageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Parti
     PARTITION_DAMAGE_UNSPECIFIED: _PartitionDamage.ValueType  # 0
     """Nothing, or of a later release."""
     PARTITION_DAMAGE_STATE: _PartitionDamage.ValueType  # 1
-    """It stands, and its state cannot be read or is gone."""
+    """It stands, perhaps still led, and its state cannot be read or is gone."""
     PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT: _PartitionDamage.ValueType  # 2
     """Its removal has begun, and its state cannot be read."""
     PARTITION_DAMAGE_REMOVAL_RECORD: _PartitionDamage.ValueType  # 3
     """It is removed, and the record of the brokers that have still to delete it cannot be read."""
     PARTITION_DAMAGE_TOPIC_NODE: _PartitionDamage.ValueType  # 4
-    """The node of the whole topic cannot be read, or was refused: the controller leaves the topic alone."""
+    """The node of the whole topic cannot be read, or was refused: the controller leaves the topic alone, or the next one
+    will.
+    """
+    PARTITION_DAMAGE_TOMBSTONE: _PartitionDamage.ValueType  # 5
+    """It is removed, and the tombstone that says from which leader epoch its number goes on cannot be read."""
 
 class PartitionDamage(_PartitionDamage, metaclass=_PartitionDamageEnumTypeWrapper):
     """What is damaged of a partition."""
@@ -228,13 +232,17 @@ class PartitionDamage(_PartitionDamage, metaclass=_PartitionDamageEnumTypeWrappe
 PARTITION_DAMAGE_UNSPECIFIED: PartitionDamage.ValueType  # 0
 """Nothing, or of a later release."""
 PARTITION_DAMAGE_STATE: PartitionDamage.ValueType  # 1
-"""It stands, and its state cannot be read or is gone."""
+"""It stands, perhaps still led, and its state cannot be read or is gone."""
 PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT: PartitionDamage.ValueType  # 2
 """Its removal has begun, and its state cannot be read."""
 PARTITION_DAMAGE_REMOVAL_RECORD: PartitionDamage.ValueType  # 3
 """It is removed, and the record of the brokers that have still to delete it cannot be read."""
 PARTITION_DAMAGE_TOPIC_NODE: PartitionDamage.ValueType  # 4
-"""The node of the whole topic cannot be read, or was refused: the controller leaves the topic alone."""
+"""The node of the whole topic cannot be read, or was refused: the controller leaves the topic alone, or the next one
+will.
+"""
+PARTITION_DAMAGE_TOMBSTONE: PartitionDamage.ValueType  # 5
+"""It is removed, and the tombstone that says from which leader epoch its number goes on cannot be read."""
 Global___PartitionDamage: _TypeAlias = PartitionDamage  # noqa: Y015
 
 @_typing.final

@@ -83,7 +83,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: _ErrorCode.ValueType  # 28
     """More offsets than a commit, or a group, may have."""
     ERROR_CODE_TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 36
-    """A topic of that name exists."""
+    """A topic of that name exists; perhaps one that nothing can be done with, because its nodes in the store are damaged."""
     ERROR_CODE_INVALID_PARTITIONS: _ErrorCode.ValueType  # 37
     """The number of partitions is not positive, or above the limit."""
     ERROR_CODE_INVALID_REPLICATION_FACTOR: _ErrorCode.ValueType  # 38
@@ -240,7 +240,7 @@ ERROR_CODE_REBALANCE_IN_PROGRESS: ErrorCode.ValueType  # 27
 ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: ErrorCode.ValueType  # 28
 """More offsets than a commit, or a group, may have."""
 ERROR_CODE_TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 36
-"""A topic of that name exists."""
+"""A topic of that name exists; perhaps one that nothing can be done with, because its nodes in the store are damaged."""
 ERROR_CODE_INVALID_PARTITIONS: ErrorCode.ValueType  # 37
 """The number of partitions is not positive, or above the limit."""
 ERROR_CODE_INVALID_REPLICATION_FACTOR: ErrorCode.ValueType  # 38
