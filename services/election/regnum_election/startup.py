@@ -26,9 +26,10 @@ from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
-from regnum_election.topics.adoption import TopicAdopter, read_guards
+from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.deletion import read_deletions
 from regnum_election.topics.deletion_orders import tell_deletions
+from regnum_election.topics.found import read_guards
 from regnum_election.topics.settling import settle_in_steps, settle_some
 
 PARTITIONS_PER_TURN: Final = 2_000

@@ -55,8 +55,9 @@ from regnum_election.startup import (
     take_up_removals,
 )
 from regnum_election.state.context import ControllerContext
-from regnum_election.topics.adoption import TopicAdopter, read_guards
+from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.deletion_orders import tell_deletions
+from regnum_election.topics.found import read_guards
 from regnum_election.topics.settling import settle_some
 
 PARTITIONS_PER_WRITE: Final = 500

@@ -13,7 +13,7 @@ from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId, encode_id
-from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_model.nodes import DeletionNode, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
@@ -38,7 +38,7 @@ from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.clearing import TOPICS_TOGETHER
 from regnum_election.topics.deletion import TopicDeleter
-from regnum_election.topics.found import FoundTopics, every_topic, read_topics
+from regnum_election.topics.found import FoundTopics, every_topic, mentioned_ids, read_guards, read_topics
 from regnum_election.topics.incomplete import IncompleteTopics
 from regnum_election.topics.settling import settle
 
@@ -245,7 +245,7 @@ class TopicAdopter:
             seen = found.states.get(name, {})
             contents[name] = content
             states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
-        guards = await read_guards(context, _mentioned(contents, states))
+        guards = await read_guards(context, mentioned_ids(contents, states))
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
         for name, node in nodes.items():
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
@@ -396,37 +396,6 @@ class TopicAdopter:
         context.removals.drop_topic(topic_id)
         if name not in context.picture.names:
             context.clearing[name] = topic_id
-
-
-def _mentioned(
-    contents: Mapping[str, TopicNode | None], states: Mapping[str, Mapping[int, FoundNode]]
-) -> frozenset[TopicId]:
-    """Topic ids that topic nodes say, or the states of those that say none."""
-    ids: set[TopicId] = set()
-    for name, content in contents.items():
-        if content is None:
-            continue
-        if content.topic_id is not None:
-            ids.add(content.topic_id)
-            continue
-        for found in states[name].values():
-            try:
-                ids.add(LeaderAndIsr.decode(found.data).topic_id)
-            except MalformedNodeError:
-                continue
-    return frozenset(ids)
-
-
-async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> dict[TopicId, str]:
-    """Topic names by topic id, as the guards say."""
-    by_path = {paths.topic_id(id): id for id in ids}
-    guards: dict[TopicId, str] = {}
-    for path, node in (await context.store.read_many(tuple(by_path))).items():
-        try:
-            guards[by_path[path]] = TopicIdNode.decode(node.data).topic
-        except MalformedNodeError as error:
-            context.log.warning("guard unreadable", path=path, reason=f"{error}; write the topic's name back")
-    return guards
 
 
 async def _take_out_of_reach(context: ControllerContext, id: TopicId, reason: str) -> None:

@@ -12,11 +12,14 @@ from typing import Final
 
 from regnum_coordination.port import Node, TreePage
 from regnum_model import paths
+from regnum_model.ids import TopicId
+from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.topic_nodes import FoundNode, readable
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import FencedStore
+from regnum_election.state.context import ControllerContext
 
 STATES_PER_TURN: Final = 1_000
 """States that are put where they belong between two turns of the event loop (safety rule S22)."""
@@ -51,6 +54,37 @@ async def read_topics(store: FencedStore, names: Collection[str]) -> FoundTopics
         states.setdefault(name, {})[number] = FoundNode(data=node.data, version=node.stat.version)
         await turns.took()
     return FoundTopics(nodes=nodes, states=states)
+
+
+def mentioned_ids(
+    contents: Mapping[str, TopicNode | None], states: Mapping[str, Mapping[int, FoundNode]]
+) -> frozenset[TopicId]:
+    """Topic ids that topic nodes say, or the states of those that say none."""
+    ids: set[TopicId] = set()
+    for name, content in contents.items():
+        if content is None:
+            continue
+        if content.topic_id is not None:
+            ids.add(content.topic_id)
+            continue
+        for found in states[name].values():
+            try:
+                ids.add(LeaderAndIsr.decode(found.data).topic_id)
+            except MalformedNodeError:
+                continue
+    return frozenset(ids)
+
+
+async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> dict[TopicId, str]:
+    """Topic names by topic id, as the guards say."""
+    by_path = {paths.topic_id(id): id for id in ids}
+    guards: dict[TopicId, str] = {}
+    for path, node in (await context.store.read_many(tuple(by_path))).items():
+        try:
+            guards[by_path[path]] = TopicIdNode.decode(node.data).topic
+        except MalformedNodeError as error:
+            context.log.warning("guard unreadable", path=path, reason=f"{error}; write the topic's name back")
+    return guards
 
 
 async def every_topic(
