@@ -43,6 +43,17 @@ def test_the_rate_and_the_time_are_known_once_bytes_have_come_and_arrived_ones_c
     assert watched.look([one(1, done=20), one(2, total=None)], 11.0).left_s is None, "nobody knows how much it is"
 
 
+def test_no_time_is_named_for_what_waits_for_an_operator_and_no_rate_where_nothing_comes() -> None:
+    watched = MovesWatched(PLACES)
+    watched.look([one()], 0.0)
+    moving = watched.look([one(done=50)], 10.0)
+    assert (moving.bytes_per_s, moving.left_s) == (5.0, 10.0)
+    stuck = watched.look([one(done=50, why=DEAD)], 11.0)
+    assert stuck.bytes_per_s is not None
+    assert stuck.left_s is None
+    assert watched.look([one(done=50)], 10.0 + STILL_S).bytes_per_s is None
+
+
 def test_a_reason_that_passes_by_itself_is_told_when_it_lasts_and_once() -> None:
     watched = MovesWatched(PLACES)
     assert watched.look([one(why=STUCK)], 0.0).news == ()

@@ -75,14 +75,17 @@ class MovesWatched:
         done, to_come = self._taken(left)
         if (len(left), done) != self._moved:
             self._moved, self._moved_s = (len(left), done), now_s
-        rate = self._rate(now_s, done)
+        still = now_s - self._moved_s >= STILL_S
+        rate = None if still else self._rate(now_s, done)
         reasons = self._reasons(left, now_s)
+        # What waits for an operator never arrives at any rate.
+        stuck = any(_is_any(reason, FOR_OPERATORS) for reason, _, _ in reasons)
         return Progress(
             left=len(left),
             percent=(100.0 * (self._count - len(left)) + sum(one.percent or 0.0 for one in left)) / self._count,
             bytes_per_s=rate,
-            left_s=to_come / rate if rate and to_come is not None else None,
-            news=self._news(reasons, now_s),
+            left_s=to_come / rate if rate and to_come is not None and not stuck else None,
+            news=self._news(reasons, now_s, still=still),
             reasons=tuple(_line(reason, places) for reason, places, _ in reasons[:TOLD_MAX]),
         )
 
@@ -117,8 +120,7 @@ class MovesWatched:
         found = [(reason, some, min(since[place][1] for place in some)) for reason, some in places.items()]
         return sorted(found, key=lambda one: (not _is_any(one[0], FOR_OPERATORS), _is_any(one[0], USUAL), one[2]))
 
-    def _news(self, reasons: Sequence[tuple[str, list[Place], float]], now_s: float) -> tuple[str, ...]:
-        still = now_s - self._moved_s >= STILL_S
+    def _news(self, reasons: Sequence[tuple[str, list[Place], float]], now_s: float, *, still: bool) -> tuple[str, ...]:
         due = [
             (reason, places)
             for reason, places, since_s in reasons
