@@ -18,11 +18,16 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-from regnum_client.commands.invocation import CommandFailedError, Failure, Group, Output, output_of
+from regnum_client.commands.invocation import (
+    INTERRUPTED,
+    CommandFailedError,
+    Failure,
+    Group,
+    Output,
+    output_of,
+)
 from regnum_client.commands.rendering import emit_failure
 
-INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells count."""
 STDOUT_CLOSED: Final = Failure(
     code="SYSTEM_ERROR",
     message="stdout is closed; redirect it to a file, or to /dev/null when the output is not wanted",

@@ -4,7 +4,10 @@ from collections.abc import Collection
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.configs import DEFAULTS, MIN_INSYNC_REPLICAS, TOPIC_KEYS
+
+RATES = (FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE)
 
 
 class FakeConfigs:
@@ -23,7 +26,7 @@ class FakeConfigs:
             return answer
         for alteration in request.alterations:
             result = answer.results.add(resource=alteration.resource)
-            known = TOPIC_KEYS if alteration.resource.name else DEFAULTS.keys()
+            known = TOPIC_KEYS if alteration.resource.name else {*DEFAULTS, *RATES}
             if any(config.name not in known for config in alteration.configs):
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_CONFIG
                 result.error_message = f"a setting is one of {', '.join(sorted(known))}"
@@ -70,4 +73,7 @@ class FakeConfigs:
                     else admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER
                 )
                 result.configs.add(name=key, value=own.get(key, self.values[""].get(key, "2")), source=source)
+            for key in () if resource.name else (rate for rate in RATES if rate in own):
+                source = admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER
+                result.configs.add(name=key, value=own[key], source=source)
         return answer

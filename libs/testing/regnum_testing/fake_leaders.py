@@ -103,6 +103,8 @@ class FakeLeaders(ABC):
         """Describe."""
         self._authority()
         known = {one.broker_id: one for one in self.cluster.leaders.brokers}
+        if not known:
+            known = {id: self._described(id) for id in self.cluster.brokers}
         nobody = errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
         return admin_pb2.DescribeBrokersResponse(
             brokers=[
@@ -110,6 +112,12 @@ class FakeLeaders(ABC):
                 for id in request.broker_ids or known
             ]
         )
+
+    def _described(self, id: int) -> admin_pb2.DescribedBroker:
+        """A broker of which the test says nothing: it has what it is assigned."""
+        cluster = self.cluster
+        replicas = sum(id in cluster.replicas.get(place, tuple(cluster.brokers)) for place in cluster.partitions)
+        return admin_pb2.DescribedBroker(broker_id=id, live=True, replicas=replicas, draining=id in cluster.draining)
 
     async def DrainBroker(  # noqa: N802
         self, request: admin_pb2.DrainBrokerRequest, _context: Context

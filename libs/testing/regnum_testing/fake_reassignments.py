@@ -21,6 +21,10 @@ class FakeReassignments:
     """Called with every call that changes something."""
     page: int = 1_000
     """Reassignments of one answer."""
+    before_list: Callable[[int], None] | None = None
+    """Called before every list, with how many there were before it."""
+    lists: int = 0
+    """Lists that were asked for."""
     looks_until_done: int | None = None
     """How many lists show anything; None: all."""
 
@@ -41,6 +45,9 @@ class FakeReassignments:
         self, request: admin_pb2.ListPartitionReassignmentsRequest
     ) -> admin_pb2.ListPartitionReassignmentsResponse:
         """One page."""
+        if self.before_list is not None:
+            self.before_list(self.lists)
+        self.lists += 1
         if self.looks_until_done is not None:
             self.looks_until_done -= 1
             if self.looks_until_done < 0:

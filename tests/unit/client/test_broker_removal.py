@@ -21,9 +21,12 @@ def test_what_is_marked_and_empty_may_go() -> None:
     [
         ({"replicas": 2}, "it has 2 replicas: `regnum brokers drain 7`"),
         ({"replicas": 2, "leaders": 1}, "1 of which it leads"),
-        ({"coming": 1}, "1 reassignments bring replicas to it"),
+        ({"coming": 1}, "1 reassignment brings replicas to it"),
         ({"draining": False}, "marks it first"),
         ({"known": False}, "nobody knows broker 7"),
+        ({"replicas": 1}, "it has 1 replica: "),
+        ({"coming": 2}, "2 reassignments bring replicas to it"),
+        ({"left": 1}, "1 broker would be left and"),
         ({"left": 2}, "2 brokers would be left and default.replication.factor is 3"),
     ],
 )
@@ -39,7 +42,7 @@ def test_every_reason_is_said_at_once() -> None:
 def test_a_partition_without_a_leader_keeps_its_broker_from_being_emptied_and_others_do_not() -> None:
     replicas = {("a", 0): (1, 2), ("a", 1): (1, 2), ("b", 0): (2, 3)}
     assert not cannot_leave(1, {("a", 0): 2, ("a", 1): 1, ("b", 0): -1}, replicas)
-    assert "1 partitions of broker 1 have no leader (a/1)" in cannot_leave(1, {("a", 0): 2}, replicas)
+    assert "1 partition of broker 1 has no leader (a/1)" in cannot_leave(1, {("a", 0): 2}, replicas)
     many = {("a", number): (1,) for number in range(8)}
     assert "a/0, a/1, a/2, a/3, a/4 and 3 more" in cannot_leave(1, {}, many)
 

@@ -157,14 +157,19 @@ async def test_a_broker_is_drained_and_the_command_waits_until_it_has_nothing(
 
 async def test_draining_waits_with_a_word_on_how_far_it_is(regnum: CommandHere, cluster: FakeCluster) -> None:
     cluster.reassignments.open = [ongoing(0)]
-    # Planned, asked, looked at, and shown once with something left; then it is over, and so is the broker's share.
+    # Looked at before the mark and after it, and shown twice with something left; then it has arrived.
     cluster.reassignments.looks_until_done = 4
+
+    def before_list(lists: int) -> None:
+        if lists == 4:
+            cluster.assign("t", 0, 2, 3)
 
     def taken(request: admin_pb2.AlterPartitionReassignmentsRequest) -> None:
         for item in request.partitions:
             cluster.assign(item.topic, item.partition, *item.replicas)
 
     cluster.reassignments.taken = taken
+    cluster.reassignments.before_list = before_list
     done = await regnum("brokers", "drain", "1")
     assert done.status == 0, done.err
     assert "draining broker 1:" in done.err
@@ -178,7 +183,7 @@ async def test_draining_is_refused_and_marks_nothing_where_a_partition_has_no_le
     for arguments in (("--dry-run",), ()):
         refused = await regnum("brokers", "drain", "1", *arguments, "-o", "json")
         assert refused.error["code"] == "INVALID_REPLICA_ASSIGNMENT"
-        assert "1 partitions of broker 1 have no leader (t/2)" in refused.error["message"]
+        assert "1 partition of broker 1 has no leader (t/2)" in refused.error["message"]
     assert not cluster.draining
     assert not cluster.reassignments.asked
 
@@ -186,6 +191,14 @@ async def test_draining_is_refused_and_marks_nothing_where_a_partition_has_no_le
 async def test_draining_that_never_comes_to_an_end_says_so_with_status_5(
     regnum: CommandHere, cluster: FakeCluster
 ) -> None:
+    def taken(request: admin_pb2.AlterPartitionReassignmentsRequest) -> None:
+        for item in request.partitions:
+            cluster.assign(item.topic, item.partition, *item.replicas)
+        name = f"more-{len(cluster.topic_ids)}"
+        cluster.create(name)
+        cluster.assign(name, 0, 1, 2)
+
+    cluster.reassignments.taken = taken
     done = await regnum("brokers", "drain", "1", "-o", "json")
     assert (done.status, done.error["code"]) == (5, "NOT_EMPTY")
     assert "each of the 5 times" in done.error["message"]
@@ -259,10 +272,10 @@ async def test_a_drained_broker_is_marked_and_stays_so_until_that_is_undone(
     assert (await regnum("brokers", "drain", "1", "--no-wait")).status == 0
     assert cluster.draining == {1}
     look = await regnum("brokers", "drain", "1", "--undo", "--dry-run", "-o", "json")
-    assert json.loads(look.out) == {"broker": 1, "draining": True, "changed": False}
+    assert json.loads(look.out) == {"broker": 1, "draining": True, "changed": False, "partitions_leaving": 0}
     assert cluster.draining == {1}
     undone = await regnum("brokers", "drain", "1", "--undo", "-o", "json")
-    assert json.loads(undone.out) == {"broker": 1, "draining": False, "changed": True}
+    assert json.loads(undone.out) == {"broker": 1, "draining": False, "changed": True, "partitions_leaving": 0}
     assert not cluster.draining
     again = await regnum("brokers", "drain", "1", "--undo")
     assert "is not being drained" in again.err

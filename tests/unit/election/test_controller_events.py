@@ -253,6 +253,16 @@ async def test_what_a_successor_finishes_it_tells(cluster: FakeCluster) -> None:
     assert moves(cluster)[2] == ("COMPLETED", 0, ids(1, 2), ids(3, 4), "")
 
 
+async def test_a_single_partition_that_is_added_is_one(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await create(controller, "t", 1, 2)
+    one_more = AdditionRequest(name="t", total=2, assignment=(), mutation=None)
+    await controller.partitions.add([one_more], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY, who="ann")
+    (added,) = others(cluster, words.EVENT_KIND_PARTITIONS_ADDED)
+    assert added.detail == "1 before, 2 now: partition 1 is new"
+
+
 async def test_partitions_that_are_added_and_removed_are_told_with_who_asked(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()

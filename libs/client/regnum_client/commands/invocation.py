@@ -18,6 +18,9 @@ OUT_OF_RANGE: Final = "Value out of range"
 TIMEOUT_S: Final = 30.0
 """How long a command waits for the cluster by default."""
 
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells count."""
+
 CLIENT_ID: Final = "regnum-admin"
 """Name by which commands call the controller when they are not told another."""
 
@@ -109,6 +112,16 @@ class CommandFailedError(Exception):
 def wrong_use(message: str) -> CommandFailedError:
     """The command was called with options that do not go together."""
     return CommandFailedError(Failure(code="WRONG_USE", message=message, exit_status=2, metadata={}))
+
+
+def conflict(code: str, message: str) -> CommandFailedError:
+    """Somebody else wants something else, and is not overruled."""
+    return CommandFailedError(Failure(code=code, message=message, exit_status=4, metadata={}))
+
+
+def broken_off(message: str) -> CommandFailedError:
+    """Ctrl-C ended the command, and what it had begun goes on: the message says what, and what to do about it."""
+    return CommandFailedError(Failure(code="INTERRUPTED", message=message, exit_status=INTERRUPTED, metadata={}))
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -22,6 +22,7 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+from regnum_client.commands.reassignment.moving import add_to as add_moving_to
 from regnum_client.commands.reassignment.partitions import add_to as add_reassignment_to
 from regnum_client.commands.rendering import emit_failure, emit_rows
 
@@ -301,5 +302,6 @@ def _document(one: "PartitionRecovery") -> dict[str, Any]:
     }
 
 
+add_moving_to(group)
 add_reassignment_to(group)
 add_giving_up_to(group)

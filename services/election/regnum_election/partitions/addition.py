@@ -215,7 +215,8 @@ async def _show(
     for topic, members in added:
         kind = events_pb2.EVENT_KIND_PARTITIONS_ADDED
         total = len(topic.partitions)
-        detail = f"{total - len(members)} before, {total} now: {in_words(sorted(members))} are new"
+        new = f"{in_words(sorted(members))} {'is' if len(members) == 1 else 'are'} new"
+        detail = f"{total - len(members)} before, {total} now: {new}"
         context.events.topic(kind, topic.name, topic.id, call.reason, partitions=len(members), detail=detail)
         context.log.info("partitions added", topic=topic.name, partitions=len(members), total=len(topic.partitions))
     context.dispatch.show(context.picture)

@@ -8,12 +8,9 @@ it, and the mark that keeps new ones away.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from regnum_client.admin.reassignment.plan import Place, PlannedMove
-
-NAMED_MAX: Final = 5
-"""Partitions that are named."""
+from regnum_client.admin.reassignment.wording import counted, named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +35,9 @@ def cannot_leave(broker: int, leaders: Mapping[Place, int], replicas: Mapping[Pl
     if not stuck:
         return ""
     return (
-        f"{len(stuck)} partitions of broker {broker} have no leader ({_named(stuck)}), so nobody has what a new "
-        "replica would copy; bring their brokers back, or see `regnum partitions list --offline`, and try again"
+        f"{counted(len(stuck), 'partition')} of broker {broker} {'has' if len(stuck) == 1 else 'have'} no leader "
+        f"({named(stuck)}), so nobody has what a new replica would copy; bring their brokers back, or see "
+        "`regnum partitions list --offline`, and try again"
     )
 
 
@@ -56,8 +54,8 @@ def on_fewer_racks(moves: Sequence[PlannedMove], racks: Mapping[int, str | None]
     if not worse:
         return ""
     return (
-        f"{len(worse)} partitions would stand on fewer racks ({_named(worse)}); start a broker in the rack that would "
-        "be missing, or accept it with --fewer-racks"
+        f"{counted(len(worse), 'partition')} would stand on fewer racks ({named(worse)}); start a broker in the rack "
+        "that would be missing, or accept it with --fewer-racks"
     )
 
 
@@ -77,19 +75,16 @@ def why_not_removed(
     reasons: list[str] = []
     if found.replicas:
         led = f", {found.leaders} of which it leads" if found.leaders else ""
-        reasons.append(f"it has {found.replicas} replicas{led}: `regnum brokers drain {broker}` moves them away")
+        has = counted(found.replicas, "replica")
+        reasons.append(f"it has {has}{led}: `regnum brokers drain {broker}` moves them away")
     if found.coming:
-        reasons.append(f"{found.coming} reassignments bring replicas to it: see `regnum partitions reassignments`")
+        bring = "1 reassignment brings" if found.coming == 1 else f"{found.coming} reassignments bring"
+        reasons.append(f"{bring} replicas to it: see `regnum partitions reassignments`")
     if not found.draining:
         reasons.append(f"new replicas may be placed on it at any time: `regnum brokers drain {broker}` marks it first")
     if len(left) < default_replication_factor:
         reasons.append(
-            f"{len(left)} brokers would be left and default.replication.factor is {default_replication_factor}: topics "
-            "could not be created; keep it, or lower the setting first"
+            f"{counted(len(left), 'broker')} would be left and default.replication.factor is "
+            f"{default_replication_factor}: topics could not be created; keep it, or lower the setting first"
         )
     return tuple(reasons)
-
-
-def _named(places: Sequence[Place]) -> str:
-    shown = ", ".join(f"{topic}/{number}" for topic, number in places[:NAMED_MAX])
-    return shown if len(places) <= NAMED_MAX else f"{shown} and {len(places) - NAMED_MAX} more"

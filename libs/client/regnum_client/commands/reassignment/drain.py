@@ -1,9 +1,10 @@
 """`regnum brokers drain`: everything off a broker, so that it can be taken away."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from regnum_client.admin.reassignment.wording import counted
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -11,24 +12,19 @@ from regnum_client.commands.invocation import (
     ClientIdOption,
     CommandFailedError,
     DebugOption,
-    Failure,
     Output,
     OutputOption,
     TimeoutOption,
+    broken_off,
     note,
     run,
+    wrong_use,
 )
-from regnum_client.commands.reassignment.rendering import emit_plan, raise_failures
-from regnum_client.commands.reassignment.waiting import wait_arrived
+from regnum_client.commands.reassignment.emptying import Drain, Emptying, under_way_words
+from regnum_client.commands.reassignment.rendering import emit_plan
+from regnum_client.commands.reassignment.throttle import Throttled, ThrottleOption
+from regnum_client.commands.reassignment.waiting import WaitSOption
 from regnum_client.commands.rendering import emit_one
-
-if TYPE_CHECKING:
-    from regnum_service.errors import RegnumError
-
-    from regnum_client.admin.reassignment.plan import PlannedMove
-
-ROUNDS_MAX = 5
-"""How often it is looked again whether the broker got something meanwhile."""
 
 
 def add_to(group: typer.Typer) -> None:
@@ -47,6 +43,8 @@ def drain(
         bool, typer.Option("--fewer-racks", help="Also where partitions would stand on fewer racks.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the broker has nothing any more.")] = True,
+    wait_s: WaitSOption = None,
+    throttle: ThrottleOption = None,
     client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
@@ -57,79 +55,72 @@ def drain(
 
     From now on nothing new is placed on it, also after restarts, until --undo or `regnum brokers forget`. It may be run
     again at any time. It is refused, and marks nothing, where too few other brokers are live for some partition, where
-    one has no leader to copy from, and where one would stand on fewer racks. Exit status 5: it still has something.
+    one has no leader to copy from, and where one would stand on fewer racks. Exit status 5: it still has something; 4:
+    somebody else took the drain or its moves back meanwhile.
     """
+    if not wait and wait_s is not None:
+        raise wrong_use("--wait-s is how long to wait, and --no-wait does not; give one of them")
     if undo:
+        if throttle is not None or wait_s is not None:
+            raise wrong_use("--undo moves nothing; leave --throttle and --wait-s out")
         _undo(broker, dry_run=dry_run, client_id=client_id, output=output, bootstrap=bootstrap, timeout=timeout)
         return
+    asked = Drain(broker=broker, dry_run=dry_run, fewer_racks=fewer_racks, wait=wait, wait_s=wait_s, output=output)
+    throttled = Throttled(throttle, quiet=output is not Output.TABLE)
+    emptying = Emptying(asked, throttled)
 
-    async def work() -> "tuple[list[PlannedMove], dict[tuple[str, int], RegnumError | None], bool]":
+    async def work() -> None:
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
-        from regnum_client.commands.reassignment.planning import check_drain, drained  # noqa: PLC0415
 
-        shown: list[PlannedMove] = []
-        outcomes: dict[tuple[str, int], RegnumError | None] = {}
-        empty = False
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
-            # First: where its replicas cannot go anywhere it is refused before it is marked.
-            await check_drain(admin, broker, fewer_racks=fewer_racks)
-            await admin.drain_broker(broker, validate_only=dry_run)
-            for _ in range(ROUNDS_MAX):
-                moves = await drained(admin, broker)
-                shown += moves
-                asked = await admin.alter_partition_reassignments(
-                    {(move.topic, move.partition): move.after for move in moves}, validate_only=dry_run
-                )
-                outcomes.update(asked)
-                if dry_run or not wait or any(error is not None for error in asked.values()):
-                    break
-                leaving = [
-                    (one.topic, one.partition)
-                    for one in await admin.list_partition_reassignments()
-                    if broker in one.replicas
-                ]
-                if not moves and not leaving:
-                    empty = True
-                    break
-                places = {(move.topic, move.partition) for move in moves} | set(leaving)
-                await wait_arrived(admin, places, what=f"draining broker {broker}", quiet=output is not Output.TABLE)
-        return shown, outcomes, empty
+            await emptying.run(admin)
 
-    moves, outcomes, empty = run(work())
-    emit_plan(moves, output)
-    raise_failures(outcomes, output)
-    _end(broker, len(moves), empty=empty, dry_run=dry_run, wait=wait, output=output)
-
-
-def _end(broker: int, moves: int, *, empty: bool, dry_run: bool, wait: bool, output: Output) -> None:
-    """Say what is so now. Raises CommandFailedError where the broker still has something."""
-    if wait and not dry_run and not empty:
-        message = (
-            f"something had come to broker {broker} each of the {ROUNDS_MAX} times that it was looked at; run it "
-            "again, and see who asks for that (`regnum events --broker`)"
-        )
-        raise CommandFailedError(Failure(code="NOT_EMPTY", message=message, exit_status=5, metadata={}))
+    try:
+        run(work())
+    except KeyboardInterrupt:
+        if not emptying.marked:
+            raise
+        interrupted = broken_off(f"broker {broker} is still being drained; {asked.how_to_go_on}")
+        raise throttled.with_how_back(interrupted) from None
+    except CommandFailedError as error:
+        if emptying.moves and output is not Output.TABLE:
+            emit_plan(emptying.moves, output)
+        raise throttled.with_how_back(error) from error
     if output is not Output.TABLE:
+        emit_plan(emptying.moves, output)
         return
-    if dry_run and moves:
-        note(f"{moves} partitions would leave broker {broker}; nothing was changed")
-    elif wait and not dry_run:
-        note(f"broker {broker} has no replicas; it can be stopped")
-    elif moves:
-        note(f"{moves} partitions leave broker {broker}; see regnum partitions reassignments")
+    _conclude(asked, len(emptying.moves))
+    throttled.say_how_back()
+
+
+def _conclude(drain: Drain, moves: int) -> None:
+    """Tell people what is so now."""
+    if drain.dry_run:
+        note(f"{counted(moves, 'partition')} would leave broker {drain.broker}; nothing was changed")
+    elif drain.wait:
+        note(f"broker {drain.broker} has no replicas; it can be stopped")
+    else:
+        leave = "leaves" if moves == 1 else "leave"
+        note(f"{counted(moves, 'partition')} {leave} broker {drain.broker}; {drain.how_to_go_on}")
 
 
 def _undo(
     broker: int, *, dry_run: bool, client_id: str, output: Output, bootstrap: str | None, timeout: float | None
 ) -> None:
-    async def work() -> bool:
+    async def work() -> tuple[bool, int]:
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.commands.reassignment.planning import leaving_of  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
-            return await admin.drain_broker(broker, undo=True, validate_only=dry_run)
+            changed = await admin.drain_broker(broker, undo=True, validate_only=dry_run)
+            return changed, len(await leaving_of(admin, broker))
 
-    changed = run(work())
-    emit_one({"broker": broker, "draining": changed and dry_run, "changed": changed and not dry_run}, output)
-    if output is Output.TABLE:
-        what = "would be" if dry_run else "is"
-        note(f"broker {broker} {what} given new replicas again" if changed else f"broker {broker} is not being drained")
+    changed, leaving = run(work())
+    document = {"draining": changed and dry_run, "changed": changed and not dry_run, "partitions_leaving": leaving}
+    emit_one({"broker": broker, **document}, output)
+    if output is not Output.TABLE:
+        return
+    what = "would be" if dry_run else "is"
+    note(f"broker {broker} {what} given new replicas again" if changed else f"broker {broker} is not being drained")
+    if leaving:
+        note(under_way_words(leaving))

@@ -16,8 +16,8 @@ PLAN_COLUMNS: Final = ("topic", "partition", "before", "after", "added")
 ONGOING_COLUMNS: Final = ("topic", "partition", "phase", "percent", "bytes_done", "bytes_total", "target", "waits_for")
 
 
-def emit_plan(moves: "Sequence[PlannedMove]", output: Output) -> None:
-    """A plan."""
+def emit_plan(moves: "Sequence[PlannedMove]", output: Output, *, empty: str = "nothing has to move") -> None:
+    """A plan; ``empty`` tells people why there is nothing in it."""
     rows = [
         {
             "topic": move.topic,
@@ -28,7 +28,7 @@ def emit_plan(moves: "Sequence[PlannedMove]", output: Output) -> None:
         }
         for move in moves
     ]
-    emit_rows(rows, output, columns=PLAN_COLUMNS, empty="nothing has to move")
+    emit_rows(rows, output, columns=PLAN_COLUMNS, empty=empty)
 
 
 def emit_ongoing(found: "Sequence[OngoingReassignment]", output: Output) -> None:
