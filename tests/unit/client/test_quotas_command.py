@@ -58,6 +58,20 @@ async def test_set_describe_remove(regnum: CommandHere, cluster: FakeCluster) ->
     assert "regnum quotas set" in nothing.err
 
 
+async def test_all_of_the_clusters_quota_is_what_the_cluster_can_have(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    """It has no limits that each broker measures, and naming them is refused."""
+    await regnum("quotas", "set", "--cluster", "--rate", "5", "--burst", "50")
+    done = await regnum("quotas", "remove", "--cluster", "-o", "json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)[0]["removed"] == [RATE, BURST]
+    assert cluster.quotas.values == {}
+    refused = await regnum("quotas", "remove", "--cluster", "--consumer-byte-rate")
+    assert refused.status == 2
+    assert "consumer_byte_rate is measured for users and client ids" in refused.err
+
+
 async def test_a_removal_says_what_was_there(regnum: CommandHere) -> None:
     """A mistyped name must not look like a quota that is gone."""
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "5")

@@ -192,12 +192,13 @@ def remove(
     if not named:
         raise wrong_use(WHOSE)
     named_keys = (rate, burst, producer_byte_rate, consumer_byte_rate, request_percentage)
-    keys = [key for key, chosen in zip(KEYS, named_keys, strict=True) if chosen] or list(KEYS)
+    chosen_keys = [key for key, chosen in zip(KEYS, named_keys, strict=True) if chosen]
 
     async def work() -> "tuple[QuotaEntity, list[str]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
+        keys = chosen_keys or [key for key in KEYS if key in entity.keys]
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             before = await admin.describe_client_quotas(entity)
             # Whatever was described: what cannot be read is not, and can be removed.
