@@ -2,6 +2,7 @@
 
 RegnumError                  what a broker or the controller answered
 ├── BootstrapMissingError    no address to begin with
+├── NoControllerError        no election process answers as the controller
 ├── ClientClosedError        used before start() or after close()
 ├── BufferFullError          no room in the producer's buffer in time
 ├── ThrottlingQuotaExceededError  a quota refuses a change of topics for now
@@ -15,6 +16,8 @@ RegnumError                  what a broker or the controller answered
 └── UnreadableBatchError     a stored batch cannot be decoded
 """
 
+from collections.abc import Mapping
+
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
 
@@ -27,6 +30,39 @@ class BootstrapMissingError(RegnumError):
     def __init__(self, message: str, *, malformed: bool = False) -> None:
         code = errors_pb2.ERROR_CODE_INVALID_REQUEST if malformed else errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
         super().__init__(code, message)
+
+
+class NoControllerError(RegnumError):
+    """No election process answered as the controller in time; brokers and clients go on meanwhile.
+
+    Its code is that of the last failure: with some of them what was asked may have been done all the same.
+
+    >>> try:
+    ...     answered = admin.describe_health().controller > 0
+    ... except NoControllerError as error:
+    ...     print(error.message)
+    ...     answered = False
+    >>> answered
+    True
+    """
+
+    def __init__(self, last: RegnumError, *, known: str = "", facts: Mapping[str, str] | None = None) -> None:
+        """Only assigns.
+
+        Args:
+            last: why the last call failed.
+            known: who was believed to be the controller, in words; empty: nobody.
+            facts: the same for programs.
+        """
+        who = f" (last known: {known})" if known else " (the brokers know of none)"
+        unknown = "; what became of the last call is not known: look before repeating it"
+        super().__init__(
+            last.code,
+            f"no controller answers{who}; brokers and clients go on; start an election process, or see its log"
+            + (unknown if last.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT else ""),
+            metadata={**last.metadata, **(facts or {}), "last_error": last.message},
+            retry_after_ms=last.retry_after_ms,
+        )
 
 
 class ClientClosedError(RegnumError):

@@ -50,7 +50,7 @@ class Found:
     health: "HealthView | None"
     """What the controller says; None when nobody answered as controller."""
     reason: str
-    """Why nobody did; empty when somebody did."""
+    """That nobody did, and why; empty when somebody did."""
     figures: "Figures"
     """What each broker that could be asked says of itself."""
     services: Services
@@ -81,7 +81,7 @@ def status(
     resting = [row["name"] for row in rows if row["state"] != "running"]
     problems = [
         *([f"not running: {', '.join(resting)}"] if resting else []),
-        *([f"no controller answers: {found.reason}"] if found.health is None else found.health.problems),
+        *([found.reason] if found.health is None else found.health.problems),
     ]
     show(rows, found.health, found.figures, found.services, problems, output)
     if resting:
@@ -90,7 +90,7 @@ def status(
             back = "`regnum down`, then `regnum up` with the same folder, brings the whole cluster back"
         raise _failed("NOT_RUNNING", f"not running: {', '.join(resting)}; {back}")
     if found.health is None:
-        raise _failed("NOT_CONTROLLER", f"no controller answers: {found.reason}; brokers and clients go on meanwhile")
+        raise _failed("NOT_CONTROLLER", found.reason)
     if problems:
         raise _failed("UNHEALTHY", f"the cluster is not healthy: {'; '.join(problems)}")
 
@@ -130,10 +130,19 @@ async def _find(data_dir: "Path | None", bootstrap: str | None, *, timeout_s: fl
         except RegnumError as error:
             said = error
     if isinstance(said, RegnumError):
-        reason = said.message
+        reason = _nobody(said)
     else:
         health = said
     return Found(processes=processes, health=health, reason=reason, figures=figures, services=services)
+
+
+def _nobody(error: "RegnumError") -> str:
+    """That no controller answers, and why."""
+    from regnum_client.errors import NoControllerError  # noqa: PLC0415
+
+    if isinstance(error, NoControllerError):
+        return error.message
+    return f"no controller answers: {error.message}; brokers and clients go on meanwhile"
 
 
 async def _or_error(call: Awaitable[T]) -> "T | RegnumError":
