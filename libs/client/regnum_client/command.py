@@ -33,7 +33,7 @@ STDOUT_CLOSED: Final = Failure(
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "local": ("up", "down"),
     "status.command": ("status",),
-    "topics": ("topics", "topic"),
+    "topics.command": ("topics", "topic"),
     "partitions": ("partitions", "partition"),
     "brokers": ("brokers", "broker"),
     "records.command": ("produce", "consume"),

@@ -32,8 +32,9 @@ async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster, regnum: Co
         "assigned_partitions": 3,
     }
     assert not cluster.elections[1].forgotten
-    _, _, err = await regnum("brokers", "forget", "9")
+    _, out, err = await regnum("brokers", "forget", "9")
     assert "--yes" in err
+    assert [" ".join(line.split()) for line in out.splitlines()][-2:] == ["would end 1", "assigned partitions 3"]
 
 
 async def test_with_yes_it_is(cluster: FakeCluster, regnum: CommandHere) -> None:

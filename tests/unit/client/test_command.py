@@ -94,7 +94,7 @@ async def test_topics_from_beginning_to_end(regnum: CommandHere) -> None:
     assert json.loads(listed.out)["under_replicated_partitions"] == 0
     table = await regnum("topics", "describe", "orders")
     assert table.out.splitlines()[0].split() == ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR"]
-    assert (await regnum("topics", "delete", "orders")).status == 0
+    assert (await regnum("topics", "delete", "orders", "--yes")).status == 0
     assert json.loads((await regnum("topics", "list", "-o", "json")).out) == []
 
 
@@ -106,8 +106,9 @@ async def test_exit_status_says_what_kind_of_failure(regnum: CommandHere, cluste
     twice = await regnum("topics", "create", "orders", "-o", "jsonl")
     assert (twice.status, twice.error["code"]) == (4, "TOPIC_ALREADY_EXISTS")
     assert (await regnum("topics", "create", "orders", "--if-not-exists")).status == 0
-    assert (await regnum("topics", "delete", "nowhere")).status == 3
-    assert (await regnum("topics", "delete", "nowhere", "--if-exists")).status == 0
+    for yes in ((), ("--yes",)):
+        assert (await regnum("topics", "delete", "nowhere", *yes)).status == 3
+        assert (await regnum("topics", "delete", "nowhere", "--if-exists", *yes)).status == 0
     wrong = await regnum("topics", "create", "orders", "--assignment", "one,two", "-o", "json")
     assert (wrong.status, wrong.error["code"]) == (2, "WRONG_USE")
     typing_error = await regnum("topics", "crate")

@@ -138,7 +138,7 @@ def forget(
             "broker": broker,
             "forgotten": yes,
             "deletions": forgotten.deletions,
-            "deletions_ended": forgotten.deletions_ended,
+            "deletions_ended" if yes or output is not Output.TABLE else "would_end": forgotten.deletions_ended,
             "assigned_partitions": forgotten.assigned_partitions,
         },
         output,

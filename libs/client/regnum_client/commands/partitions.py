@@ -156,8 +156,9 @@ def elect_leaders(
         columns=columns,
         empty="no partition needs it" if not told else "",
     )
-    if only_look and unclean and not dry_run and any(one.failure is None for one in told):
-        note("nothing was changed; run it again with --yes to elect these leaders, and lose what is named")
+    if only_look and any(one.failure is None for one in told):
+        again = "with --yes to elect these leaders, and lose what is named" if unclean else "without --dry-run"
+        note(f"nothing was changed; run it again {again}")
     failures = [failure_of(one.failure) for one in told if one.failure is not None]
     for failure in failures[:-1][:FAILURES_SHOWN]:
         emit_failure(failure, output)

@@ -133,7 +133,9 @@ def set_quota(
     quotas = run(work())
     rows = [_row(quota) for quota in quotas]
     emit_rows(rows, output, columns=_columns(rows))
-    if not dry_run and any(BURST in quota.values and RATE not in quota.values for quota in quotas):
+    if dry_run:
+        note("nothing was changed; run it again without --dry-run")
+    elif any(BURST in quota.values and RATE not in quota.values for quota in quotas):
         note("a burst without a rate limits nothing; set --rate too")
 
 
