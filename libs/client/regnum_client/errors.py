@@ -17,9 +17,10 @@ RegnumError                  what a broker or the controller answered
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from regnum.types.v1 import errors_pb2
-from regnum_service.errors import RegnumError
+from regnum_service.errors import ErrorTraits, ExitStatus, RegnumError
 
 from regnum_client.records import TopicPartition
 
@@ -27,9 +28,23 @@ from regnum_client.records import TopicPartition
 class BootstrapMissingError(RegnumError):
     """Nobody said where the cluster is, or what was said is no address."""
 
-    def __init__(self, message: str, *, malformed: bool = False) -> None:
+    def __init__(self, message: str, *, malformed: bool = False, nowhere: bool = False) -> None:
+        """Only assigns.
+
+        Args:
+            message: what is wrong and what to do next.
+            malformed: what was said is no address.
+            nowhere: nothing was said at all, and no cluster is known; otherwise one is, and does not run.
+        """
         code = errors_pb2.ERROR_CODE_INVALID_REQUEST if malformed else errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
         super().__init__(code, message)
+        self._nowhere = nowhere
+
+    @property
+    def traits(self) -> ErrorTraits:
+        """Those of the code. No broker was asked where none is known: then nothing is unavailable, it is not there."""
+        traits = super().traits
+        return replace(traits, exit_status=ExitStatus.NOT_FOUND) if self._nowhere else traits
 
 
 class NoControllerError(RegnumError):

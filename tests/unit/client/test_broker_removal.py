@@ -21,9 +21,12 @@ def test_what_is_marked_and_empty_may_go() -> None:
     [
         ({"replicas": 2}, "it has 2 replicas: `regnum brokers drain 7`"),
         ({"replicas": 2, "leaders": 1}, "1 of which it leads"),
-        ({"coming": 1}, "1 reassignments bring replicas to it"),
+        ({"replicas": 1}, "it has 1 replica: `regnum"),
+        ({"coming": 1}, "1 reassignment brings replicas to it"),
+        ({"coming": 2}, "2 reassignments bring replicas to it"),
         ({"draining": False}, "marks it first"),
         ({"known": False}, "nobody knows broker 7"),
+        ({"left": 1}, "1 broker would be left and"),
         ({"left": 2}, "2 brokers would be left and default.replication.factor is 3"),
     ],
 )

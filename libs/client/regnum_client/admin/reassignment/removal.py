@@ -77,17 +77,24 @@ def why_not_removed(
     reasons: list[str] = []
     if found.replicas:
         led = f", {found.leaders} of which it leads" if found.leaders else ""
-        reasons.append(f"it has {found.replicas} replicas{led}: `regnum brokers drain {broker}` moves them away")
+        reasons.append(
+            f"it has {_count(found.replicas, 'replica')}{led}: `regnum brokers drain {broker}` moves them away"
+        )
     if found.coming:
-        reasons.append(f"{found.coming} reassignments bring replicas to it: see `regnum partitions reassignments`")
+        bring = "reassignment brings" if found.coming == 1 else "reassignments bring"
+        reasons.append(f"{found.coming} {bring} replicas to it: see `regnum partitions reassignments`")
     if not found.draining:
         reasons.append(f"new replicas may be placed on it at any time: `regnum brokers drain {broker}` marks it first")
     if len(left) < default_replication_factor:
         reasons.append(
-            f"{len(left)} brokers would be left and default.replication.factor is {default_replication_factor}: topics "
-            "could not be created; keep it, or lower the setting first"
+            f"{_count(len(left), 'broker')} would be left and default.replication.factor is "
+            f"{default_replication_factor}: topics could not be created; keep it, or lower the setting first"
         )
     return tuple(reasons)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _named(places: Sequence[Place]) -> str:
