@@ -31,7 +31,7 @@ STDOUT_CLOSED: Final = Failure(
 )
 
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "local": ("up", "down"),
+    "local": ("up", "down", "restart"),
     "status.command": ("status",),
     "topics.command": ("topics", "topic"),
     "partitions": ("partitions", "partition"),
