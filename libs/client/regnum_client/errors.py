@@ -159,7 +159,7 @@ class DeliveryTimeoutError(RegnumError):
         because = f"; the last answer was: {last}" if last else ""
         super().__init__(
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-            f"no acknowledgement from {partition.topic}-{partition.partition} within {timeout_s:g} s "
+            f"no acknowledgement from {partition.topic}/{partition.partition} within {timeout_s:g} s "
             f"({outcome}){because}. See `regnum topics describe {partition.topic}` for its leader, or raise "
             "delivery_timeout_s (--timeout of `regnum produce`)",
         )
@@ -181,7 +181,7 @@ class SequenceBrokenError(RegnumError):
         outcome = "This record may be in the log" if maybe_written else "This record was not written"
         super().__init__(
             errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"the sequence of records to {partition.topic}-{partition.partition} broke: {because}. {outcome}; "
+            f"the sequence of records to {partition.topic}/{partition.partition} broke: {because}. {outcome}; "
             "read the partition's end before sending it again. Later records go under a new producer id",
         )
         self.maybe_written = maybe_written
@@ -208,7 +208,7 @@ class OffsetOutOfRangeError(RegnumError):
     def __init__(self, partition: TopicPartition, *, offset: int, answer: str) -> None:
         super().__init__(
             errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {partition.topic}-{partition.partition} is not in the log"
+            f"offset {offset} of {partition.topic}/{partition.partition} is not in the log"
             f"{f' ({answer})' if answer else ''}; seek() to one that is, or choose ResetPolicy.EARLIEST or LATEST "
             "(--from OFFSET, earliest or latest of `regnum consume`)",
         )
@@ -229,7 +229,7 @@ class NoOffsetForPartitionError(RegnumError):
     def __init__(self, partition: TopicPartition, *, group_id: str) -> None:
         super().__init__(
             errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
-            f"group {group_id!r} has committed no offset of {partition.topic}-{partition.partition}; seek() to where "
+            f"group {group_id!r} has committed no offset of {partition.topic}/{partition.partition}; seek() to where "
             "it begins, or choose auto_offset_reset EARLIEST or LATEST",
         )
         self.partition = partition
@@ -300,7 +300,7 @@ class LogTruncationError(RegnumError):
         self, partition: TopicPartition, *, offset: int, divergent_offset: int, leader_epoch: int | None
     ) -> None:
         self.finding = (
-            f"records {divergent_offset} to {offset - 1} of {partition.topic}-{partition.partition} were read and are"
+            f"records {divergent_offset} to {offset - 1} of {partition.topic}/{partition.partition} were read and are"
             " not in the log any more: a leader was elected that did not have them (unclean.leader.election.enable)"
         )
         super().__init__(
@@ -338,7 +338,7 @@ class UnreadableBatchError(RegnumError):
         )
         super().__init__(
             errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,
-            f"the batch at offset {offset} of {partition.topic}-{partition.partition} cannot be read: {reason}{skip}",
+            f"the batch at offset {offset} of {partition.topic}/{partition.partition} cannot be read: {reason}{skip}",
         )
         self.partition = partition
         self.next_offset = next_offset

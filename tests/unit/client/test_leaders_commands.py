@@ -56,7 +56,7 @@ async def test_a_preferred_replica_that_cannot_lead_is_a_failure_of_its_own(
     status, out, err = await regnum("partitions", "elect-leaders", "--all")
     assert status == 5
     assert "orders" in out
-    assert "orders-1: broker 1 is away" in err
+    assert "orders/1: broker 1 is away" in err
 
 
 async def test_of_very_many_failures_the_first_are_shown_and_the_others_counted(

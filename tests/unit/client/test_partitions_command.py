@@ -76,6 +76,10 @@ async def test_accept_loss_elects_and_says_in_which_epoch(regnum: CommandHere, c
     (asked,) = cluster.recoveries.requests
     assert asked.accept_loss
     assert asked.header.client_id == "ops"
+    cluster.recoveries.offline = [offline(0)]
+    people = await regnum("partitions", "recover", "t", "--accept-loss")
+    assert "recovered, with the loss that is shown: t/0. " in people.err
+    assert "regnum topics describe t" in people.err, "what comes next"
 
 
 async def test_what_cannot_be_recovered_ends_with_its_reason_and_the_rest_is_shown(

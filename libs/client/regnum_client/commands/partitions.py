@@ -232,6 +232,12 @@ def _conclude(topic: str, recoveries: "Sequence[PartitionRecovery]", *, accept_l
         note(f"every partition of {topic} has a leader, or gets one without loss")
     elif not accept_loss and any(one.failure is None for one in recoveries):
         note("nothing was changed; run it again with --accept-loss to elect the chosen replicas")
+    elif elected := [one.partition for one in recoveries if one.recovered]:
+        which = ", ".join(f"{topic}/{number}" for number in elected)
+        note(
+            f"recovered, with the loss that is shown: {which}. Producers and consumers go on by themselves; "
+            f"`regnum topics describe {topic}` shows the leaders, and replicas that return are made equal to theirs"
+        )
 
 
 def _raise_failures(recoveries: "Sequence[PartitionRecovery]", output: Output) -> None:

@@ -2,13 +2,11 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from regnum_client.commands.invocation import Failure, Output
-from regnum_client.commands.tables import table_lines
 
 if TYPE_CHECKING:
     from regnum_client.records import ConsumedRecord
@@ -162,6 +160,10 @@ def cell_of(value: object) -> str:
 def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
     titles = [title_of(column).upper() for column in columns]
     if sys.stdout.isatty():
+        import shutil  # noqa: PLC0415
+
+        from regnum_client.commands.tables import table_lines  # noqa: PLC0415 - most output goes to no terminal
+
         bold = os.environ.get("TERM") != "dumb"
         for text in table_lines(rows, titles, width=shutil.get_terminal_size().columns, bold=bold):
             _line(text)

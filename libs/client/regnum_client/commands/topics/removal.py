@@ -1,6 +1,5 @@
 """`regnum topics delete`, `remove-partitions`: with all records, so each is shown first and done with --yes only."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,6 +103,8 @@ def delete(
 
 async def _looked_at(admin: "Admin", topics: Sequence[str]) -> "dict[str, dict[str, Any] | RegnumError]":
     """What deleting each would take away."""
+    import asyncio  # noqa: PLC0415 - help is to be there at once
+
     from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
     names = list(dict.fromkeys(topics))
