@@ -84,7 +84,7 @@ async def test_what_the_controller_refuses_is_shown_and_the_command_fails(
     failed = await regnum("partitions", "reassign", "--to", "t/1=3,4", "-o", "json")
     assert failed.status != 0
     assert failed.error["code"] == "LEADER_NOT_AVAILABLE"
-    assert "t-1: nobody can lead it" in str(failed.error["message"])
+    assert "t/1: nobody can lead it" in str(failed.error["message"])
 
 
 @pytest.mark.parametrize(
