@@ -18,7 +18,7 @@ from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import PROCESSES, STORES, Member, Plan, Role
 from regnum_local.profile import Profile, ProfileTls, read_profile, remove_profile, write_profile
-from regnum_local.restarting import ask_for_restart, serve_requests
+from regnum_local.restarting import ask_for_restart, forget_requests, serve_requests
 from regnum_local.runtime_record import read_record
 
 DOWN_TIMEOUT_S: Final = 60.0
@@ -126,6 +126,7 @@ async def _run(
         stop_asked.cancel()
         await starting
     try:
+        forget_requests(cluster.data_dir)
         write_profile(_profile(cluster))
         requests = asyncio.create_task(serve_requests(cluster, SystemClock()), name="serve requests")
         try:

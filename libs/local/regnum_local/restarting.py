@@ -30,12 +30,15 @@ ANSWERED_S: Final = HEALTHY_TIMEOUT_S + 30.0
 _ANSWER: Final = ".answer.json"
 
 
+def forget_requests(data_dir: Path) -> None:
+    """Requests of an earlier run go: who asked has gone. Before anybody is told that this one is ready."""
+    for path in (data_dir / REQUESTS).glob("*"):
+        path.unlink(missing_ok=True)
+
+
 async def serve_requests(cluster: LocalCluster, clock: Clock) -> None:
     """Carry out what is asked for, one after another, without end. Belongs to the launcher."""
     folder = cluster.data_dir / REQUESTS
-    for path in folder.glob("*"):
-        # Of an earlier run: who asked has gone.
-        path.unlink(missing_ok=True)
     while True:
         for path in sorted(folder.glob("*.json")):
             if not path.name.endswith(_ANSWER):
