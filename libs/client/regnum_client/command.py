@@ -36,9 +36,9 @@ STDOUT_CLOSED: Final = Failure(
 )
 
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "local": ("up", "down"),
+    "local": ("up", "down", "restart"),
     "status.command": ("status",),
-    "topics": ("topics", "topic"),
+    "topics.command": ("topics", "topic"),
     "partitions": ("partitions", "partition"),
     "brokers": ("brokers", "broker"),
     "records.command": ("produce", "consume"),

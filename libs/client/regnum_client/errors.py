@@ -2,6 +2,7 @@
 
 RegnumError                  what a broker or the controller answered
 ├── BootstrapMissingError    no address to begin with
+├── NoControllerError        no election process answers as the controller
 ├── ClientClosedError        used before start() or after close()
 ├── BufferFullError          no room in the producer's buffer in time
 ├── ThrottlingQuotaExceededError  a quota refuses a change of topics for now
@@ -15,8 +16,11 @@ RegnumError                  what a broker or the controller answered
 └── UnreadableBatchError     a stored batch cannot be decoded
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from regnum.types.v1 import errors_pb2
-from regnum_service.errors import RegnumError
+from regnum_service.errors import ErrorTraits, ExitStatus, RegnumError
 
 from regnum_client.records import TopicPartition
 
@@ -24,9 +28,56 @@ from regnum_client.records import TopicPartition
 class BootstrapMissingError(RegnumError):
     """Nobody said where the cluster is, or what was said is no address."""
 
-    def __init__(self, message: str, *, malformed: bool = False) -> None:
+    def __init__(self, message: str, *, malformed: bool = False, nowhere: bool = False) -> None:
+        """Only assigns.
+
+        Args:
+            message: what is wrong and what to do next.
+            malformed: what was said is no address.
+            nowhere: nothing was said at all, and no cluster is known; otherwise one is, and does not run.
+        """
         code = errors_pb2.ERROR_CODE_INVALID_REQUEST if malformed else errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
         super().__init__(code, message)
+        self._nowhere = nowhere
+
+    @property
+    def traits(self) -> ErrorTraits:
+        """Those of the code. No broker was asked where none is known: then nothing is unavailable, it is not there."""
+        traits = super().traits
+        return replace(traits, exit_status=ExitStatus.NOT_FOUND) if self._nowhere else traits
+
+
+class NoControllerError(RegnumError):
+    """No election process answered as the controller in time; brokers and clients go on meanwhile.
+
+    Its code is that of the last failure: with some of them what was asked may have been done all the same.
+
+    >>> try:
+    ...     answered = admin.describe_health().controller > 0
+    ... except NoControllerError as error:
+    ...     print(error.message)
+    ...     answered = False
+    >>> answered
+    True
+    """
+
+    def __init__(self, last: RegnumError, *, known: str = "", facts: Mapping[str, str] | None = None) -> None:
+        """Only assigns.
+
+        Args:
+            last: why the last call failed.
+            known: who was believed to be the controller, in words; empty: nobody.
+            facts: the same for programs.
+        """
+        who = f" (last known: {known})" if known else " (the brokers know of none)"
+        unknown = "; what became of the last call is not known: look before repeating it"
+        super().__init__(
+            last.code,
+            f"no controller answers{who}; brokers and clients go on; start an election process, or see its log"
+            + (unknown if last.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT else ""),
+            metadata={**last.metadata, **(facts or {}), "last_error": last.message},
+            retry_after_ms=last.retry_after_ms,
+        )
 
 
 class ClientClosedError(RegnumError):
@@ -108,7 +159,7 @@ class DeliveryTimeoutError(RegnumError):
         because = f"; the last answer was: {last}" if last else ""
         super().__init__(
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-            f"no acknowledgement from {partition.topic}-{partition.partition} within {timeout_s:g} s "
+            f"no acknowledgement from {partition.topic}/{partition.partition} within {timeout_s:g} s "
             f"({outcome}){because}. See `regnum topics describe {partition.topic}` for its leader, or raise "
             "delivery_timeout_s (--timeout of `regnum produce`)",
         )
@@ -130,7 +181,7 @@ class SequenceBrokenError(RegnumError):
         outcome = "This record may be in the log" if maybe_written else "This record was not written"
         super().__init__(
             errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"the sequence of records to {partition.topic}-{partition.partition} broke: {because}. {outcome}; "
+            f"the sequence of records to {partition.topic}/{partition.partition} broke: {because}. {outcome}; "
             "read the partition's end before sending it again. Later records go under a new producer id",
         )
         self.maybe_written = maybe_written
@@ -157,7 +208,7 @@ class OffsetOutOfRangeError(RegnumError):
     def __init__(self, partition: TopicPartition, *, offset: int, answer: str) -> None:
         super().__init__(
             errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {partition.topic}-{partition.partition} is not in the log"
+            f"offset {offset} of {partition.topic}/{partition.partition} is not in the log"
             f"{f' ({answer})' if answer else ''}; seek() to one that is, or choose ResetPolicy.EARLIEST or LATEST "
             "(--from OFFSET, earliest or latest of `regnum consume`)",
         )
@@ -178,7 +229,7 @@ class NoOffsetForPartitionError(RegnumError):
     def __init__(self, partition: TopicPartition, *, group_id: str) -> None:
         super().__init__(
             errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
-            f"group {group_id!r} has committed no offset of {partition.topic}-{partition.partition}; seek() to where "
+            f"group {group_id!r} has committed no offset of {partition.topic}/{partition.partition}; seek() to where "
             "it begins, or choose auto_offset_reset EARLIEST or LATEST",
         )
         self.partition = partition
@@ -249,7 +300,7 @@ class LogTruncationError(RegnumError):
         self, partition: TopicPartition, *, offset: int, divergent_offset: int, leader_epoch: int | None
     ) -> None:
         self.finding = (
-            f"records {divergent_offset} to {offset - 1} of {partition.topic}-{partition.partition} were read and are"
+            f"records {divergent_offset} to {offset - 1} of {partition.topic}/{partition.partition} were read and are"
             " not in the log any more: a leader was elected that did not have them (unclean.leader.election.enable)"
         )
         super().__init__(
@@ -287,7 +338,7 @@ class UnreadableBatchError(RegnumError):
         )
         super().__init__(
             errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,
-            f"the batch at offset {offset} of {partition.topic}-{partition.partition} cannot be read: {reason}{skip}",
+            f"the batch at offset {offset} of {partition.topic}/{partition.partition} cannot be read: {reason}{skip}",
         )
         self.partition = partition
         self.next_offset = next_offset

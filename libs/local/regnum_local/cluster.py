@@ -92,6 +92,8 @@ class ProcessState(enum.Enum):
     """It runs."""
     PAUSED = "paused"
     """It was stopped by SIGSTOP and holds its connections open."""
+    ELSEWHERE = "elsewhere"
+    """Its launcher runs it not, and somebody listens where it should: it was started by hand, perhaps."""
     EXITED = "exited"
     """It ended, or was never started."""
 
@@ -435,9 +437,7 @@ class LocalCluster:
         await self._serving.wait()
         if not child.expected_to_end:
             log = self._data_dir / "logs" / f"{child.name}.log"
-            self._report(
-                _ended(child, f"stop the cluster and start it again to bring {child.name} back; its whole log is {log}")
-            )
+            self._report(_ended(child, f"bring it back with: regnum restart {child.name}; its whole log is {log}"))
             self._record()
 
     def _record(self) -> None:

@@ -1,4 +1,4 @@
-"""What `regnum up`, `regnum down` and `regnum status` do."""
+"""What `regnum up`, `regnum down`, `regnum restart` and `regnum status` do."""
 
 import asyncio
 import signal
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from regnum_service.clock import SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.ports import is_free
 from regnum_service.tls.files import TlsFiles
 
 from regnum_local.cluster import LocalCluster, ProcessRow, ProcessState
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import PROCESSES, STORES, Plan, Role
+from regnum_local.plan import PROCESSES, STORES, Member, Plan, Role
 from regnum_local.profile import Profile, ProfileTls, read_profile, remove_profile, write_profile
+from regnum_local.restarting import ask_for_restart, forget_requests, serve_requests
 from regnum_local.runtime_record import read_record
 
 DOWN_TIMEOUT_S: Final = 60.0
@@ -123,10 +126,19 @@ async def _run(
         stop_asked.cancel()
         await starting
     try:
+        forget_requests(cluster.data_dir)
         write_profile(_profile(cluster))
-        ready(_view(cluster))
-        signum = await stop_asked
-        options.report(f"{signum.name}: stopping")
+        requests = asyncio.create_task(serve_requests(cluster, SystemClock()), name="serve requests")
+        try:
+            ready(_view(cluster))
+            await asyncio.wait({stop_asked, requests}, return_when=asyncio.FIRST_COMPLETED)
+            if requests.done():
+                await requests
+            options.report(f"{stop_asked.result().name}: stopping")
+        finally:
+            stop_asked.cancel()
+            requests.cancel()
+            await asyncio.gather(stop_asked, requests, return_exceptions=True)
     finally:
         await _stop(cluster, signals)
         remove_profile(cluster.data_dir)
@@ -171,6 +183,30 @@ async def run_down(data_dir: Path | None = None) -> list[str]:
     return running
 
 
+async def run_restart(data_dir: Path | None, name: str, *, force: bool = False) -> ProcessRow:
+    """Have a process of the cluster in a folder (None: the profile's) started again by its launcher, until it serves.
+
+    Args:
+        data_dir: folder of the cluster.
+        name: name of the process in it: ``broker-2``.
+        force: end it first if it runs.
+
+    Raises:
+        StartRefusedError: there is no cluster, nobody has that name (exit status 3); the process runs and is not to
+            be ended, or somebody else has its ports (4); it does not start (1); its launcher does not answer (5).
+        ProfileError: the profile cannot be read.
+    """
+    chosen = _chosen(data_dir)
+    record = read_record(chosen)
+    if record is None or not record.launcher.alive():
+        raise StartRefusedError(
+            f"no cluster runs in {chosen}, whose `regnum up` would start {name}; start all of it with `regnum up`",
+            exit_status=ExitStatus.NOT_FOUND,
+        )
+    await ask_for_restart(chosen, name, force=force, launcher_lives=record.launcher.alive, clock=SystemClock())
+    return next(row for row in read_status(chosen) if row.name == name)
+
+
 async def _end_of(launcher: ProcessIdentity) -> None:
     try:
         async with asyncio.timeout(DOWN_TIMEOUT_S):
@@ -206,7 +242,7 @@ def read_status(data_dir: Path | None = None) -> list[ProcessRow]:
     for member in plan.members:
         identity = processes.get(member.name)
         letter = None if identity is None else identity.state()
-        state = {None: ProcessState.EXITED, "T": ProcessState.PAUSED}.get(letter, ProcessState.RUNNING)
+        state = {"T": ProcessState.PAUSED}.get(letter, ProcessState.RUNNING) if letter else _without_launcher(member)
         pid = None if identity is None or letter is None else identity.pid
         rows.append(
             ProcessRow(
@@ -214,6 +250,12 @@ def read_status(data_dir: Path | None = None) -> list[ProcessRow]:
             )
         )
     return rows
+
+
+def _without_launcher(member: Member) -> ProcessState:
+    """What a process does that is not the launcher's: somebody listens where it is asked, or it does not run."""
+    asked = member.addresses.get("client") or next(iter(member.addresses.values()))
+    return ProcessState.EXITED if is_free(asked.port, asked.host) else ProcessState.ELSEWHERE
 
 
 def _chosen(data_dir: Path | None) -> Path:

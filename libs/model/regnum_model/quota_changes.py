@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 
 from regnum_model.mutations import digest_of
 from regnum_model.nodes import MalformedNodeError
-from regnum_model.quotas import CLIENT_RATES, KEYS, LIMIT_MAX, QuotaEntity, QuotaNode, check_limit
+from regnum_model.quotas import KEYS, LIMIT_MAX, QuotaEntity, QuotaNode, check_limit
 from regnum_model.rejection import Rejection
 
 
@@ -63,7 +63,7 @@ def check_change(change: EntityChange, *, repeated: frozenset[QuotaEntity]) -> R
     for limit in change.limits:
         if limit.key not in KEYS:
             return _reject(f"there is no limit {limit.key!r}; choose from {_known_keys()}")
-        if limit.key in CLIENT_RATES and entity == QuotaEntity():
+        if limit.key not in entity.keys:
             return _reject(f"{limit.key} is measured for users and client ids; set it for one, or for every one")
         if counted[limit.key] > 1:
             return _reject(f"{limit.key} stands twice for {entity}; give it once")

@@ -106,6 +106,11 @@ class QuotaEntity:
                 return f"{USERS}/{encode_part(user)}/{CLIENTS_BELOW}/{encode_part(client_id)}"
 
     @property
+    def keys(self) -> frozenset[str]:
+        """Limits that it can have: what each broker measures is not added up for the cluster."""
+        return KEYS - set(CLIENT_RATES) if self.user is None and self.client_id is None else KEYS
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """Persistent nodes that must be there before its own."""
         if self.user is None or self.client_id is None:

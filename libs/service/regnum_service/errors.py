@@ -2,6 +2,7 @@
 
 Exception
   RegnumError          an answer for the caller: an ErrorCode, what to do next, facts as metadata
+    UnansweredError    nobody is there, or answers in time
   StartRefusedError    a process cannot start as it was told to (port taken, directory in use, wrong cluster)
     PortTakenError
 """
@@ -251,6 +252,10 @@ class RegnumError(Exception):
     def traits(self) -> ErrorTraits:
         """What the code means."""
         return traits_of(self.code)
+
+
+class UnansweredError(RegnumError):
+    """Nobody answered: no process is there, it ended meanwhile, or the time was up. Says the transport, not a peer."""
 
 
 class StartRefusedError(Exception):

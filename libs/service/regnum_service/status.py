@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from regnum.types.v1 import errors_pb2
 
-from regnum_service.errors import Code, RegnumError, code_of, reason_of
+from regnum_service.errors import Code, RegnumError, UnansweredError, code_of, reason_of
 from regnum_service.tls.advice import why_not_connected
 
 DOMAIN: Final = "regnum"
@@ -41,6 +41,12 @@ _ADVICE: Final = {
     grpc.StatusCode.UNIMPLEMENTED: "this listener does not serve the call; check the address",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "send less in one message",
 }
+
+
+_UNANSWERED: Final = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+)
+"""How the transport says that there was no answer."""
 
 
 def to_status(error: RegnumError) -> status_pb2.Status:
@@ -101,6 +107,9 @@ def _from_transport(error: grpc.RpcError) -> RegnumError:
     if status is None:
         return RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, str(error) or "the call failed")
     text = details or status.name
-    advice = why_not_connected(text) or _ADVICE.get(status, "see the server's log")
+    tls = why_not_connected(text)
+    advice = tls or _ADVICE.get(status, "see the server's log")
     code = _TRANSPORT.get(status, errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR)
-    return RegnumError(code, f"{text} ({advice})")
+    # Where TLS ended it, somebody is there.
+    kind = UnansweredError if status in _UNANSWERED and tls is None else RegnumError
+    return kind(code, f"{text} ({advice})")

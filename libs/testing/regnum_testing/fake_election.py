@@ -33,6 +33,8 @@ class FakeElection(FakeMember, FakeLeaders, FakeAcls, FakeTokens, admin_pb2_grpc
         """Mutation id and the topic it concerned."""
         self.forgotten: set[int] = set()
         """Brokers that were forgotten."""
+        self.never_heard_of: set[int] = set()
+        """Ids that no broker has had."""
         self.silent_answers = 0
         """So many calls are carried out and then not answered."""
 
@@ -297,6 +299,8 @@ class FakeElection(FakeMember, FakeLeaders, FakeAcls, FakeTokens, admin_pb2_grpc
         self._authority()
         if request.broker_id in self.cluster.brokers:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"broker {request.broker_id} is registered")
+        if request.broker_id in self.never_heard_of:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"nothing is known of broker {request.broker_id}")
         waiting = 0 if request.broker_id in self.forgotten else 2
         if not request.validate_only:
             self.forgotten.add(request.broker_id)

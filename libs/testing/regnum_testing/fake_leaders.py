@@ -32,6 +32,8 @@ class LeaderAnswers:
     """What is known of each that is live or assigned."""
     requests: list[admin_pb2.ElectLeadersRequest] = field(default_factory=list)
     """Elections that were asked for."""
+    has_successor: bool = True
+    """Whether another election process takes over from one that resigns."""
     elected: set[tuple[str, int]] = field(default_factory=set)
     """Partitions that were elected in."""
 
@@ -137,7 +139,7 @@ class FakeLeaders(ABC):
     async def ResignController(  # noqa: N802
         self, request: admin_pb2.ResignControllerRequest, _context: Context
     ) -> admin_pb2.ResignControllerResponse:
-        """Resign; the other election process is the controller."""
+        """Resign; the other election process is the controller, unless there is none."""
         self._authority()
         cluster = self.cluster
         cluster.calls["ResignController"] += 1
@@ -146,7 +148,8 @@ class FakeLeaders(ABC):
         former = admin_pb2.ResignControllerResponse(
             controller_id=cluster.controller, controller_epoch=cluster.controller_epoch
         )
-        cluster.controller, cluster.controller_epoch = 3 - cluster.controller, cluster.controller_epoch + 1
-        cluster.version += 1
+        if cluster.leaders.has_successor:
+            cluster.controller, cluster.controller_epoch = 3 - cluster.controller, cluster.controller_epoch + 1
+            cluster.version += 1
         self._answer_or_not()
         return former

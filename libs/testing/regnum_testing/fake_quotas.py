@@ -1,10 +1,10 @@
 """Quotas as clients meet them: set by AlterClientQuotas, felt by whoever creates and deletes topics."""
 
 from regnum.admin.v1 import admin_pb2
-from regnum.types.v1 import errors_pb2
 from regnum_model.bucket import DEFAULT_BURST_S, Bucket, Limit, charge, full, is_exhausted, refill, wait_ms
+from regnum_model.quota_changes import EntityChange, LimitChange, check_change
 from regnum_model.quota_matching import BucketKey, limits_on
-from regnum_model.quotas import ANONYMOUS, BURST_KEY, DEFAULT, KEYS, RATE_KEY, QuotaEntity, Subject
+from regnum_model.quotas import ANONYMOUS, BURST_KEY, DEFAULT, RATE_KEY, QuotaEntity, Subject
 from regnum_service.clock import Clock
 
 NEWEST = 6
@@ -42,16 +42,17 @@ class FakeQuotas:
         return admitted, 0 if admitted and strict else wait
 
     def alter(self, request: admin_pb2.AlterClientQuotasRequest) -> admin_pb2.AlterClientQuotasResponse:
-        """Set and remove; a key that is none is refused."""
+        """Set and remove; what the controller refuses is refused."""
         answer = admin_pb2.AlterClientQuotasResponse()
         if request.mutation_id in self.mutations:
             answer.ParseFromString(self.mutations[request.mutation_id])
             return answer
         for alteration in request.alterations:
             result = answer.results.add(entity=alteration.entity)
-            if any(operation.key not in KEYS for operation in alteration.operations):
-                result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                result.error_message = f"a quota is one of {', '.join(sorted(KEYS))}"
+            refused = check_change(_change(alteration), repeated=frozenset())
+            if refused is not None:
+                result.error_code = refused.code
+                result.error_message = refused.message
                 continue
             if request.validate_only:
                 continue
@@ -91,6 +92,11 @@ class FakeQuotas:
             for entity, values in self.values.items()
             if RATE_KEY in values
         }
+
+
+def _change(alteration: admin_pb2.QuotaAlteration) -> EntityChange:
+    limits = [LimitChange(key=one.key, value=None if one.remove else one.value) for one in alteration.operations]
+    return EntityChange(entity=_entity(alteration.entity), limits=tuple(limits))
 
 
 def _entity(message: admin_pb2.QuotaEntity) -> QuotaEntity:

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
+from regnum.admin.v1 import admin_pb2
 from regnum_client import Admin
 from regnum_client.admin.forgetting import ForgottenBroker
 from regnum_testing.command_here import CommandHere
@@ -32,8 +33,9 @@ async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster, regnum: Co
         "assigned_partitions": 3,
     }
     assert not cluster.elections[1].forgotten
-    _, _, err = await regnum("brokers", "forget", "9")
+    _, out, err = await regnum("brokers", "forget", "9")
     assert "--yes" in err
+    assert [" ".join(line.split()) for line in out.splitlines()][-2:] == ["would end 1", "assigned partitions 3"]
 
 
 async def test_with_yes_it_is(cluster: FakeCluster, regnum: CommandHere) -> None:
@@ -46,10 +48,18 @@ async def test_with_yes_it_is(cluster: FakeCluster, regnum: CommandHere) -> None
 
 
 async def test_a_live_broker_is_refused(cluster: FakeCluster, regnum: CommandHere) -> None:
-    status, out, err = await regnum("brokers", "forget", "2", "--yes", "-o", "json")
-    assert status == 2
-    assert out == ""
-    assert json.loads(err)["error"]["code"] == "INVALID_REQUEST"
+    cluster.leaders.brokers = [admin_pb2.DescribedBroker(broker_id=2, live=True)]
+    for yes in ((), ("--yes",)):
+        ran = await regnum("brokers", "forget", "2", *yes, "-o", "json")
+        assert (ran.status, ran.out) == (4, "")
+        assert (ran.error["code"], ran.error["exit_status"]) == ("BROKER_REGISTERED", 4)
+
+
+async def test_nobody_is_forgotten_who_never_was(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.elections[1].never_heard_of.add(77)
+    ran = await regnum("brokers", "forget", "77", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (3, "BROKER_ID_NOT_REGISTERED")
+    assert "regnum brokers list" in str(ran.error["message"])
 
 
 async def test_a_call_whose_answer_is_lost_is_sent_again(cluster: FakeCluster) -> None:

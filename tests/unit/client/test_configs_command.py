@@ -114,6 +114,14 @@ async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> 
     assert {row["name"] for row in json.loads(everything.out)} == {MIN, FACTOR}
     dry = await regnum("configs", "alter", "--cluster", "--set", f"{MIN}=1", "--dry-run", "-o", "json")
     assert dry.status == 0
+    assert "nothing was changed" in dry.err
+    changed = [row for row in json.loads(dry.out) if row["would_change"]]
+    assert [(row["name"], row["value"] == "1", row["would_be"]) for row in changed] == [(MIN, False, "1")]
+    people = await regnum("configs", "alter", "--cluster", "--set", f"{MIN}=1", "--dry-run")
+    titles, *lines = people.out.splitlines()
+    assert titles.split() == ["RESOURCE", "NAME", "VALUE", "SOURCE", "WOULD", "BE"]
+    assert [line.split()[-1] for line in lines] == ["1"], "of the others nothing would change"
+    assert people.err == "nothing was changed; run it again without --dry-run\n"
     assert cluster.configs.values[""][MIN] == "3"
 
 

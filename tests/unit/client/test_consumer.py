@@ -106,7 +106,7 @@ async def test_the_end_is_waited_for_until_a_new_leader_knows_it(cluster: FakeCl
 async def test_a_leader_that_never_learns_the_end_is_named_when_the_time_is_up(cluster: FakeCluster) -> None:
     cluster.partitions[T0].end_questions_refused = 1_000
     async with consumer_of(cluster, offsets_timeout_s=0.3) as consumer:
-        with pytest.raises(RegnumError, match="t-0") as caught:
+        with pytest.raises(RegnumError, match="t/0") as caught:
             await consumer.assign("t", start=LATEST)
     assert caught.value.code == errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
 
@@ -166,7 +166,7 @@ async def test_an_offset_that_is_gone_is_an_error_by_default(cluster: FakeCluste
     write(cluster, 100, 110)
     async with consumer_of(cluster) as consumer:
         await consumer.assign("t", start=5)
-        with pytest.raises(OffsetOutOfRangeError, match=r"offset 5 of t-0 .*the log has 100 to 110"):
+        with pytest.raises(OffsetOutOfRangeError, match=r"offset 5 of t/0 .*the log has 100 to 110"):
             await read(consumer, 1)
         consumer.seek(T0, 105)
         assert offsets(await read(consumer, 5)) == list(range(105, 110))
@@ -242,12 +242,12 @@ async def test_a_disk_that_cannot_be_read_is_told_and_then_raised(
         asked = cluster.calls["GetMetadata"]
         clock.skipped_s += TOLD_AFTER_S
         await until(lambda: bool(caplog.records))
-        assert "t-0 cannot be read" in caplog.text
+        assert "t/0 cannot be read" in caplog.text
         assert "said the test" in caplog.text
         # Another broker may lead by now.
         await until(lambda: cluster.calls["GetMetadata"] > asked)
         clock.skipped_s += STORAGE_ERROR_S
-        with pytest.raises(RegnumError, match=r"t-0 cannot be read for .*its leader's disk: said the test") as caught:
+        with pytest.raises(RegnumError, match=r"t/0 cannot be read for .*its leader's disk: said the test") as caught:
             await read(consumer, 1)
         assert caught.value.code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         assert len(caplog.records) == 1, "once"
@@ -272,7 +272,7 @@ async def test_a_batch_that_cannot_be_decompressed_is_named_and_can_be_left_out(
     async with consumer_of(cluster) as consumer:
         await consumer.assign("t")
         assert offsets(await read(consumer, 2_000)) == list(range(2_000))
-        with pytest.raises(UnreadableBatchError, match=r"offset 2000 of t-0 .*seek\(\) to 4000") as caught:
+        with pytest.raises(UnreadableBatchError, match=r"offset 2000 of t/0 .*seek\(\) to 4000") as caught:
             await read(consumer, 1)
         assert caught.value.next_offset == 4_000
         consumer.seek(T0, caught.value.next_offset)
@@ -288,7 +288,7 @@ async def test_a_bad_batch_is_named_and_can_be_left_out(cluster: FakeCluster) ->
     async with consumer_of(cluster) as consumer:
         await consumer.assign("t")
         assert offsets(await read(consumer, 10)) == list(range(10))
-        with pytest.raises(UnreadableBatchError, match=r"offset 10 of t-0 .*seek\(\) to 20") as caught:
+        with pytest.raises(UnreadableBatchError, match=r"offset 10 of t/0 .*seek\(\) to 20") as caught:
             await read(consumer, 1)
         with pytest.raises(UnreadableBatchError):
             await read(consumer, 1)

@@ -134,7 +134,7 @@ async def test_only_what_is_assigned_is_paused_and_then_all_or_nothing(cluster: 
     async with consumer_of(cluster) as consumer:
         await consumer.assign("t", partitions=[0])
         assert consumer.assignment == {P0}
-        with pytest.raises(RegnumError, match="t-1 is not assigned"):
+        with pytest.raises(RegnumError, match="t/1 is not assigned"):
             consumer.pause(P0, P1)
         assert consumer.paused == frozenset()
         assert await consumer.partitions_of("t") == (P0, P1)
@@ -152,7 +152,7 @@ async def test_to_the_ends_of_some_partitions_or_of_all(cluster: FakeCluster) ->
         assert (consumer.position(P0), consumer.position(P1)) == (100, 20)
         assert places(await read(consumer, 20)) == {(0, offset) for offset in range(100, 120)}
         consumer.unassign(P1)
-        with pytest.raises(RegnumError, match="t-1 is not assigned"):
+        with pytest.raises(RegnumError, match="t/1 is not assigned"):
             await consumer.seek_to_beginning(P0, P1)
         assert consumer.position(P0) == 120
 
@@ -180,7 +180,7 @@ async def test_a_reset_says_what_it_left_out(cluster: FakeCluster, caplog: pytes
         async with consumer_of(cluster, reset=ResetPolicy.EARLIEST) as consumer:
             await consumer.assign("t", partitions=[0], start=5)
             await read(consumer, 10)
-    assert "t-0: offset 5 is not in the log (the log has 100 to 110); reading goes on at 100" in caplog.text
+    assert "t/0: offset 5 is not in the log (the log has 100 to 110); reading goes on at 100" in caplog.text
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

@@ -8,8 +8,9 @@ from regnum.types.v1 import errors_pb2
 from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
 from regnum_client.cluster.controller_search import AT_ONCE_MAX, ControllerSearch
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.errors import NoControllerError
 from regnum_model.nodes import Address
-from regnum_service.errors import RegnumError
+from regnum_service.errors import ExitStatus, RegnumError, UnansweredError
 
 A, B, C = (Address(host="127.0.0.1", port=port) for port in (9001, 9002, 9003))
 
@@ -18,6 +19,7 @@ A, B, C = (Address(host="127.0.0.1", port=port) for port in (9001, 9002, 9003))
 class Controller:
     address: Address
     epoch: int
+    id: int = 1
 
 
 class Time:
@@ -130,9 +132,45 @@ async def test_without_a_controller_the_deadline_ends_it_with_words() -> None:
     async def ask(_address: Address, _left_s: float) -> None:
         raise AssertionError("there is nobody to ask")
 
-    with pytest.raises(RegnumError, match="no controller was elected within 3 s"):
+    with pytest.raises(RegnumError, match="no controller answers \\(the brokers know of none\\)") as raised:
         await until_answered(search(known, time, timeout_s=3.0), ask)
+    assert raised.value.metadata["last_error"] == "no controller was elected within 3 s"
+    assert raised.value.traits.exit_status == ExitStatus.UNAVAILABLE
     assert 103.0 <= time.now_s < 104.0
+
+
+async def test_who_never_gave_the_address_is_told_whose_it_is_and_what_to_do() -> None:
+    known, time = Known(Controller(A, 5)), Time()
+
+    async def ask(address: Address, _left_s: float) -> None:
+        raise UnansweredError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, f"failed to connect to {address}")
+
+    with pytest.raises(NoControllerError) as raised:
+        await until_answered(search(known, time, timeout_s=3.0), ask)
+    assert raised.value.message == (
+        f"no controller answers (last known: election process 1 at {A}, epoch 5); brokers and clients go on; start an"
+        " election process, or see its log"
+    )
+    assert raised.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+    facts = {"controller_id": "1", "controller_epoch": "5", "controller_address": str(A)}
+    assert raised.value.metadata == {**facts, "last_error": f"failed to connect to {A}"}
+
+
+async def test_a_call_that_was_not_answered_in_time_may_have_been_carried_out() -> None:
+    async def ask(_address: Address, _left_s: float) -> None:
+        raise UnansweredError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "Deadline Exceeded")
+
+    with pytest.raises(NoControllerError, match="look before repeating") as raised:
+        await until_answered(search(Known(Controller(A, 5)), Time(), timeout_s=3.0), ask)
+    assert not raised.value.traits.outcome_known
+
+
+async def test_what_the_controller_itself_answers_is_said_as_it_is() -> None:
+    async def ask(_address: Address, _left_s: float) -> None:
+        raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "not all leaders were elected in time")
+
+    with pytest.raises(RegnumError, match=r"^not all leaders were elected in time$"):
+        await until_answered(search(Known(Controller(A, 5)), Time(), timeout_s=3.0), ask)
 
 
 async def test_an_older_epoch_leads_nobody_back() -> None:

@@ -137,7 +137,7 @@ async def test_leaders_say_where_logs_begin_and_end_where_that_is_wanted(
     head, *rows = [line.split() for line in table.out.splitlines()]
     assert head[-4:] == ["LOG", "START", "HIGH", "WATERMARK"]
     assert [row[-2:] for row in rows] == [["7", "7"], ["0", "5"], ["-", "-"]]
-    assert "a-2 has no leader now" in table.err
+    assert "a/2 has no leader now" in table.err
     [topic] = json.loads((await regnum("topics", "describe", "a", "--offsets", "-o", "json")).out)
     assert [(one["log_start"], one["high_watermark"]) for one in topic["partitions"]] == [(7, 7), (0, 5), (None, None)]
     asked = cluster.calls["ListOffsets"]

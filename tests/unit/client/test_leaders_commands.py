@@ -56,7 +56,7 @@ async def test_a_preferred_replica_that_cannot_lead_is_a_failure_of_its_own(
     status, out, err = await regnum("partitions", "elect-leaders", "--all")
     assert status == 5
     assert "orders" in out
-    assert "orders-1: broker 1 is away" in err
+    assert "orders/1: broker 1 is away" in err
 
 
 async def test_of_very_many_failures_the_first_are_shown_and_the_others_counted(
@@ -199,6 +199,59 @@ async def test_the_controller_is_shown_and_resigns(cluster: FakeCluster, regnum:
     assert (told["resigned"], told["resigned_epoch"], told["controller"], told["epoch"]) == (1, 1, 2, 2)
     assert told["without_controller_ms"] >= 0
     assert json.loads((await regnum("controller", "show", "-o", "json")).out)["id"] == 2
+
+
+DEAD = "no controller answers (last known: election process 1 at"
+
+
+async def test_a_controller_that_is_dead_is_shown_as_one_that_does_not_answer(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    address = str(cluster.elections[1].address)
+    for election in cluster.elections.values():
+        await election.stop()
+    shown = await regnum("controller", "show", "--timeout", "0.5", "-o", "json")
+    assert json.loads(shown.out) == {"id": 1, "epoch": 1, "address": address, "answers": False}
+    assert shown.status == 5
+    assert f"{DEAD} {address}, epoch 1)" in shown.err
+    table = await regnum("controller", "--timeout", "0.5")
+    assert (table.status, table.out.splitlines()[-1].split()) == (5, ["answers", "no"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("controller", "resign"),
+        ("brokers", "list"),
+        ("partitions", "list", "--offline"),
+        ("partitions", "recover", "orders", "--accept-loss"),
+        ("partitions", "elect-leaders", "--all", "--unclean", "--yes"),
+        ("quotas", "describe"),
+        ("topics", "create", "orders"),
+        ("brokers", "forget", "9"),
+        ("events",),
+    ],
+)
+async def test_without_a_controller_every_command_says_that_and_what_to_do(
+    cluster: FakeCluster, regnum: CommandHere, arguments: tuple[str, ...]
+) -> None:
+    for election in cluster.elections.values():
+        await election.stop()
+    ran = await regnum(*arguments, "--timeout", "0.5", "-o", "json")
+    assert ran.status == 5
+    message = str(ran.error["message"])
+    assert message.startswith(DEAD), message
+    assert "brokers and clients go on; start an election process, or see its log" in message
+    assert "failed to connect" not in message
+
+
+async def test_nobody_who_takes_over_from_a_controller_that_resigned_is_said(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.leaders.has_successor = False
+    ran = await regnum("controller", "resign", "--timeout", "0.5", "-o", "json")
+    assert ran.status == 5
+    assert "the reign of epoch 1 is over, and nobody took over within 0.5 s" in str(ran.error["message"])
 
 
 async def test_an_answer_that_is_lost_ends_one_reign_only(cluster: FakeCluster) -> None:

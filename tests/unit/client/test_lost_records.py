@@ -53,7 +53,7 @@ async def test_what_was_read_and_is_lost_is_an_error_that_says_where_to_go_on(cl
         assert await read(consumer, 3) == [b"kept", b"lost", b"lost too"]
         lose(cluster, 1)
         write(cluster, b"new", b"newer", b"newest", b"last")
-        with pytest.raises(LogTruncationError, match=r"records 1 to 2 of t-0 .*seek\(\) to 1") as caught:
+        with pytest.raises(LogTruncationError, match=r"records 1 to 2 of t/0 .*seek\(\) to 1") as caught:
             await read(consumer, 1)
         error = caught.value
         assert (error.code, error.partition) == (errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE, T0)

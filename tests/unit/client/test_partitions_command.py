@@ -1,4 +1,4 @@
-"""`regnum partitions recover`, and the SDK's part of it; `regnum topics add-partitions` and `remove-partitions`."""
+"""`regnum partitions recover`, and the SDK's part of it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -76,6 +76,10 @@ async def test_accept_loss_elects_and_says_in_which_epoch(regnum: CommandHere, c
     (asked,) = cluster.recoveries.requests
     assert asked.accept_loss
     assert asked.header.client_id == "ops"
+    cluster.recoveries.offline = [offline(0)]
+    people = await regnum("partitions", "recover", "t", "--accept-loss")
+    assert "recovered, with the loss that is shown: t/0. " in people.err
+    assert "regnum topics describe t" in people.err, "what comes next"
 
 
 async def test_what_cannot_be_recovered_ends_with_its_reason_and_the_rest_is_shown(
@@ -120,37 +124,3 @@ async def test_an_acceptance_whose_answer_was_lost_is_not_sent_again(cluster: Fa
         # A report changes nothing, so it is.
         cluster.elections[1].silent_answers = 1
         assert len(await admin.recover_partitions("t")) == 1
-
-
-async def test_partitions_are_added_after_a_look(regnum: CommandHere, cluster: FakeCluster) -> None:
-    cluster.create("t", partitions=2)
-    looked = await regnum("topics", "add-partitions", "t", "--count", "3", "--validate-only")
-    assert looked.status == 0, looked.err
-    assert "nothing was changed" in looked.err
-    assert cluster.count("t") == 2
-    added = await regnum("topics", "add-partitions", "t", "-n", "3", "-o", "json")
-    assert added.status == 0, added.err
-    (row,) = json.loads(added.out)
-    assert (row["partitions"], row["added"]) == (5, [2, 3, 4])
-    by_hand = await regnum("topic", "add-partitions", "t", "--assignment", "1,2;2,3", "-o", "jsonl")
-    assert json.loads(by_hand.out)["added"] == [5, 6]
-    for wrong in (("t",), ("t", "--count", "1", "--assignment", "1"), ("t", "--assignment", "x")):
-        assert (await regnum("topics", "add-partitions", *wrong)).status == 2
-    assert (await regnum("topics", "add-partitions", "nowhere", "--count", "1")).status == 3
-
-
-async def test_partitions_are_removed_only_with_yes(regnum: CommandHere, cluster: FakeCluster) -> None:
-    cluster.create("t", partitions=5)
-    shown = await regnum("topics", "remove-partitions", "t", "--count", "2", "-o", "json")
-    assert shown.status == 0, shown.err
-    (row,) = json.loads(shown.out)
-    assert (row["to_remove"], row["partitions"]) == ([3, 4], 3)
-    assert "--yes" in shown.err
-    assert cluster.count("t") == 5
-    done = await regnum("topics", "remove-partitions", "t", "--count", "2", "--yes")
-    assert done.status == 0, done.err
-    assert cluster.count("t") == 3
-    all_of_them = await regnum("topics", "remove-partitions", "t", "--count", "3", "--yes")
-    assert all_of_them.status != 0
-    assert "highest" in all_of_them.err
-    assert cluster.count("t") == 3

@@ -278,7 +278,7 @@ async def test_records_for_a_partition_that_never_was_do_not_call_it_removed(clu
     cluster.create("odd", partitions=2)
     del cluster.partitions[("odd", 0)]
     async with producer_to(cluster) as producer:
-        with pytest.raises(RegnumError, match=r"odd-0: the topic has no partition 0; see .*was not written") as raised:
+        with pytest.raises(RegnumError, match=r"odd/0: the topic has no partition 0; see .*was not written") as raised:
             await asyncio.wait_for(await producer.send("odd", b"x"), DEADLINE_S)
         assert "removed" not in raised.value.message
         assert raised.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION

@@ -134,7 +134,7 @@ async def test_a_refused_batch_fails_alone_and_what_follows_gets_a_new_identity(
         first = await (await producer.send("t", b"good"))
         cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE])
         bad = await producer.send("t", b"bad")
-        with pytest.raises(RegnumError, match="t-0: said the test") as caught:
+        with pytest.raises(RegnumError, match="t/0: said the test") as caught:
             await bad
         assert caught.value.code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
         last = await (await producer.send("t", b"later"))

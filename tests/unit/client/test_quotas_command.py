@@ -58,6 +58,20 @@ async def test_set_describe_remove(regnum: CommandHere, cluster: FakeCluster) ->
     assert "regnum quotas set" in nothing.err
 
 
+async def test_all_of_the_clusters_quota_is_what_the_cluster_can_have(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    """It has no limits that each broker measures, and naming them is refused."""
+    await regnum("quotas", "set", "--cluster", "--rate", "5", "--burst", "50")
+    done = await regnum("quotas", "remove", "--cluster", "-o", "json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)[0]["removed"] == [RATE, BURST]
+    assert cluster.quotas.values == {}
+    refused = await regnum("quotas", "remove", "--cluster", "--consumer-byte-rate")
+    assert refused.status == 2
+    assert "consumer_byte_rate is measured for users and client ids" in refused.err
+
+
 async def test_a_removal_says_what_was_there(regnum: CommandHere) -> None:
     """A mistyped name must not look like a quota that is gone."""
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "5")
@@ -95,7 +109,8 @@ async def test_rates_of_bytes_and_a_share_of_time_are_set_shown_and_removed(
 
 
 async def test_a_dry_run_sets_nothing(regnum: CommandHere, cluster: FakeCluster) -> None:
-    assert (await regnum("quotas", "set", "--cluster", "--rate", "5", "--dry-run")).status == 0
+    looked = await regnum("quotas", "set", "--cluster", "--rate", "5", "--dry-run")
+    assert (looked.status, looked.err) == (0, "nothing was changed; run it again without --dry-run\n")
     assert cluster.quotas.values == {}
 
 
@@ -136,7 +151,7 @@ async def test_the_command_does_not_wait_for_a_quota_unless_told(regnum: Command
     assert "--wait" in failure["message"]
     assert "regnum quotas" in failure["message"]
     assert cluster.calls["CreateTopics"] == 1
-    deleted = await regnum("topics", "delete", "a", "--client-id", "loader")
+    deleted = await regnum("topics", "delete", "a", "--yes", "--client-id", "loader")
     assert deleted.status == 6
     assert "was not deleted" in deleted.err
     assert sorted(cluster.topic_ids) == ["a", "b"]
@@ -150,7 +165,7 @@ async def test_the_command_waits_when_told(regnum: CommandHere, cluster: FakeClu
     assert created.status == 0, created.err
     assert sorted(row["name"] for row in json.loads(created.out)) == names
     assert "2 done, 4 wait for the quota" in created.err
-    assert (await regnum("topics", "delete", *names, "--wait", "60")).status == 0
+    assert (await regnum("topics", "delete", *names, "--yes", "--wait", "60")).status == 0
     assert cluster.topic_ids == {}
 
 

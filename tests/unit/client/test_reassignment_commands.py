@@ -84,7 +84,7 @@ async def test_what_the_controller_refuses_is_shown_and_the_command_fails(
     failed = await regnum("partitions", "reassign", "--to", "t/1=3,4", "-o", "json")
     assert failed.status != 0
     assert failed.error["code"] == "LEADER_NOT_AVAILABLE"
-    assert "t-1: nobody can lead it" in str(failed.error["message"])
+    assert "t/1: nobody can lead it" in str(failed.error["message"])
 
 
 @pytest.mark.parametrize(
@@ -221,6 +221,23 @@ async def test_a_broker_may_be_taken_away_once_it_is_drained_and_nothing_is_on_i
     assert (both.status, both.error["code"]) == (5, "NOT_REMOVABLE")
     assert [row["safe"] for row in json.loads(both.out)] == [True, False]
     assert "broker 5: it has 2 replicas, 1 of which it leads: `regnum brokers drain 5`" in both.error["message"]
+    cluster.leaders.brokers[-1] = described(5, replicas=2)
+    table = await regnum("brokers", "remove-check", "4", "5")
+    assert [line.split()[:4] for line in table.out.splitlines()] == [
+        ["BROKER", "SAFE", "REASON"],
+        ["4", "yes"],
+        ["5", "no", "it", "has"],
+        ["new", "replicas", "may", "be"],
+    ], "a line for each reason"
+    assert "not to be taken away: 5" in table.err
+    assert "it has" not in table.err, "what the table says is not said twice"
+
+
+async def test_a_broker_that_nobody_knows_is_not_found(regnum: CommandHere, cluster: FakeCluster) -> None:
+    cluster.leaders.brokers = [described(id, replicas=3) for id in (1, 2, 3)]
+    ran = await regnum("brokers", "remove-check", "9", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (3, "BROKER_ID_NOT_REGISTERED")
+    assert "nobody knows broker 9" in str(ran.error["message"])
 
 
 async def test_all_brokers_that_are_not_drained_get_their_share(regnum: CommandHere, cluster: FakeCluster) -> None:

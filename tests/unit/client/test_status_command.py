@@ -185,7 +185,7 @@ async def test_without_a_controller_it_says_so_and_ends(cluster: FakeCluster, re
     shown = json.loads(ran.out)
     assert shown["controller"] is None
     assert shown["brokers"] is None
-    assert shown["problems"][0].startswith("no controller answers: ")
+    assert shown["problems"][0].startswith("no controller answers (last known: election process 1 at ")
 
 
 async def test_partitions_that_lack_a_replica_are_a_problem_only_when_it_lasts() -> None:

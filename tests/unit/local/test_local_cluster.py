@@ -1,5 +1,6 @@
 """The launcher over stand-ins for the services (real processes, real ports, no store)."""
 
+import asyncio
 import contextlib
 import signal
 import socket
@@ -13,10 +14,12 @@ from regnum_local.data_dir import DataDirLock
 from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import Role, command
 from regnum_local.probes import accepts, serves
+from regnum_local.restarting import REQUESTS, ask_for_restart, serve_requests
 from regnum_local.runtime_record import read_record, record_path
+from regnum_service.clock import SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_testing.fake_launcher import fake_command
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @contextlib.asynccontextmanager
@@ -121,10 +124,28 @@ async def test_a_kill_from_outside_is_reported(tmp_path):
     async with running(tmp_path) as (cluster, lines):
         identities(tmp_path)["broker-2"].send(signal.SIGKILL)
         # Killed from outside: the end of its log explains nothing, so the report is one line.
-        await until(lambda: lines and lines[-1].startswith("broker-2 was killed (SIGKILL); stop the cluster and"))
+        await until(
+            lambda: (
+                lines
+                and lines[-1].startswith("broker-2 was killed (SIGKILL); bring it back with: regnum restart broker-2;")
+            )
+        )
         assert "\n" not in lines[-1]
         await until(lambda: "broker-2" not in identities(tmp_path))
         assert states(cluster)["broker-1"] is ProcessState.RUNNING
+
+
+async def test_who_asks_for_a_restart_before_the_launcher_looks_is_served_all_the_same(tmp_path):
+    async with running(tmp_path) as (cluster, _):
+        asked = {"force": True, "launcher_lives": lambda: True, "clock": SystemClock()}
+        asking = asyncio.create_task(ask_for_restart(cluster.data_dir, "broker-1", **asked))
+        await until(lambda: list((cluster.data_dir / REQUESTS).glob("*.json")))
+        before = identities(tmp_path)["broker-1"]
+        serving = asyncio.create_task(serve_requests(cluster, SystemClock()))
+        async with asyncio.timeout(DEADLINE_S):
+            await asking
+        serving.cancel()
+        assert identities(tmp_path)["broker-1"] != before
 
 
 async def test_a_log_tail_is_short_also_when_its_lines_are_not(tmp_path):

@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 
 import pytest
 from regnum_local.cluster import ProcessState
 from regnum_local.identity import ProcessIdentity
-from regnum_local.lifecycle import read_status, run_down
+from regnum_local.lifecycle import read_status, run_down, run_restart
 from regnum_local.profile import read_profile
 from regnum_local.runtime_record import read_record
 from regnum_service.errors import ExitStatus, StartRefusedError
@@ -157,3 +158,62 @@ async def test_a_signal_during_the_start_leaves_nothing(launch, profile):
     assert await process.wait() == ExitStatus.FAILED
     assert not any(identity.alive() for identity in record.processes.values())
     assert not profile.exists()
+
+
+async def test_what_was_killed_is_started_again_by_its_launcher(launch):
+    process, _ = await launch()
+    killed = read_record(launch.data_dir).processes["broker-1"]
+    killed.send(signal.SIGKILL)
+    await until(lambda: "broker-1" not in read_record(launch.data_dir).processes, "the launcher has seen it")
+    row = await run_restart(launch.data_dir, "broker-1")
+    assert (row.name, row.state) == ("broker-1", ProcessState.RUNNING)
+    assert row.pid != killed.pid
+    assert not list((launch.data_dir / "requests").iterdir())
+    assert "broker-1" in await run_down(launch.data_dir), "it is the launcher's like the others"
+    _, err = await process.communicate()
+    assert b"bring it back with: regnum restart broker-1" in err
+    assert not ProcessIdentity.of(row.pid)
+
+
+async def test_what_runs_is_ended_and_started_again_only_by_force(launch):
+    await launch()
+    before = read_record(launch.data_dir).processes["broker-2"]
+    with pytest.raises(StartRefusedError, match="--force") as caught:
+        await run_restart(launch.data_dir, "broker-2")
+    assert caught.value.exit_status is ExitStatus.CONFLICT
+    assert before.alive()
+    row = await run_restart(launch.data_dir, "broker-2", force=True)
+    assert row.pid != before.pid
+    assert not before.alive()
+
+
+async def test_a_restart_of_nobody_and_in_no_cluster_is_not_found(launch, tmp_path):
+    await launch()
+    with pytest.raises(StartRefusedError, match="no process broker-9; there are etcd, election-1, broker-1") as caught:
+        await run_restart(launch.data_dir, "broker-9")
+    assert caught.value.exit_status is ExitStatus.NOT_FOUND
+    with pytest.raises(StartRefusedError, match="regnum up") as caught:
+        await run_restart(tmp_path / "elsewhere", "broker-1")
+    assert caught.value.exit_status is ExitStatus.NOT_FOUND
+
+
+async def test_a_process_whose_port_somebody_else_has_is_not_started_beside_it(launch):
+    await launch()
+    (row,) = [row for row in read_status(launch.data_dir) if row.name == "broker-1"]
+    ProcessIdentity.of(row.pid).send(signal.SIGKILL)
+    await until(lambda: "broker-1" not in read_record(launch.data_dir).processes, "the launcher has seen it")
+    place = (row.addresses["client"].host, row.addresses["client"].port)
+    with socket.create_server(place), pytest.raises(StartRefusedError, match="started by hand") as caught:
+        await run_restart(launch.data_dir, "broker-1")
+    assert caught.value.exit_status is ExitStatus.CONFLICT
+
+
+async def test_a_launcher_that_dies_meanwhile_leaves_nobody_waiting(launch):
+    process, _ = await launch()
+    process.send_signal(signal.SIGSTOP)
+    asking = asyncio.create_task(run_restart(launch.data_dir, "broker-1", force=True))
+    await until(lambda: list((launch.data_dir / "requests").glob("*.json")), "it was asked")
+    process.kill()
+    with pytest.raises(StartRefusedError, match="does not answer") as caught:
+        await asking
+    assert caught.value.exit_status is ExitStatus.UNAVAILABLE

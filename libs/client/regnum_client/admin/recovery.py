@@ -107,7 +107,7 @@ def recovery_from_wire(topic: str, result: admin_pb2.PartitionRecovery) -> Parti
     if result.error_code != errors_pb2.ERROR_CODE_NONE:
         metadata = {"topic": topic, "partition": str(result.partition)}
         failure = RegnumError(
-            result.error_code, f"{topic}-{result.partition}: {result.error_message}", metadata=metadata
+            result.error_code, f"{topic}/{result.partition}: {result.error_message}", metadata=metadata
         )
     return PartitionRecovery(
         partition=result.partition,

@@ -43,7 +43,7 @@ class RecoveryAdmin(AdminSession):
                     unknown = accept_loss and not error.traits.outcome_known
                     # What the controller itself does not know does not exist: waiting cannot help.
                     if unknown or error.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION:
-                        raise
+                        raise search.explained(address, error) from error
                     await search.failed(address, error)
 
         pages = in_pages(ask, topic=topic, partitions=partitions, accept_loss=accept_loss)

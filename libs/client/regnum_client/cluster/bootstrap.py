@@ -27,7 +27,8 @@ def bootstrap_addresses(
         ) from None
     if not addresses:
         raise BootstrapMissingError(
-            f"no cluster to talk to: start one with `regnum up`, or give --bootstrap host:port or {VARIABLE}"
+            f"no cluster to talk to: start one with `regnum up`, or give --bootstrap host:port or {VARIABLE}",
+            nowhere=True,
         )
     return addresses
 

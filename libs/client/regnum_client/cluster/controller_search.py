@@ -6,11 +6,15 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
+from regnum_service.errors import RegnumError, UnansweredError
 
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.view import ControllerView
+from regnum_client.errors import NoControllerError
 
+ID: Final = "controller_id"
+"""Where a NOT_CONTROLLER answer names the controller's election id."""
 ADDRESS: Final = "controller_address"
 """Where a NOT_CONTROLLER answer names the controller's client listener."""
 EPOCH: Final = "controller_epoch"
@@ -47,9 +51,9 @@ class ControllerSearch:
             if controller is not None:
                 return controller.address
             if self.left_s <= 0:
-                raise self._last_error or RegnumError(
-                    errors_pb2.ERROR_CODE_NOT_CONTROLLER,
-                    f"no controller was elected within {self._timeout_s:g} s; see `regnum status`",
+                nobody = f"no controller was elected within {self._timeout_s:g} s"
+                raise self.explained(
+                    None, self._last_error or RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, nobody)
                 )
             await self._refresh()
 
@@ -57,7 +61,7 @@ class ControllerSearch:
         """The call failed as a whole. Raises the error when no repeat can help, or when the time is up."""
         self._last_error = error
         if not error.traits.retriable or self.left_s <= 0:
-            raise error
+            raise self.explained(address, error)
         hint = _hint(error) if error.code == errors_pb2.ERROR_CODE_NOT_CONTROLLER else None
         if hint is not None and hint[1] != address and (self._hint is None or hint[0] >= self._hint[0]):
             self._hint = hint
@@ -69,6 +73,19 @@ class ControllerSearch:
         self._hint = None
         await self._refresh()
 
+    def explained(self, address: Address | None, error: RegnumError) -> RegnumError:
+        """The error as its reader understands it, who never gave the address.
+
+        What the controller itself answered is said as it is; where nobody answered as controller, that is said.
+
+        Args:
+            address: where the call went; None: nobody was known.
+            error: how it failed.
+        """
+        if not isinstance(error, UnansweredError) and error.code != errors_pb2.ERROR_CODE_NOT_CONTROLLER:
+            return error
+        return no_controller(self._metadata.view.controller, error, asked=address)
+
     async def pause(self) -> None:
         """Wait before a repeat."""
         trouble_ms = (self._clock.monotonic() - self._began_s) * 1000
@@ -77,6 +94,26 @@ class ControllerSearch:
     async def _refresh(self) -> None:
         await self.pause()
         await self._metadata.newer_than(self._clock.monotonic(), timeout_s=max(1.0, self.left_s))
+
+
+def no_controller(
+    known: ControllerView | None, error: RegnumError, *, asked: Address | None = None
+) -> NoControllerError:
+    """Nobody answers as controller.
+
+    Args:
+        known: the controller that the brokers name.
+        error: how the last call failed.
+        asked: where it went; None: to the one that is known.
+    """
+    if known is None or (asked is not None and asked != known.address):
+        facts = {} if asked is None else {ADDRESS: str(asked)}
+        return NoControllerError(error, known="" if asked is None else f"an election process at {asked}", facts=facts)
+    return NoControllerError(
+        error,
+        known=f"election process {known.id} at {known.address}, epoch {known.epoch}",
+        facts={ID: str(known.id), EPOCH: str(known.epoch), ADDRESS: str(known.address)},
+    )
 
 
 def _hint(error: RegnumError) -> tuple[int, Address] | None:

@@ -24,7 +24,7 @@ from typing import Final
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, WatchMetadataResponse
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -196,13 +196,7 @@ class Metadata:
                     metadata={"topic": name},
                 )
             if view is None and self._clock.monotonic() >= deadline_s:
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {name!r} does not exist, or no broker knows it because its node in the store is damaged: "
-                    "`regnum status` lists those, `regnum topics list` the others; if it never existed, create it with "
-                    f"`regnum topics create {name}`",
-                    metadata={"topic": name},
-                )
+                raise _missing(name)
         return view
 
     async def topics(self, names: Collection[str], *, timeout_s: float) -> Mapping[str, TopicView]:
@@ -359,6 +353,18 @@ def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:
     for seeker in seekers:
         if not seeker.done():
             seeker.set_result(answered)
+
+
+def _missing(name: str) -> RegnumError:
+    how = f"create it with `regnum topics create {name}`"
+    if name in INTERNAL_TOPICS:
+        how = "the cluster creates it with the first group"
+    return RegnumError(
+        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {name!r} does not exist, or no broker knows it because its node in the store is damaged: `regnum "
+        f"status` lists those, `regnum topics list` the others; if it never existed, {how}",
+        metadata={"topic": name},
+    )
 
 
 def _is_possible(name: str) -> bool:

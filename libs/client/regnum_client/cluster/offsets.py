@@ -136,7 +136,7 @@ class OffsetLookup:
             if term is None or address is None:
                 outcomes[partition] = RegnumError(
                     errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
-                    f"{partition.topic}-{partition.partition} has no leader now; see `regnum topics describe`",
+                    f"{partition.topic}/{partition.partition} has no leader now; see `regnum topics describe`",
                 )
             else:
                 terms[partition] = term
@@ -170,7 +170,7 @@ class OffsetLookup:
             if result.error_code == errors_pb2.ERROR_CODE_NONE:
                 outcomes[partition] = result.offset
             else:
-                where = f"{partition.topic}-{partition.partition}"
+                where = f"{partition.topic}/{partition.partition}"
                 outcomes[partition] = RegnumError(result.error_code, f"{where}: {result.error_message}")
         return outcomes
 

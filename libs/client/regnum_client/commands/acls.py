@@ -100,7 +100,7 @@ def add(
 
     run(work())
     emit_rows(list(map(_row, bindings)), output, columns=COLUMNS)
-    note("nothing was changed (--dry-run)" if dry_run else f"{len(bindings)} rules are there")
+    note("nothing was changed; run it again without --dry-run" if dry_run else f"{len(bindings)} rules are there")
 
 
 @group.command("remove")

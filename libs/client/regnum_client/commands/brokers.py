@@ -9,7 +9,9 @@ from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     ClientIdOption,
+    CommandFailedError,
     DebugOption,
+    Failure,
     Group,
     Output,
     OutputOption,
@@ -23,6 +25,9 @@ from regnum_client.commands.reassignment.removal import add_to as add_removal_to
 from regnum_client.commands.rendering import emit_one, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_service.errors import RegnumError
+
+    from regnum_client.admin.admin import Admin
     from regnum_client.admin.forgetting import ForgottenBroker
     from regnum_client.admin.leaders.brokers import BrokerDescription
 
@@ -127,10 +132,15 @@ def forget(
     """Show which deletions wait for a broker that is gone; with --yes, let them wait for it no more."""
 
     async def work() -> "ForgottenBroker":
-        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
-            return await admin.forget_broker(broker, validate_only=not yes)
+            try:
+                return await admin.forget_broker(broker, validate_only=not yes)
+            except RegnumError as error:
+                raise await _why_not_forgotten(admin, broker, error) from error
 
     forgotten = run(work())
     emit_one(
@@ -138,7 +148,7 @@ def forget(
             "broker": broker,
             "forgotten": yes,
             "deletions": forgotten.deletions,
-            "deletions_ended": forgotten.deletions_ended,
+            "deletions_ended" if yes or output is not Output.TABLE else "would_end": forgotten.deletions_ended,
             "assigned_partitions": forgotten.assigned_partitions,
         },
         output,
@@ -148,6 +158,20 @@ def forget(
             note("nothing was changed; run it again with --yes if the broker never comes back with its disks")
         if forgotten.assigned_partitions:
             note(f"{forgotten.assigned_partitions} partitions are assigned to it still, and stay so")
+
+
+async def _why_not_forgotten(admin: "Admin", broker: int, error: "RegnumError") -> Exception:
+    """A refusal as its reader understands it: one code of the wire says both that a broker lives and that none is."""
+    from regnum.types.v1 import errors_pb2  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+    if error.code != errors_pb2.ERROR_CODE_INVALID_REQUEST:
+        return error
+    # Raises BROKER_ID_NOT_REGISTERED where nobody knows it.
+    if not (await admin.describe_broker(broker)).live:
+        return error
+    return CommandFailedError(
+        Failure(code="BROKER_REGISTERED", message=error.message, exit_status=4, metadata=error.metadata)
+    )
 
 
 add_strays_to(group)

@@ -1,6 +1,6 @@
 """`regnum cluster` and `regnum controller`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -11,19 +11,26 @@ from regnum_client.commands.invocation import (
     ClientIdOption,
     CommandFailedError,
     DebugOption,
-    Failure,
     Group,
     Output,
     OutputOption,
     TimeoutOption,
+    failure_of,
     note,
     run,
 )
 from regnum_client.commands.rendering import emit_one, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_service.errors import RegnumError
+
     from regnum_client.admin.leaders.brokers import Resignation
     from regnum_client.cluster.view import ClusterView, ControllerView
+
+SHOW_S: Final = 5.0
+"""How long a controller is waited for unless told otherwise: who looks at a sick cluster wants to see it."""
+NO_BROKER: Final = 0
+"""Of which the controller is asked: whether there is a broker with that id does not matter."""
 
 group = typer.Typer(cls=Group, help="The cluster as its brokers see it.", no_args_is_help=True)
 office = typer.Typer(help="The controller: show (also without a command), resign.", invoke_without_command=True)
@@ -93,7 +100,7 @@ def show(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show the active controller: its election id, epoch and address."""
+    """Show the controller: its election id, epoch, address, and whether it answers. Exit status 5: it does not."""
     _show(output, bootstrap, timeout)
 
 
@@ -130,17 +137,29 @@ def resign(
 
 
 def _show(output: Output, bootstrap: str | None, timeout: float | None) -> None:
-    view = run(_view(bootstrap, timeout))
-    if view.controller is None:
-        raise CommandFailedError(
-            Failure(
-                code="NOT_CONTROLLER",
-                message="no controller is known to the brokers; see `regnum status`, and try again in a moment",
-                exit_status=5,
-                metadata={},
-            )
-        )
-    emit_one(_controller(view.controller), output)
+    async def work() -> "tuple[ControllerView | None, RegnumError | None]":
+        from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.errors import NoControllerError  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or SHOW_S) as admin:
+            failure: RegnumError | None = None
+            try:
+                # The least that only the controller answers; whoever may not ask is answered too.
+                await admin.describe_brokers([NO_BROKER])
+            except NoControllerError as error:
+                failure = error
+            except RegnumError as error:
+                if not error.traits.outcome_known:
+                    raise
+            return (await admin.describe_cluster()).controller, failure
+
+    known, failure = run(work())
+    if known is not None:
+        emit_one({**_controller(known), "answers": failure is None}, output)
+    if failure is not None:
+        raise CommandFailedError(failure_of(failure))
 
 
 async def _view(bootstrap: str | None, timeout_s: float | None) -> "ClusterView":

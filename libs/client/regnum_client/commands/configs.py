@@ -14,6 +14,7 @@ from regnum_client.commands.invocation import (
     OutputOption,
     TimeoutOption,
     config_values,
+    note,
     run,
     wrong_use,
 )
@@ -225,7 +226,28 @@ def _alter(
             await admin.alter_config(alteration, validate_only=dry_run)
             return [(resource, await admin.describe_config(resource))]
 
-    emit_rows(_rows(run(work())), output, columns=COLUMNS)
+    rows = _rows(run(work()))
+    if dry_run:
+        _show_changes(rows, values, delete, output)
+    else:
+        emit_rows(rows, output, columns=COLUMNS)
+
+
+def _show_changes(rows: list[dict[str, Any]], values: Mapping[str, str], delete: Sequence[str], output: Output) -> None:
+    """What is in force beside what would be; people see only what would change."""
+    for row in rows:
+        named = row["name"] in values
+        row["would_change"] = named or row["name"] in delete
+        row["would_be"] = values[row["name"]] if named and not row["sensitive"] else None
+    if output is Output.TABLE:
+        back, secret = "its default", "(a secret)"
+        rows = [
+            {**row, "would_be": secret if row["sensitive"] and row["name"] in values else row["would_be"] or back}
+            for row in rows
+            if row["would_change"]
+        ]
+    emit_rows(rows, output, columns=("resource", "name", "value", "source", "would_be"))
+    note("nothing was changed; run it again without --dry-run")
 
 
 def _named(topic: str | None, broker: int | None, *, cluster: bool) -> bool:

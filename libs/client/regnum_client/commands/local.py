@@ -1,4 +1,4 @@
-"""`regnum up`, `regnum down`: a cluster on this machine."""
+"""`regnum up`, `regnum down`, `regnum restart`: a cluster on this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line."""
     app.command("up")(up)
     app.command("down")(down)
+    app.command("restart")(restart)
 
 
 def up(
@@ -121,6 +122,24 @@ def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE,
     stopped = run(work())
     rows = [{"name": name, "state": "stopped"} for name in stopped]
     emit_rows(rows, output, columns=("name", "state"), empty="nothing was running")
+
+
+def restart(
+    *,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the process, as `regnum status` shows it.")],
+    force: Annotated[bool, typer.Option("--force", help="End it first if it runs.")] = False,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+    _debug: DebugOption = False,
+) -> None:
+    """Start a process of `regnum up` again that has ended or was killed. Done when it serves."""
+
+    async def work() -> "ProcessRow":
+        from regnum_local.lifecycle import run_restart  # noqa: PLC0415
+
+        return await run_restart(data_dir, name, force=force)
+
+    emit_rows(process_rows([run(work())]), output, columns=COLUMNS)
 
 
 def process_rows(processes: "Sequence[ProcessRow]") -> list[dict[str, Any]]:

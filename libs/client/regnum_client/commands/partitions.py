@@ -157,8 +157,9 @@ def elect_leaders(
         columns=columns,
         empty="no partition needs it" if not told else "",
     )
-    if only_look and unclean and not dry_run and any(one.failure is None for one in told):
-        note("nothing was changed; run it again with --yes to elect these leaders, and lose what is named")
+    if only_look and any(one.failure is None for one in told):
+        again = "with --yes to elect these leaders, and lose what is named" if unclean else "without --dry-run"
+        note(f"nothing was changed; run it again {again}")
     failures = [failure_of(one.failure) for one in told if one.failure is not None]
     for failure in failures[:-1][:FAILURES_SHOWN]:
         emit_failure(failure, output)
@@ -232,6 +233,12 @@ def _conclude(topic: str, recoveries: "Sequence[PartitionRecovery]", *, accept_l
         note(f"every partition of {topic} has a leader, or gets one without loss")
     elif not accept_loss and any(one.failure is None for one in recoveries):
         note("nothing was changed; run it again with --accept-loss to elect the chosen replicas")
+    elif elected := [one.partition for one in recoveries if one.recovered]:
+        which = ", ".join(f"{topic}/{number}" for number in elected)
+        note(
+            f"recovered, with the loss that is shown: {which}. Producers and consumers go on by themselves; "
+            f"`regnum topics describe {topic}` shows the leaders, and replicas that return are made equal to theirs"
+        )
 
 
 def _raise_failures(recoveries: "Sequence[PartitionRecovery]", output: Output) -> None:

@@ -1,6 +1,7 @@
 """Data on stdout in the form that was asked for. What renders is loaded when it is needed."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
@@ -159,13 +160,13 @@ def cell_of(value: object) -> str:
 def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
     titles = [title_of(column).upper() for column in columns]
     if sys.stdout.isatty():
-        from rich.console import Console  # noqa: PLC0415 - a tenth of a second
-        from rich.table import Table  # noqa: PLC0415
+        import shutil  # noqa: PLC0415
 
-        table = Table(*titles, box=None, header_style="bold", pad_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        Console().print(table, markup=False, highlight=False)
+        from regnum_client.commands.tables import table_lines  # noqa: PLC0415 - most output goes to no terminal
+
+        bold = os.environ.get("TERM") != "dumb"
+        for text in table_lines(rows, titles, width=shutil.get_terminal_size().columns, bold=bold):
+            _line(text)
         return
     widths = [max(len(line[index]) for line in (titles, *rows)) for index in range(len(titles))]
     for line in (titles, *rows):

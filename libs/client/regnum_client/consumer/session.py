@@ -258,7 +258,7 @@ class ConsumerSession:
         if cursor is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                f"{partition.topic}-{partition.partition} is not assigned to this consumer; assign() it first",
+                f"{partition.topic}/{partition.partition} is not assigned to this consumer; assign() it first",
             )
         return cursor
 

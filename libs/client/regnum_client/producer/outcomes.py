@@ -128,7 +128,7 @@ class Outcomes:
         if batch.maybe_written:
             message += "; the record may be in the log all the same"
             where["maybe_written"] = "true"
-        self._fail(batch, RegnumError(code, f"{partition.topic}-{partition.partition}: {message}", metadata=where))
+        self._fail(batch, RegnumError(code, f"{partition.topic}/{partition.partition}: {message}", metadata=where))
 
     def not_there(
         self, partition: TopicPartition, batches: Iterable[Batch[Receipt] | None], *, was_there: bool

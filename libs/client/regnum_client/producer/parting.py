@@ -35,7 +35,7 @@ def parts_of(
         outcomes.split(batch, parts)
         if limit_bytes is not None:
             _LOG.warning(
-                "%s-%d refused a batch of %d records and %d bytes as too large; it goes as two, and batches to this "
+                "%s/%d refused a batch of %d records and %d bytes as too large; it goes as two, and batches to this "
                 "topic are closed at %d bytes from now on. Raise max.message.bytes of the topic, or lower batch_bytes",
                 *partition,
                 batch.content.record_count,

@@ -232,11 +232,11 @@ class Replicas:
             if known:
                 return NotHere(
                     errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
-                    f"broker {self.broker} has no replica of {topic}-{partition}; refresh metadata, go to the leader",
+                    f"broker {self.broker} has no replica of {topic}/{partition}; refresh metadata, go to the leader",
                 )
             return NotHere(
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"{topic}-{partition} is not known here; check the name, or create the topic first",
+                f"{topic}/{partition} is not known here; check the name, or create the topic first",
             )
         if topic_id and topic_id != found.key.topic_id:
             return NotHere(
@@ -247,13 +247,13 @@ class Replicas:
         if not isinstance(role, Leadership):
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
-                f"broker {self.broker} does not lead {topic}-{partition}; refresh metadata and go to the leader",
+                f"broker {self.broker} does not lead {topic}/{partition}; refresh metadata and go to the leader",
                 promised=None if found.promised is None else found,
             )
         if role.cut_off:
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
-                f"broker {self.broker} hears from no store, no controller and no follower of {topic}-{partition}:"
+                f"broker {self.broker} hears from no store, no controller and no follower of {topic}/{partition}:"
                 " another may lead by now; refresh metadata, from another broker",
             )
         return role

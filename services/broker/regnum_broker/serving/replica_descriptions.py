@@ -38,7 +38,7 @@ class ReplicaDescriber:
             _refuse(
                 result,
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"broker {self._replicas.broker} has no replica of {query.topic}-{query.partition}",
+                f"broker {self._replicas.broker} has no replica of {query.topic}/{query.partition}",
             )
         elif query.topic_id and query.topic_id != found.key.topic_id:
             _refuse(

@@ -60,7 +60,7 @@ class TroubledPartition:
     """A partition in trouble.
 
     >>> def line(one: TroubledPartition) -> str:
-    ...     return f"{one.topic}-{one.partition} for {one.age_s:.0f} s: {one.reason}"
+    ...     return f"{one.topic}/{one.partition} for {one.age_s:.0f} s: {one.reason}"
     """
 
     topic: str

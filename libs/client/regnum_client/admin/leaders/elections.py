@@ -28,7 +28,7 @@ class ElectionResult:
     """What became of one partition.
 
     >>> results = admin.elect_leaders(ElectionType.PREFERRED, {"orders": [0]}, validate_only=True)
-    >>> lines = [f"{one.topic}-{one.partition}: {one.failure or one.leader}" for one in results]
+    >>> lines = [f"{one.topic}/{one.partition}: {one.failure or one.leader}" for one in results]
     """
 
     topic: str
@@ -75,7 +75,7 @@ class OfflinePartition:
     """A partition without a leader.
 
     >>> def line(one: OfflinePartition) -> str:
-    ...     return f"{one.topic}-{one.partition}: {one.reason.value}, {one.message}"
+    ...     return f"{one.topic}/{one.partition}: {one.reason.value}, {one.message}"
     """
 
     topic: str
@@ -145,7 +145,7 @@ def election_from_wire(result: admin_pb2.ElectLeadersResult) -> ElectionResult:
     failure = None
     if result.error_code != errors_pb2.ERROR_CODE_NONE:
         what = {"topic": result.topic, "partition": str(result.partition)}
-        message = f"{result.topic}-{result.partition}: {result.error_message}"
+        message = f"{result.topic}/{result.partition}: {result.error_message}"
         failure = RegnumError(result.error_code, message, metadata=what)
     return ElectionResult(
         topic=result.topic,

@@ -21,6 +21,7 @@ from regnum_client.admin.leaders.elections import (
 )
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import call
+from regnum_client.cluster.controller_search import no_controller
 
 A = TypeVar("A")
 
@@ -126,18 +127,19 @@ class LeaderAdmin(AdminSession):
         metadata = self._open()
         controller = (await metadata.newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)).controller
         if controller is None:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_NOT_CONTROLLER, "no controller is known to the brokers; try again in a moment"
-            )
+            nobody = RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the brokers name none")
+            raise no_controller(None, nobody)
         request = admin_pb2.ResignControllerRequest(
             header=RequestHeader(client_id=self._client_id), controller_epoch=controller.epoch
         )
         deadline_s = self._clock.monotonic() + self._timeout_s
+        unanswered: RegnumError | None = None
         try:
             await call(self._connections.admin(controller.address).ResignController, request, timeout_s=self._timeout_s)
         except RegnumError as error:
             if error.traits.outcome_known and error.code != errors_pb2.ERROR_CODE_NOT_CONTROLLER:
                 raise
+            unanswered = error
         ended_s = self._clock.monotonic()
         while True:
             left_s = max(0.1, deadline_s - self._clock.monotonic())
@@ -145,10 +147,12 @@ class LeaderAdmin(AdminSession):
             if successor is not None and successor.epoch > controller.epoch:
                 break
             if self._clock.monotonic() >= deadline_s:
+                if unanswered is not None:
+                    raise no_controller(controller, unanswered) from unanswered
                 raise RegnumError(
                     errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                    f"the brokers name no controller after the one of epoch {controller.epoch} yet; see "
-                    "`regnum controller show`",
+                    f"the reign of epoch {controller.epoch} is over, and nobody took over within {self._timeout_s:g} s;"
+                    " brokers and clients go on; start an election process, or see its log",
                 )
             await self._clock.sleep(POLL_S)
         return Resignation(
@@ -173,5 +177,5 @@ class LeaderAdmin(AdminSession):
                 return await ask(address, call_s(search))
             except RegnumError as error:
                 if not repeats and not error.traits.outcome_known:
-                    raise
+                    raise search.explained(address, error) from error
                 await search.failed(address, error)

@@ -100,7 +100,7 @@ def failure_of_result(result: admin_pb2.ReassignedPartition) -> RegnumError | No
         return None
     metadata = {"topic": result.topic, "partition": str(result.partition)}
     return RegnumError(
-        result.error_code, f"{result.topic}-{result.partition}: {result.error_message}", metadata=metadata
+        result.error_code, f"{result.topic}/{result.partition}: {result.error_message}", metadata=metadata
     )
 
 

@@ -143,7 +143,7 @@ class RecordAdmin(AdminSession):
 
 def _from_wire(one: TopicPartition, result: DeleteRecordsResult) -> DeletedRecords | RegnumError:
     if result.error_code != errors_pb2.ERROR_CODE_NONE:
-        return RegnumError(result.error_code, f"{one.topic}-{one.partition}: {result.error_message}")
+        return RegnumError(result.error_code, f"{one.topic}/{one.partition}: {result.error_message}")
     return DeletedRecords(
         log_start_offset=result.log_start_offset,
         new_log_start_offset=result.new_log_start_offset,
@@ -161,12 +161,12 @@ def _may_be_repeated(answer: DeletedRecords | RegnumError | None) -> bool:
 def _unknown(one: TopicPartition) -> RegnumError:
     return RegnumError(
         errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-        f"{one.topic}-{one.partition} does not exist; see `regnum topics describe {one.topic}`",
+        f"{one.topic}/{one.partition} does not exist; see `regnum topics describe {one.topic}`",
     )
 
 
 def _leaderless(one: TopicPartition) -> RegnumError:
     return RegnumError(
         errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
-        f"{one.topic}-{one.partition} has no leader now; see `regnum topics describe {one.topic}`",
+        f"{one.topic}/{one.partition} has no leader now; see `regnum topics describe {one.topic}`",
     )

@@ -144,7 +144,7 @@ def describe(
         stream.add(_partition_rows(view, logs) if output is Output.TABLE else [_document(view, logs)])
         for number, log in (logs or {}).items():
             if log.get("offsets_error"):
-                reasons.append(f"{view.name}-{number}: {log['offsets_error']}")
+                reasons.append(f"{view.name}/{number}: {log['offsets_error']}")
         states = view.partitions.values()
         reasons.extend(f"{view.name}-{one.number}: {one.offline_reason}" for one in states if one.offline_reason)
 

@@ -133,7 +133,9 @@ def set_quota(
     quotas = run(work())
     rows = [_row(quota) for quota in quotas]
     emit_rows(rows, output, columns=_columns(rows))
-    if not dry_run and any(BURST in quota.values and RATE not in quota.values for quota in quotas):
+    if dry_run:
+        note("nothing was changed; run it again without --dry-run")
+    elif any(BURST in quota.values and RATE not in quota.values for quota in quotas):
         note("a burst without a rate limits nothing; set --rate too")
 
 
@@ -192,12 +194,13 @@ def remove(
     if not named:
         raise wrong_use(WHOSE)
     named_keys = (rate, burst, producer_byte_rate, consumer_byte_rate, request_percentage)
-    keys = [key for key, chosen in zip(KEYS, named_keys, strict=True) if chosen] or list(KEYS)
+    chosen_keys = [key for key, chosen in zip(KEYS, named_keys, strict=True) if chosen]
 
     async def work() -> "tuple[QuotaEntity, list[str]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
+        keys = chosen_keys or [key for key in KEYS if key in entity.keys]
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             before = await admin.describe_client_quotas(entity)
             # Whatever was described: what cannot be read is not, and can be removed.

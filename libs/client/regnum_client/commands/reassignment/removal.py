@@ -1,6 +1,6 @@
 """`regnum brokers remove-check`: whether brokers may be taken away for good. It changes nothing."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,25 +38,26 @@ def remove_check(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Say whether brokers may be taken away for good. Exit status 5: one may not, with the reasons.
+    """Say whether brokers may be taken away for good, and why not. Exit status 5: one may not; 3: one is not known.
 
     Strays that one has (`regnum brokers strays`) are told of, and go with its disk.
     """
 
-    async def work() -> "tuple[Mapping[int, tuple[str, ...]], Figures]":
+    async def work() -> "tuple[Mapping[int, tuple[str, ...]], list[int], Figures]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
         from regnum_client.commands.reassignment.planning import removable  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=CLIENT_ID) as admin:
-            return await removable(admin, brokers), await admin.describe_figures()
+            unknown = [one.id for one in await admin.describe_brokers(brokers) if not one.known]
+            return await removable(admin, brokers), unknown, await admin.describe_figures()
 
-    found, figures = run(work())
+    found, unknown, figures = run(work())
     strays = {id: getattr(figures.get(id), "strays", None) for id in found}
     rows = [
         {"broker": id, "safe": not reasons, "reasons": list(reasons), "strays": strays[id]}
         for id, reasons in found.items()
     ]
-    emit_rows(rows, output, columns=("broker", "safe", "reasons"))
+    emit_rows(_lines(found) if output is Output.TABLE else rows, output, columns=("broker", "safe", "reason"))
     for id, count in strays.items():
         if count and output is Output.TABLE:
             note(
@@ -66,6 +67,18 @@ def remove_check(
     unsafe = [id for id, reasons in found.items() if reasons]
     if unsafe:
         said = "; ".join(f"broker {id}: {reason}" for id in unsafe for reason in found[id])
-        raise CommandFailedError(Failure(code="NOT_REMOVABLE", message=said, exit_status=5, metadata={}))
+        if output is Output.TABLE:
+            said = f"not to be taken away: {', '.join(map(str, unsafe))}; the reasons are in the table"
+        code, status = ("BROKER_ID_NOT_REGISTERED", 3) if unknown else ("NOT_REMOVABLE", 5)
+        raise CommandFailedError(Failure(code=code, message=said, exit_status=status, metadata={}))
     if output is Output.TABLE:
         note("no replica is on them and none will come; they can be taken away")
+
+
+def _lines(found: "Mapping[int, tuple[str, ...]]") -> list[dict[str, Any]]:
+    """For people: a line for each reason."""
+    return [
+        {"broker": id if place == 0 else "", "safe": not reasons if place == 0 else "", "reason": reason}
+        for id, reasons in found.items()
+        for place, reason in enumerate(reasons or ("",))
+    ]

@@ -29,6 +29,8 @@ class Services:
     """None: it did not say."""
     quotas: "QuotaUsages | None" = None
     """None: it did not say."""
+    unknown_because: str = ""
+    """Why it said neither; empty: it said one, or who asks does not care."""
 
 
 def metadata_rows(propagation: "DescribePropagationResponse | None") -> list[dict[str, Any]]:

@@ -72,9 +72,7 @@ def show(
     if output is not Output.TABLE:
         emit_one(document(processes, health, figures, services, problems), output)
         return
-    if processes:
-        emit_rows(processes, output, columns=PROCESS_COLUMNS)
-        note("")
+    _processes(processes)
     if health is not None:
         emit_one(_summary(health), output)
     rows = figure_rows(figures, health)
@@ -89,6 +87,21 @@ def show(
     _table([] if quotas is None else [quota_line(quotas)], QUOTA_COLUMNS)
     if health is None:
         return
+    if services.unknown_because:
+        note(f"what metadata processes and quotas do is not known: {services.unknown_because}")
+    _trouble(health)
+
+
+def _processes(processes: Sequence[Mapping[str, Any]]) -> None:
+    if not processes:
+        return
+    emit_rows(processes, Output.TABLE, columns=PROCESS_COLUMNS)
+    note("")
+    if elsewhere := [str(row["name"]) for row in processes if row["state"] == "elsewhere"]:
+        note(f"started by somebody else than `regnum up`, and not ended by `regnum down`: {', '.join(elsewhere)}")
+
+
+def _trouble(health: "HealthView") -> None:
     _table([row for row in _brokers(health) if _is_worth_a_line(row)], BROKER_COLUMNS)
     if len({one.release for one in health.releases}) > 1 or any(one.refused for one in health.releases):
         _table(_releases(health), RELEASE_COLUMNS)

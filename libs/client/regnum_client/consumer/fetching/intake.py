@@ -117,7 +117,7 @@ class Intake:
         if cursor.generation == generation:
             offset = found[cursor.partition]
             _LOG.warning(
-                "%s-%d: offset %d is not in the log (%s); reading goes on at %d, as reset=%s asks for",
+                "%s/%d: offset %d is not in the log (%s); reading goes on at %d, as reset=%s asks for",
                 *cursor.partition,
                 cursor.fetch_offset,
                 result.error_message,
@@ -131,7 +131,7 @@ class Intake:
         traits = traits_of(code)
         # Reading may always be repeated; a call that fails as a whole is a broken connection or a broker about to end.
         if not traits.retriable and not (whole_call and code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR):
-            where = f"{cursor.partition.topic}-{cursor.partition.partition}"
+            where = f"{cursor.partition.topic}/{cursor.partition.partition}"
             self.give_up(cursor, code, f"{where}: {message}")
             return
         throttled = code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
@@ -145,7 +145,7 @@ class Intake:
     def _tell(self, cursor: Cursor, code: Code, message: str, now_s: float) -> None:
         """Trouble that lasts is not kept from people."""
         lasted_s = cursor.trouble.lasted_s(now_s)
-        where = f"{cursor.partition.topic}-{cursor.partition.partition}"
+        where = f"{cursor.partition.topic}/{cursor.partition.partition}"
         if code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR and lasted_s >= STORAGE_ERROR_S:
             # Whoever goes on by seek() has as long again.
             cursor.trouble.succeeded()

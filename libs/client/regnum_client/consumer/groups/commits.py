@@ -130,7 +130,7 @@ class Commits:
                     self._confirmed[one.partition] = one.offset.offset
             for result in answer.results:
                 if result.error_code != errors_pb2.ERROR_CODE_NONE:
-                    where = f"{result.topic}-{result.partition}"
+                    where = f"{result.topic}/{result.partition}"
                     raise RegnumError(result.error_code, f"{where} was not committed: {result.error_message}")
             return
 
@@ -141,7 +141,7 @@ class Commits:
             one.partition for one in items if one.partition not in mine or self._cursor(one.partition) is not one.cursor
         ]
         if member.phase is Phase.ENDED or foreign:
-            where = ", ".join(f"{topic}-{number}" for topic, number in foreign[:3])
+            where = ", ".join(f"{topic}/{number}" for topic, number in foreign[:3])
             raise CommitFailedError(
                 f"this member does not have {where} (any more)" if foreign else "it has left the group"
             )

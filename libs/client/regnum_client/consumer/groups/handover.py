@@ -124,7 +124,7 @@ class Handover:
             if lasted_s > self._settings.topic_wait_s and not told:
                 told = True
                 for one in sorted(action.partitions):
-                    _LOG.warning("group %s: %s-%d was assigned and cannot be read yet", self._group_id, *one)
+                    _LOG.warning("group %s: %s/%d was assigned and cannot be read yet", self._group_id, *one)
             self._metadata.request()
             await self._pause(lasted_s)
         if listener is None:

@@ -1,7 +1,7 @@
-"""`regnum topics`: create, delete, add and remove partitions; for list and describe see ``looking``."""
+"""`regnum topics`: create, add partitions; for what removes see ``removal``, for list and describe ``looking``."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,43 +11,31 @@ from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
-    CommandFailedError,
     DebugOption,
     Group,
     Output,
     OutputOption,
     TimeoutOption,
     config_values,
-    failure_of,
     note,
     run,
     wrong_use,
 )
 from regnum_client.commands.looking import topics as looking
-from regnum_client.commands.rendering import emit_failure, emit_rows
+from regnum_client.commands.rendering import emit_rows
+from regnum_client.commands.topics import removal
+from regnum_client.commands.topics.mutation import (
+    ClientIdOption,
+    NamesArgument,
+    QuotaWaitOption,
+    WaitNotes,
+    raise_failures,
+)
 
 if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
 
-    from regnum_client.admin.carrying.topic_mutation import Waiting
     from regnum_client.admin.topics import TopicPartitions
-
-QuotaWaitOption = Annotated[
-    float | None,
-    typer.Option(
-        "--wait",
-        metavar="SECONDS",
-        min=0.1,
-        help="Wait for a quota for so long, besides --timeout. Default: not at all (exit status 6).",
-    ),
-]
-ClientIdOption = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help="Name of the caller, to which quotas may apply.")
-]
-NOTE_EVERY_MS: Final = 2_000
-"""Waiting that goes by between two notes of it."""
-
-NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
 group = typer.Typer(
     cls=Group,
@@ -132,50 +120,17 @@ def create(
 
     answers = run(work())
     tolerated = "TOPIC_ALREADY_EXISTS" if if_not_exists else ""
-    columns = ("name", "partitions", "replication_factor", "topic_id")
+    fields = ("name", "partitions", "replication_factor", "topic_id")
     rows = [
-        {column: getattr(answer, column) for column in columns}
+        {**{field: getattr(answer, field) for field in fields}, "validated_only": dry_run}
         for answer in answers.values()
         if not isinstance(answer, Exception)
     ]
-    emit_rows(rows, output, columns=columns)
-    _raise_failures(answers, output, tolerated=tolerated)
-
-
-@group.command("delete")
-def delete(
-    *,
-    topics: NamesArgument,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no failure.")] = False,
-    wait: QuotaWaitOption = None,
-    client_id: ClientIdOption = None,
-    output: OutputOption = Output.TABLE,
-    bootstrap: BootstrapOption = None,
-    timeout: TimeoutOption = None,
-    _debug: DebugOption = False,
-) -> None:
-    """Delete topics and all their records. Done when the names are free again."""
-
-    async def work() -> Mapping[str, Any]:
-        from regnum_client.admin.admin import Admin  # noqa: PLC0415
-
-        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
-            return await admin.delete_topics(
-                topics,
-                retry_on_quota_violation=wait is not None,
-                timeout_s=(timeout or TIMEOUT_S) + (wait or 0.0),
-                on_wait=WaitNotes().note,
-            )
-
-    answers = run(work())
-    tolerated = "UNKNOWN_TOPIC_OR_PARTITION" if if_exists else ""
-    rows = [
-        {"name": answer.name, "topic_id": answer.topic_id, "deleted": True}
-        for answer in answers.values()
-        if not isinstance(answer, Exception)
-    ]
-    emit_rows(rows, output, columns=("name", "topic_id", "deleted"))
-    _raise_failures(answers, output, tolerated=tolerated)
+    # What was only checked has no topic id.
+    emit_rows(rows, output, columns=fields[:-1] if dry_run else fields)
+    raise_failures(answers, output, tolerated=tolerated)
+    if dry_run:
+        note("nothing was changed; run it again without --dry-run")
 
 
 @group.command("add-partitions")
@@ -224,74 +179,11 @@ def add_partitions(
             return before, answers[topic]
 
     before, answer = run(work())
-    _raise_failures({topic: answer}, output, tolerated="")
+    raise_failures({topic: answer}, output, tolerated="")
     row = {"name": topic, "partitions": before + added, "added": list(range(before, before + added))}
     emit_rows([{**row, "validated_only": validate_only}], output, columns=("name", "partitions", "added"))
     if validate_only:
         note("nothing was changed; run it again without --validate-only")
-
-
-@group.command("remove-partitions")
-def remove_partitions(
-    *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to remove: the highest ones.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove them with all their records. Default: only show which.")
-    ] = False,
-    wait: QuotaWaitOption = None,
-    client_id: ClientIdOption = None,
-    output: OutputOption = Output.TABLE,
-    bootstrap: BootstrapOption = None,
-    timeout: TimeoutOption = None,
-    _debug: DebugOption = False,
-) -> None:
-    """Show which partitions of a topic would be removed; with --yes, remove them and all records in them."""
-
-    async def work() -> "tuple[list[int], TopicPartitions | RegnumError]":
-        from regnum_client.admin.admin import Admin  # noqa: PLC0415
-
-        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
-            numbers = sorted((await admin.describe_topic(topic)).partitions)
-            answers = await admin.delete_partitions_of_topics(
-                {topic: numbers[-count:]},
-                validate_only=not yes,
-                retry_on_quota_violation=wait is not None,
-                timeout_s=(timeout or TIMEOUT_S) + (wait or 0.0),
-                on_wait=WaitNotes().note,
-            )
-            return numbers, answers[topic]
-
-    numbers, answer = run(work())
-    _raise_failures({topic: answer}, output, tolerated="")
-    row = {"name": topic, "partitions": len(numbers) - count, "removed" if yes else "to_remove": numbers[-count:]}
-    emit_rows([row], output, columns=tuple(row))
-    if not yes:
-        note("nothing was changed; run it again with --yes if the records of these partitions may be lost")
-
-
-class WaitNotes:
-    """Says now and then that topics wait for a quota."""
-
-    def __init__(self) -> None:
-        self._silent_ms = NOTE_EVERY_MS
-
-    def note(self, waiting: "Waiting") -> None:
-        """A wait begins."""
-        if self._silent_ms >= NOTE_EVERY_MS:
-            note(f"{waiting.done} done, {waiting.waiting} wait for the quota of changes")
-            self._silent_ms = 0
-        self._silent_ms += waiting.wait_ms
-
-
-def _raise_failures(answers: Mapping[str, object], output: Output, *, tolerated: str) -> None:
-    """Show all failures but the last, and end with that one."""
-    failures = [failure_of(answer) for answer in answers.values() if isinstance(answer, BaseException)]
-    counted = [failure for failure in failures if failure.code != tolerated]
-    for failure in counted[:-1]:
-        emit_failure(failure, output)
-    if counted:
-        raise CommandFailedError(counted[-1])
 
 
 def _assignment(text: str) -> dict[int, list[int]]:
@@ -305,6 +197,7 @@ def _assignment(text: str) -> dict[int, list[int]]:
         ) from None
 
 
+removal.add_to(group)
 looking.add_to(group)
 deleting_records.add_to(group)
 add_config_to(group)

@@ -1,0 +1,1 @@
+"""Commands that make topics and partitions, and that remove them."""
