@@ -153,6 +153,7 @@ async def test_a_reassignment_written_by_hand_is_followed_and_leaves_nothing(clu
 
         # It is looked for every 5 s, and an empty folder goes after 10 s.
         await until(moved, within_s=40.0)
+        assert (await admin.describe_topic("moved-by-hand")).partitions[0].isr == (2, 3)
 
 
 async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(cluster: LocalCluster, hand: Hand) -> None:

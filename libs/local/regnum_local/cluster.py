@@ -393,6 +393,25 @@ class LocalCluster:
         finally:
             for wait in waits:
                 wait.cancel()
+        if self._plan.of(Role.METADATA):
+            await self._wait_until_all_are_known(timeout_s)
+
+    async def _wait_until_all_are_known(self, timeout_s: float) -> None:
+        """Brokers serve when they have registered; who creates a topic needs a controller that has heard of it."""
+        brokers = self._plan.of(Role.BROKER)
+        ids = [member.id for member in brokers]
+        deadline_s = self._clock.monotonic() + timeout_s
+        for member in brokers:
+            while not await probes.names_brokers(member.address("client"), ids, self._open_to(member, "client")):
+                child = self._child(member.name)
+                if not child.running:
+                    raise LaunchError(_ended(child, "mend that and start again"))
+                if self._clock.monotonic() > deadline_s:
+                    raise LaunchError(
+                        f"{member.name} serves, and has not heard within {timeout_s:g} s of a controller that knows "
+                        f"all brokers; the logs of the election processes say why: {self._data_dir / 'logs'}"
+                    )
+                await self._clock.sleep(POLL_S)
 
     async def _healthy(self, member: Member) -> bool:
         match member.role:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
 import grpc
@@ -42,6 +43,21 @@ async def serves(address: Address, open_one: Open = open_channel) -> bool:
     finally:
         await channel.close()
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def names_brokers(address: Address, brokers: Collection[int], open_one: Open = open_channel) -> bool:
+    """Whether a broker has heard from the controller that all of these live."""
+    from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc  # noqa: PLC0415 - as above
+
+    channel = open_one(address)
+    try:
+        stub: Any = metadata_pb2_grpc.MetadataServiceStub(channel)
+        answer = await stub.GetMetadata(metadata_pb2.GetMetadataRequest(brokers_only=True), timeout=PROBE_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    finally:
+        await channel.close()
+    return set(brokers) <= {broker.id for broker in answer.brokers}
 
 
 async def etcd_healthy(address: Address) -> bool:
