@@ -153,6 +153,15 @@ async def test_what_logs_take_is_added_up_once_for_all_that_ask(broker: Broker) 
     assert broker.sizing.walks == 1
 
 
+async def test_a_replica_that_a_reassignment_brings_in_is_not_missing(broker: Broker) -> None:
+    """Moves take hours, and whoever is alerted for them does not look any more."""
+    broker.leading.lead(0, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
+    assert broker.numbers(instruments.UNDER_REPLICATED) == {(): 1}, "partition 1 alone"
+    broker.leading.lead(1, epoch=1, isr=(LEADER,), adding=(FOLLOWER,), min_insync=2)
+    assert broker.numbers(instruments.UNDER_REPLICATED) == {(): 0}
+    assert broker.numbers(instruments.UNDER_MIN_ISR) == {(): 1}
+
+
 async def test_replicas_are_shown_by_role_and_incomplete_ones_by_what_they_lack(broker: Broker) -> None:
     replicas = broker.leading.replicas
     assert broker.numbers(instruments.REPLICAS) == {("leader",): 2, ("follower",): 0, ("idle",): 0}

@@ -18,7 +18,7 @@ REPLICAS: Final = DEFINED.gauge(
 UNDER_REPLICATED: Final = DEFINED.gauge(
     "regnum.broker.partitions.under_replicated",
     "{partitions}",
-    "Partitions led here whose in-sync set lacks an assigned replica",
+    "Partitions led here whose in-sync set lacks an assigned replica, but for those that a reassignment brings in",
     kafka="kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions",
 )
 

@@ -10,9 +10,15 @@ from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.limits.held_bytes import Purpose
 from regnum_broker.limits.limits import ClientLimits
+from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.storage import Storage
+
+
+def is_under_replicated(led: Leadership) -> bool:
+    """Whether an assigned replica is not in sync, those apart that a reassignment is only now filling (as in Kafka)."""
+    return any(id not in led.state.isr and id not in led.adding for id in led.replicas)
 
 
 def show_broker(metrics: Metrics, replicas: Replicas, storage: Storage) -> None:
@@ -25,7 +31,7 @@ def show_broker(metrics: Metrics, replicas: Replicas, storage: Storage) -> None:
         yield ("idle",), max(len(replicas) - leading - following, 0)
 
     def under_replicated() -> float:
-        return sum(len(one.state.isr) < len(one.replicas) for one in replicas.incomplete())
+        return sum(map(is_under_replicated, replicas.incomplete()))
 
     def under_min_isr() -> float:
         return sum(len(one.state.isr) < one.min_insync for one in replicas.incomplete())

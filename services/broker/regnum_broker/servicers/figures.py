@@ -18,6 +18,7 @@ from regnum_telemetry.instruments import broker as instruments
 
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.figures.gauges import is_under_replicated
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import Rates, RecentRates
 from regnum_broker.replication.partition import Partition
@@ -128,7 +129,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             metadata_version=position.number,
             replicas=len(self._replicas),
             leading=self._replicas.leading_count,
-            under_replicated=sum(len(one.state.isr) < len(one.replicas) for one in incomplete),
+            under_replicated=sum(map(is_under_replicated, incomplete)),
             under_min_isr=sum(len(one.state.isr) < one.min_insync for one in incomplete),
             offline=len(self._storage.directory.offline),
             log_bytes=sizes.size_bytes,
