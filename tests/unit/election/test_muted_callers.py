@@ -123,6 +123,41 @@ async def test_a_held_change_whose_deadline_passes_is_never_made(served: Served)
         assert served.created == before
 
 
+@pytest.mark.parametrize("hangs_up", [True, False], ids=["hangs up", "gives it no time"])
+@pytest.mark.parametrize("version", [STRICT, PERMISSIVE])
+async def test_who_does_not_wait_for_the_answer_is_held_up_as_if_he_did(
+    served: Served, version: int, hangs_up: bool
+) -> None:
+    """Each such call would else be one more than he may: no answer comes to say that the connection has to wait."""
+    never = asyncio.Event()
+    for broker in served.world.cluster.brokers.values():
+        broker.held = never
+    async with connected(served) as (_, admin):
+        # Of six a strict caller gets four, and is told to wait for the others.
+        request = served.request(version=version, count=6 if version == STRICT else 4)
+        request.timeout_ms = 0 if hangs_up else 1
+        first = admin.CreateTopics(request)
+
+        async def is_made() -> bool:
+            return served.created == 4 * PARTITIONS
+
+        await eventually(is_made, what="it is made, and nobody leads it yet")
+        if hangs_up:
+            first.cancel()
+        else:
+            await served.world.clock.advance(0.001)
+            with pytest.raises(grpc.aio.AioRpcError) as late:
+                await within(first)
+            assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        second = admin.CreateTopics(served.request(version=PERMISSIVE))
+        await eventually(lambda: holds(served, 1), what="the next call is held")
+        await served.world.clock.advance(0.398)
+        assert served.created == 4 * PARTITIONS
+        await served.world.clock.advance(0.002)
+        await eventually(lambda: holds(served, 0), what="the time is over")
+        second.cancel()
+
+
 async def test_a_hundred_calls_are_held_and_the_next_is_refused_with_the_time_to_wait(served: Served) -> None:
     async with connected(served) as (_, admin):
         await within(admin.CreateTopics(served.request(version=PERMISSIVE, count=6)))

@@ -15,14 +15,18 @@ Example: a quota of 5/s, burst 50, of which 20 tokens were left 2 s ago. The com
 does the caller's own: topics of 20, 20 and 20 partitions: two are admitted (10, then -10), the third waits 2 s.
 """
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
 from regnum_model.quota_matching import Match, limit_of, limits_on
 from regnum_model.quotas import QuotaEntity
 
 from regnum_election.admission.kept_buckets import KeptBuckets
+
+
+def _nobody(seconds: float) -> None:
+    """There is no connection to hold up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class Account:
     """How the program calls itself; may be empty."""
     strict: bool
     """Whether it may be refused; otherwise it is admitted, charged, and told how long to wait."""
+    hold_up: Callable[[float], None] = field(default=_nobody, compare=False, repr=False)
+    """Holds the caller's connection up for so many seconds; called as soon as a quota wants it to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

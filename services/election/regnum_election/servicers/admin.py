@@ -22,7 +22,7 @@ from regnum_election.reassignment import messages as reassignment_messages
 from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
-from regnum_election.servicers.callers import ITEMS_PER_TURN, account_of, check_count, wait_s, who_asks
+from regnum_election.servicers.callers import ITEMS_PER_TURN, check_count, wait_s, who_asks
 from regnum_election.servicers.quotas import QuotaAdminServicer
 from regnum_election.servicers.topic_results import creation_results, deletion_results, partitions_results
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
@@ -74,7 +74,7 @@ class AdminServicer(QuotaAdminServicer):
         check_count(len(request.topics), TOPICS_MAX, "topics")
         turns = Turns(ITEMS_PER_TURN)
         requests = [await _topic_request(topic, turns) for topic in request.topics]
-        account = account_of(request.header, strict_since=CREATE_STRICT_SINCE)
+        account = self._account(request.header, context, strict_since=CREATE_STRICT_SINCE)
         async with self._in_turn(controller, account, context):
             answered = await controller.topics.create(
                 requests,
@@ -82,9 +82,8 @@ class AdminServicer(QuotaAdminServicer):
                 wait_s=wait_s(request.timeout_ms, context),
                 account=account,
             )
-            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         results = await creation_results(request.topics, answered, turns)
-        return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=throttle_ms)
+        return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=answered.throttle_ms)
 
     async def DeleteTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.DeleteTopicsRequest, context: Context
@@ -100,14 +99,13 @@ class AdminServicer(QuotaAdminServicer):
                 DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
             )
             await turns.took()
-        account = account_of(request.header, strict_since=DELETE_STRICT_SINCE)
+        account = self._account(request.header, context, strict_since=DELETE_STRICT_SINCE)
         async with self._in_turn(controller, account, context):
             answered = await controller.topics.delete(
                 requests,
                 wait_s=wait_s(request.timeout_ms, context),
                 account=account,
             )
-            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         allowed = [topic for place, topic in enumerate(request.topics) if place not in refused]
         results = await deletion_results(allowed, answered, turns)
         for place, topic in enumerate(allowed):
@@ -118,7 +116,7 @@ class AdminServicer(QuotaAdminServicer):
                 results[place] = _not_deletable(topic)
         for place, result in refused.items():
             results.insert(place, result)
-        return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=throttle_ms)
+        return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=answered.throttle_ms)
 
     async def CreatePartitions(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.CreatePartitionsRequest, context: Context
@@ -136,7 +134,7 @@ class AdminServicer(QuotaAdminServicer):
             )
             for topic in request.topics
         ]
-        account = account_of(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE)
+        account = self._account(request.header, context, strict_since=CREATE_PARTITIONS_STRICT_SINCE)
         async with self._in_turn(controller, account, context):
             answered = await controller.partitions.add(
                 requests,
@@ -145,10 +143,9 @@ class AdminServicer(QuotaAdminServicer):
                 account=account,
                 who=who_asks(request.header, context),
             )
-            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         return admin_pb2.CreatePartitionsResponse(
             results=await partitions_results(request.topics, answered, turns),
-            throttle_time_ms=throttle_ms,
+            throttle_time_ms=answered.throttle_ms,
         )
 
     async def DeletePartitions(  # noqa: N802 - the name in the proto
@@ -168,7 +165,7 @@ class AdminServicer(QuotaAdminServicer):
                 )
             )
             await turns.took(1 + len(numbers))
-        account = account_of(request.header, strict_since=0)
+        account = self._account(request.header, context, strict_since=0)
         async with self._in_turn(controller, account, context):
             answered = await controller.partitions.remove(
                 requests,
@@ -177,10 +174,9 @@ class AdminServicer(QuotaAdminServicer):
                 account=account,
                 who=who_asks(request.header, context),
             )
-            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         return admin_pb2.DeletePartitionsResponse(
             results=await partitions_results(request.topics, answered, turns),
-            throttle_time_ms=throttle_ms,
+            throttle_time_ms=answered.throttle_ms,
         )
 
     async def RecoverPartitions(  # noqa: N802 - the name in the proto

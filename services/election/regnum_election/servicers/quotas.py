@@ -1,10 +1,11 @@
 """AdminService, the part about quotas: what is set, who uses what, and connections that have to wait."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.quota_changes import EntityChange
 from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.errors import RegnumError
@@ -23,16 +24,13 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.servicers.acls import AclServicer
-from regnum_election.servicers.callers import ITEMS_PER_TURN, check_count, wait_s
+from regnum_election.servicers.callers import ITEMS_PER_TURN, account_of, check_count, wait_s
 from regnum_election.servicers.leaders import Context
 from regnum_election.servicers.turns import ConnectionTurns
 from regnum_election.tokens.calls import TokenCalls
 
 USAGES_DEFAULT: Final = 100
 """Buckets that are shown unless somebody wants more."""
-
-THROTTLE_MS_MAX: Final = 2**31 - 1
-"""Longest throttle time that an answer can carry: 24 days."""
 
 
 class QuotaAdminServicer(AclServicer):
@@ -92,11 +90,12 @@ class QuotaAdminServicer(AclServicer):
             return nullcontext()
         return self._turns.of(context.peer())
 
-    def _told_to_wait(self, throttle_ms: int, context: Context) -> int:
-        """What the answer says of a throttle time; the further calls of its connection are held for so long."""
-        if throttle_ms > 0 and self._muting is not None:
-            self._muting.mute(context.peer(), throttle_ms / 1000)
-        return min(throttle_ms, THROTTLE_MS_MAX)
+    def _account(self, header: types_pb2.RequestHeader, context: Context, *, strict_since: int) -> Account:
+        """Who asks for a mutation; the further calls of its connection are held for as long as a quota says."""
+        account, muting = account_of(header, strict_since=strict_since), self._muting
+        if muting is None:
+            return account
+        return replace(account, hold_up=lambda seconds: muting.mute(context.peer(), seconds))
 
     async def AlterClientQuotas(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.AlterClientQuotasRequest, context: Context

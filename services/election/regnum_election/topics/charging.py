@@ -22,6 +22,9 @@ from regnum_election.state.context import ControllerContext
 
 T = TypeVar("T")
 
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""Longest throttle time that an answer can carry: 24 days."""
+
 ROUNDING_MS: Final = 1e-3
 """What seconds and back make of whole milliseconds at most."""
 
@@ -89,7 +92,8 @@ class Charging:
 
     def left_ms(self, wait_until_s: float) -> int:
         """What is left of a throttle time when the answer goes out: the caller has waited for it meanwhile."""
-        return max(0, math.ceil((wait_until_s - self._context.clock.monotonic()) * 1000 - ROUNDING_MS))
+        left_s = wait_until_s - self._context.clock.monotonic()
+        return min(max(0, math.ceil(left_s * 1000 - ROUNDING_MS)), THROTTLE_MS_MAX)
 
     def is_paid(self, mark: Mark | None) -> bool:
         """Whether the same mutation was charged and is still on its way."""
@@ -98,8 +102,14 @@ class Charging:
     async def judge(
         self, charged: Sequence[Charged], account: Account, marks: list[Mark]
     ) -> tuple[list[Charged], Verdict]:
-        """Have mutations judged; those that are refused. What is admitted is marked as paid."""
+        """Have mutations judged; those that are refused. What is admitted is marked as paid.
+
+        The caller's connection is held up from here on and not from its answer: who hangs up before that has had his
+        mutation all the same, and would have the next one for nothing.
+        """
         verdict = await self._admissions.judge(account, [one.cost for one in charged])
+        if verdict.throttle_ms > 0:
+            account.hold_up(verdict.throttle_ms / 1000)
         refused: list[Charged] = []
         for one, admitted in zip(charged, verdict.admitted, strict=True):
             if not admitted:
