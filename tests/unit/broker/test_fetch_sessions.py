@@ -7,7 +7,7 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.sessions.fetch_session import WATERMARKS_MAX
 from regnum_broker.replication.sessions.held_back import FAIR_EVERY
-from regnum_broker.replication.throttle import Meter
+from regnum_broker.replication.throttle import TURN_S, Meter
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import end_offset_of
 from regnum_testing.clock import FakeClock
@@ -213,7 +213,7 @@ async def test_no_throttle_slows_a_new_replica_for_which_acknowledgements_wait(t
         # It pays for the next quarter of an hour with the first.
         first = await follower.ask((BUSY, 0), epoch=1)
         assert [item.throttled for item in first.partitions] == [True]
-        assert not throttle.allowance()
+        assert not throttle.share().allowance()
         waiting = follower.asking((BUSY, 1), epoch=1, wait_ms=LONG_MS)
         await until(lambda: leader.leadership(BUSY).wanted_change(leader.clock.monotonic()) is not None)
         await leader.append(BUSY)
@@ -250,3 +250,25 @@ async def test_one_with_few_large_records_that_outgrows_its_throttle_keeps_nobod
             if told:
                 await leader.append(0, b"v" * 10_000)
             clock.skip(0.1)
+
+
+async def test_sessions_of_one_leader_send_in_turns_and_one_that_has_nothing_more_lets_others_go(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    async with LeadingReplicas(tmp_path, clock=clock) as leader:
+        leader.lead(BUSY, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
+        await leader.append(BUSY, b"v" * 1_000)
+        throttle = Meter(clock)
+        throttle.set_rate(10_000)
+        other = throttle.share()
+        other.want()
+        assert other.allowance()
+        follower = FetchingFollower(leader.session(throttle=throttle))
+        waiting = await follower.ask((BUSY, 0), epoch=1)
+        assert not [item for item in waiting.partitions if item.records], "it is the other one's turn"
+        clock.skip(TURN_S)
+        answer = await follower.ask(epoch=1)
+        assert [item.throttled for item in answer.partitions if item.records] == [True]
+        # All has been sent: whoever comes next waits for nobody.
+        assert other.allowance()

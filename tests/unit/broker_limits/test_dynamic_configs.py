@@ -223,14 +223,14 @@ async def test_settings_of_a_broker_that_never_was_are_refused() -> None:
 def test_a_brokers_own_throttle_goes_before_the_one_that_orders_bring() -> None:
     throttle = ReplicationThrottle(FakeClock())
     throttle.set_rates(ThrottleRates(leader=1_000_000, follower=0))
-    assert throttle.sending.allowance() != UNLIMITED
+    assert throttle.sending.share().allowance() != UNLIMITED
     throttle.set_own(leader=0, follower=2_000_000)
-    assert throttle.sending.allowance() == UNLIMITED
-    assert throttle.taking.allowance() != UNLIMITED
+    assert throttle.sending.share().allowance() == UNLIMITED
+    assert throttle.taking.share().allowance() != UNLIMITED
     throttle.set_rates(ThrottleRates(leader=5_000, follower=5_000))
-    assert throttle.sending.allowance() == UNLIMITED
+    assert throttle.sending.share().allowance() == UNLIMITED
     throttle.set_own(leader=None, follower=None)
-    assert throttle.sending.allowance() != UNLIMITED
+    assert throttle.sending.share().allowance() != UNLIMITED
     assert LEADER_THROTTLE_RATE in BROKER_KEYS
 
 

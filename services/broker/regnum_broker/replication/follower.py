@@ -122,7 +122,8 @@ class LeaderStream:
         """
         self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
-        self._throttle: Final = throttle or Meter(clock)
+        self._share: Final = (throttle or Meter(clock)).share()
+        """Of what the throttle allows; all leaders of replicas that a reassignment brings in have one."""
         self._leader: Final = leader
         self._broker: Final = broker
         self._address: Final = address
@@ -133,7 +134,9 @@ class LeaderStream:
         self._log: Final = structlog.get_logger("follower").bind(leader=leader)
         self._followed: Final[dict[PartitionKey, Followed]] = {}
         self._filled: Final[dict[PartitionKey, None]] = {}
-        """Those that a reassignment brings in: all leaders of such share what the throttle allows."""
+        """Those that a reassignment brings in."""
+        self._granted_in: int | None = None
+        """Newest request that let the leader send some of them, until an answer to it has come."""
         self._changed: dict[PartitionKey, None] = {}
         """Those whose position the leader has to be told, but for some that pause."""
         self._pauses: Final = Pauses()
@@ -156,7 +159,9 @@ class LeaderStream:
         self._forgotten.pop(partition.key, None)
         self._followed[partition.key] = Followed(partition, following)
         if following.filled:
-            self._share(partition.key)
+            self._filled[partition.key] = None
+        else:
+            self._stop_filling(partition.key)
         self._changed[partition.key] = None
         self._due = True
         self._moved.set()
@@ -166,18 +171,12 @@ class LeaderStream:
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
-            self._share_no_more(key)
+            self._stop_filling(key)
 
-    def _share(self, key: PartitionKey) -> None:
+    def _stop_filling(self, key: PartitionKey) -> None:
+        self._filled.pop(key, None)
         if not self._filled:
-            self._throttle.join()
-        self._filled[key] = None
-
-    def _share_no_more(self, key: PartitionKey) -> None:
-        if key in self._filled:
-            del self._filled[key]
-            if not self._filled:
-                self._throttle.leave()
+            self._share.rest()
 
     def serves(self, key: PartitionKey) -> bool:
         """Whether the leader answers, and has not refused a partition lately. An idle partition is served, too."""
@@ -227,6 +226,7 @@ class LeaderStream:
         self._forgotten.clear()
         self._sent = self._answered = self._taken = 0
         self._interrupted = False
+        self._granted_in = None
         stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
         call: StreamCall = stub.FetchReplica()
         sender = asyncio.create_task(self._interrupt(call), name=f"fetch from {self._leader}: additions")
@@ -243,7 +243,9 @@ class LeaderStream:
                 self._storing = True
                 try:
                     # A leader of before answers requests one by one.
-                    await self._take(answer.partitions, answer.requests_taken or self._answered)
+                    requests_taken = answer.requests_taken or self._answered
+                    await self._take(answer.partitions, requests_taken)
+                    self._look_for_grant(answer.partitions, requests_taken)
                 finally:
                     self._storing = False
                 self._taken = self._answered
@@ -256,6 +258,8 @@ class LeaderStream:
         finally:
             sender.cancel()
             call.cancel()
+            # Until the next one sends something, no turn of others is kept for it.
+            self._share.rest()
 
     async def _interrupt(self, call: StreamCall) -> None:
         """Send one more request when partitions were added while the leader waits for something to say."""
@@ -310,10 +314,12 @@ class LeaderStream:
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
         wait_s = self._pauses.soonest_s - now_s
         wait_ms = MAX_WAIT_MS if wait_s == math.inf else min(MAX_WAIT_MS, math.ceil(wait_s * 1000))
-        allowance = self._throttle.allowance()
-        if allowance == 0:
+        allowance = self._share.allowance()
+        if self._filled and allowance != 0:
+            self._granted_in = self._granted_in or number
+        elif self._filled:
             # A request that takes nothing of new replicas is to be followed by one that does.
-            wait_ms = min(wait_ms, math.ceil(self._throttle.pause_s() * 1000))
+            wait_ms = min(wait_ms, math.ceil(self._share.pause_s() * 1000))
         return replication_pb2.FetchReplicaRequest(
             replica_id=self._broker,
             broker_epoch=identity.broker_epoch,
@@ -345,7 +351,7 @@ class LeaderStream:
                 continue
             followed.refused_with = errors_pb2.ERROR_CODE_NONE
             if answer.throttled:
-                self._throttle.count(len(answer.records))
+                self._share.count(len(answer.records))
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:
@@ -356,6 +362,13 @@ class LeaderStream:
             self._log.info("fetch refused", partition=partition, partitions=len(some), reason=reason_of(code))
         async for part in slices(work, STORED_AT_ONCE_MAX):
             await self._store(part)
+
+    def _look_for_grant(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
+        """A leader that may send something of new replicas, and does not, has nothing."""
+        if self._granted_in is not None and requests_taken >= self._granted_in:
+            self._granted_in = None
+            if not any(answer.throttled for answer in answers):
+                self._share.rest()
 
     async def _store(self, work: Sequence[Stored]) -> None:
         storing = [(part, await self._hand_in(part)) for part in waiting_apart(work) if part]

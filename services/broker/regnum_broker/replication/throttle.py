@@ -11,7 +11,15 @@ Algorithm: a token bucket for each direction (``regnum_model.bucket``), which ho
 tokens may send or take as much as the tokens say, and a whole batch in any case, which the next ones pay for: over
 seconds the rate is held exactly. Nobody has tokens until there are PAUSE_S of the rate: what flows in during one
 request would be the next one otherwise, a hundred and forty of them in a second, each for as much work as a large one.
-A follower asks several leaders at once: each for its share of the tokens, for whatever is asked for may come.
+
+Streams take turns: a follower that would let all leaders of its new replicas send at once gets a batch of each, in one
+moment, and pays for all of them together, over and over in the same step; so do they all come in sync together. Those
+that want something stand in line, and who is first may have all the tokens. It is the next one's turn when something
+was counted for it, or after TURN_S without that, whatever has become of it. Who wants nothing, for all that is known,
+stands in no line and holds nobody up.
+
+Example: 1 MB/s, three leaders, batches of 250 KB. One comes every quarter of a second, from each leader in turn, where
+three came every three quarters.
 """
 
 from dataclasses import dataclass
@@ -25,6 +33,9 @@ BURST_S: Final = 0.5
 
 PAUSE_S: Final = 0.1
 """Seconds of the rate that are waited for before anything is sent or taken."""
+
+TURN_S: Final = PAUSE_S
+"""How long whoever has the turn may leave it unused while others wait for theirs, seconds."""
 
 UNLIMITED: Final = -1
 """In place of a number of bytes."""
@@ -41,24 +52,23 @@ class ThrottleRates:
 
 
 class Meter:
-    """One direction of one broker. Belongs to the event loop."""
+    """One direction of one broker, shared by its streams. Belongs to the event loop."""
 
     def __init__(self, clock: Clock) -> None:
         """Only assigns: there is no throttle."""
         self._clock: Final = clock
         self._limit: Limit | None = None
         self._bucket = Bucket(0.0, 0.0)
-        self._sharers = 0
+        self._line: Final[dict[Share, None]] = {}
+        """Who wants something and has asked for it, in that order."""
+        self._turn_s: float | None = None
+        """Since when the first of the line could have had something; None: nobody has seen that yet."""
         self.counted = 0
         """Bytes that were counted since the broker started, with a throttle or without one."""
 
-    def join(self) -> None:
-        """One more who asks for bytes before it is known who gets them; ``leave`` ends it."""
-        self._sharers += 1
-
-    def leave(self) -> None:
-        """One less."""
-        self._sharers -= 1
+    def share(self) -> "Share":
+        """The part of one stream."""
+        return Share(self)
 
     def set_rate(self, rate: int) -> None:
         """Another rate from now on; what was overdrawn stays so."""
@@ -73,26 +83,99 @@ class Meter:
             self._bucket = refill(refill(self._bucket, self._limit, now_s), limit, now_s)
         self._limit = limit
 
-    def allowance(self) -> int:
-        """Bytes that may be counted now, by each who shares; UNLIMITED: any number; 0: none, see ``pause_s``."""
+    def allowance(self, share: "Share") -> int:
+        """See ``Share.allowance``."""
         if self._limit is None:
             return UNLIMITED
-        self._bucket = refill(self._bucket, self._limit, self._clock.monotonic())
-        tokens = self._bucket.tokens
+        now_s = self._clock.monotonic()
+        if share.wants:
+            self._line.setdefault(share)
+        tokens = self._tokens(self._limit, now_s)
         # Who has waited for a portion finds it, whatever was lost in rounding.
-        return max(int(tokens / max(self._sharers, 1)), 1) if tokens >= 0.99 * _portion(self._limit) else 0
+        if tokens < 0.99 * _portion(self._limit) or not self._is_turn_of(share, now_s):
+            return 0
+        return max(int(tokens), 1)
+
+    def pause_s(self, share: "Share") -> float:
+        """See ``Share.pause_s``."""
+        if self._limit is None or self.allowance(share) > 0:
+            return 0.0
+        now_s, before = self._clock.monotonic(), self._before(share)
+        missing = _portion(self._limit) - self._tokens(self._limit, now_s)
+        if missing > 0.01 * _portion(self._limit):
+            return missing / self._limit.rate + before * TURN_S
+        turn_s = now_s if self._turn_s is None else self._turn_s
+        return max(turn_s + before * TURN_S - now_s, 0.0)
+
+    def count(self, size_bytes: int, share: "Share") -> None:
+        """See ``Share.count``."""
+        self.counted += size_bytes
+        if not size_bytes:
+            return
+        self.leave(share)
+        if self._limit is not None:
+            self._bucket = charge(self._bucket, self._limit, size_bytes, self._clock.monotonic())
+
+    def leave(self, share: "Share") -> None:
+        """It stands in line no more."""
+        if share in self._line:
+            if share is next(iter(self._line)):
+                self._turn_s = None
+            del self._line[share]
+
+    def _tokens(self, limit: Limit, now_s: float) -> float:
+        self._bucket = refill(self._bucket, limit, now_s)
+        return self._bucket.tokens
+
+    def _is_turn_of(self, share: "Share", now_s: float) -> bool:
+        """Whether one may have what is there. Whoever was first and did not use it is sent away."""
+        if not share.wants:
+            return True
+        if self._turn_s is None:
+            self._turn_s = now_s
+        first = next(iter(self._line))
+        if first is not share and now_s >= self._turn_s + 0.99 * TURN_S:
+            del self._line[first]
+            self._turn_s = now_s
+        return share is next(iter(self._line))
+
+    def _before(self, share: "Share") -> int:
+        """How many have their turn before it."""
+        return next((place for place, one in enumerate(self._line) if one is share), 0)
+
+
+class Share:
+    """What one stream may have of a meter. Belongs to the event loop."""
+
+    __slots__ = ("_meter", "wants")
+
+    def __init__(self, meter: Meter) -> None:
+        """Only assigns."""
+        self._meter: Final = meter
+        self.wants = False
+        """Whether it stands in line; otherwise it has nothing to send, or to ask for, as far as is known."""
+
+    def want(self) -> None:
+        """There is something."""
+        self.wants = True
+
+    def rest(self) -> None:
+        """There is nothing, as it seems. Should there be something all the same, it waits for nobody's turn."""
+        self.wants = False
+        self._meter.leave(self)
+
+    def allowance(self) -> int:
+        """Bytes that may be counted now; UNLIMITED: any number; 0: none, see ``pause_s``."""
+        return self._meter.allowance(self)
 
     def pause_s(self) -> float:
-        """Seconds until there is something worth a request; 0: there is."""
-        if self._limit is None or self.allowance() > 0:
-            return 0.0
-        return (_portion(self._limit) - self._bucket.tokens) / self._limit.rate
+        """Seconds until it is worth to ask again; 0: it is now."""
+        return self._meter.pause_s(self)
 
     def count(self, size_bytes: int) -> None:
-        """Bytes were sent, or taken."""
-        self.counted += size_bytes
-        if self._limit is not None and size_bytes:
-            self._bucket = charge(self._bucket, self._limit, size_bytes, self._clock.monotonic())
+        """Bytes were sent, or taken: there may be more, once others have had their turn."""
+        self._meter.count(size_bytes, self)
+        self.wants = self.wants or size_bytes > 0
 
 
 def _portion(limit: Limit) -> float:

@@ -11,8 +11,8 @@ class Allowance:
     """Of one fetch session. Belongs to the event loop."""
 
     def __init__(self, throttle: Meter) -> None:
-        """Only assigns; ``throttle`` is what this broker may send to all followers."""
-        self._throttle: Final = throttle
+        """``throttle`` is what this broker may send to all followers."""
+        self._share: Final = throttle.share()
         self._follower_bytes = UNLIMITED
 
     def take(self, request: replication_pb2.FetchReplicaRequest) -> None:
@@ -20,16 +20,28 @@ class Allowance:
         said = request.HasField("throttled_bytes_max")
         self._follower_bytes = max(request.throttled_bytes_max, 0) if said else UNLIMITED
 
+    def want(self) -> None:
+        """There is something to send."""
+        self._share.want()
+
+    def rest(self) -> None:
+        """There is nothing more."""
+        self._share.rest()
+
     def room(self, bytes_max: int) -> int:
         """Bytes that may be sent now, of ``bytes_max`` at most."""
-        return min(one for one in (self._throttle.allowance(), self._follower_bytes, bytes_max) if one != UNLIMITED)
+        if not self._follower_bytes:
+            # No turn of others is kept for one who may not use it.
+            self._share.rest()
+            return 0
+        return min(one for one in (self._share.allowance(), self._follower_bytes, bytes_max) if one != UNLIMITED)
 
     def count(self, size_bytes: int) -> None:
         """So many bytes were sent."""
-        self._throttle.count(size_bytes)
+        self._share.count(size_bytes)
         if self._follower_bytes != UNLIMITED:
             self._follower_bytes = max(0, self._follower_bytes - size_bytes)
 
     def pause_s(self) -> float:
         """Seconds until this broker may send some; 0: it may, and where the follower has no room it will say."""
-        return self._throttle.pause_s()
+        return self._share.pause_s() if self._follower_bytes else 0.0

@@ -126,6 +126,7 @@ class FetchSession:
     def close(self) -> None:
         """Leave all partitions."""
         self._arrivals.detach(self._wake)
+        self._allowance.rest()
         if self._stream is not None:
             self._streams.closed(self._stream)
         for position in self._positions.values():
@@ -304,6 +305,7 @@ class FetchSession:
         self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int
     ) -> None:
         """What goes to new replicas, as far as this broker and the follower allow."""
+        self._allowance.want()
         room, first = self._allowance.room(bytes_max), len(answer.partitions)
         if room > 0:
             await self._read(answer, self._held_back.portion(reads), room)
@@ -314,6 +316,8 @@ class FetchSession:
         for key in kept:
             self._dirty.pop(key, None)
         self._held_back.hold(kept)
+        if not kept:
+            self._allowance.rest()
 
     def _look(
         self,
