@@ -160,6 +160,7 @@ class LeaderStream:
         self._followed[partition.key] = Followed(partition, following)
         if following.filled:
             self._filled[partition.key] = None
+            self._share.want()
         else:
             self._stop_filling(partition.key)
         self._changed[partition.key] = None

@@ -227,7 +227,8 @@ def _trimmed(
     partition: Partition, move: Reassignment, state: LeaderAndIsr, surroundings: Surroundings, min_insync: int
 ) -> Shrink | None:
     """Without the replicas of an earlier target; None: there are none, or they cannot go yet."""
-    kept = tuple(id for id in partition.replicas if id in move.kept)
+    members = move.kept
+    kept = tuple(id for id in partition.replicas if id in members)
     if len(kept) == len(partition.replicas):
         return None
     step = _shrink(partition, kept, move, state, surroundings, needed=min_insync)
