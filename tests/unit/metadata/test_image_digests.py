@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from immutables import Map
@@ -11,11 +12,11 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_metadata.image import TopicImage
 from regnum_metadata.propagation import Propagation
-from regnum_model.ids import ControllerEpoch, MetadataId
-from regnum_model.picture_line import PictureVersion
+from regnum_model.ids import ControllerEpoch, MetadataId, TopicId
+from regnum_model.picture_line import News, PictureVersion, TopicNews
 from regnum_service.clock import SystemClock
 from regnum_service.cluster_image.describing import STATES_MAX, ImageServicer
-from regnum_service.cluster_image.digest import CHUNK, SECTIONS, ImageDigest, section_of
+from regnum_service.cluster_image.digest import CHUNK, NOTED_MAX, SECTIONS, ImageDigest, section_of
 from regnum_service.cluster_image.held import HeldImage
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, gone, topic
@@ -96,6 +97,25 @@ async def test_a_change_costs_its_chunk_and_not_the_image() -> None:
     await holder.whole()
     assert holder.digest.hashed - counted == 1, "nothing changed"
     assert await holder.whole() == await holder.from_nothing()
+
+
+async def test_a_change_of_more_topics_than_are_noted_takes_no_time_when_it_comes_and_is_counted_when_asked() -> None:
+    count = NOTED_MAX + 1
+    holder = Holder(*(held(f"t{number}", 1, id=f"{number}") for number in range(count)))
+    before = await holder.whole()
+    topics = {f"t{number}": held(f"t{number}", 1, leader=2, id=f"{number}") for number in range(count)}
+    holder.image = replace(holder.image, topics=Map(topics))
+    everything = {TopicId(f"{number}"): TopicNews(f"t{number}", frozenset({0})) for number in range(count)}
+    holder.digest.changed(News(topics=everything))
+    assert not holder.digest.has_begun, "nothing was noted"
+    after = await holder.whole()
+    assert after != before
+    assert after == await holder.from_nothing()
+    counted = holder.digest.hashed
+    # A small one is noted again.
+    holder.put(held("t7", 1, leader=3, id="7"), 0)
+    assert await holder.whole() == await holder.from_nothing()
+    assert holder.digest.hashed - counted == 1
 
 
 async def test_a_computation_that_was_cut_off_leaves_no_wrong_sum() -> None:

@@ -13,7 +13,7 @@ from regnum_client.cluster.watching.changes import with_change
 from regnum_metadata.image import TopicImage
 from regnum_model.ids import BrokerId, ControllerEpoch, TopicId
 from regnum_model.picture_line import NO_PICTURE, News, PictureVersion, TopicNews
-from regnum_service.cluster_image.feed import PART_BYTES, ClusterFeed
+from regnum_service.cluster_image.feed import PART_BYTES, SLICE, ClusterFeed
 from regnum_service.cluster_image.held import HeldImage, from_wire, to_wire
 from regnum_service.cluster_image.watchers import NAMES_PER_REQUEST, Watcher, Watchers
 from regnum_service.cluster_image.watching import watch
@@ -284,6 +284,26 @@ async def test_only_those_concerned_are_woken_and_all_of_them_when_a_broker_dies
         assert sum(client.watcher.wake.is_set() for client in clients) == 20
         owner.change(brokers=[1, 3])
         await woken(clients)
+    finally:
+        waker.cancel()
+
+
+async def test_of_very_many_topics_each_watcher_finds_out_himself_whether_one_is_his() -> None:
+    """To find out whom a change concerns would take as long as the change is large, in the turn in which it comes."""
+    owner, many = Owner(), [f"many-{number}" for number in range(SLICE)]
+    owner.replace(1, 1, *(owner.topic(name, 1) for name in (*NAMES, *many)))
+    concerned, other = Client(owner, "many-7"), Client(owner, "topic-0")
+    for client in (concerned, other):
+        await client.listen()
+        client.watcher.wake.clear()
+        client.watcher.is_idle = True
+    waker = asyncio.ensure_future(owner.feed.run())
+    try:
+        owner.change(put=[owner.topic(name, 1) for name in (*many, "topic-1")])
+        await woken([concerned, other])
+        assert await concerned.listen() > 0
+        assert await other.listen() == 0
+        assert other.watcher.position == owner.image.position
     finally:
         waker.cancel()
 

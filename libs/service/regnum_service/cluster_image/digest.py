@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeVar
 
 from regnum.types.v1 import types_pb2
 from regnum_model.picture_line import News
@@ -38,10 +38,16 @@ CHUNK: Final = 256
 SLICE: Final = 1_000
 """Partitions hashed between two turns of the event loop, about 5 ms; a topic counts as one."""
 
+NOTED_MAX: Final = 20_000
+"""Topics that are noted; of more, all are counted anew when somebody asks, which is done in slices. To note a topic is
+a microsecond in the turn in which the image changes."""
+
 SIZE: Final = 16
 """Bytes of a digest."""
 
 _MODULUS: Final = 1 << 8 * SIZE
+K = TypeVar("K")
+V = TypeVar("V")
 _NO_CHUNKS: Final[frozenset[int]] = frozenset()
 
 
@@ -150,11 +156,15 @@ class ImageDigest:
 
     def changed(self, news: News) -> None:
         """All that these names name changed, came or went."""
-        if self._begun:
-            for item in news.topics.values():
-                self.note(item.name, item.partitions)
-            for name in news.deleted.values():
-                self.note(name)
+        if not self._begun:
+            return
+        if len(self._noted) + len(news.topics) + len(news.deleted) > NOTED_MAX:
+            self.forget()
+            return
+        for item in news.topics.values():
+            self.note(item.name, item.partitions)
+        for name in news.deleted.values():
+            self.note(name)
 
     def forget(self) -> None:
         """Everything may have changed."""
@@ -177,16 +187,21 @@ class ImageDigest:
                 self.forget()
             image = self._held()
             turns = Turns(SLICE)
-            noted: Mapping[str, Collection[int]]
+            noted: Iterator[tuple[str, Collection[int]]]
+            former: dict[str, _Counted] = {}
             if self._begun:
-                noted, self._noted = self._noted, {}
+                taken, self._noted = self._noted, {}
+                noted = ((name, chunks) for name, chunks in _emptied(taken))
             else:
-                self._topics, self._sections = {}, [0] * SECTIONS
+                former, self._topics, self._sections = self._topics, {}, [0] * SECTIONS
                 self._begun = True
-                noted = dict.fromkeys(image.topics, _NO_CHUNKS)
+                noted = ((name, _NO_CHUNKS) for name in image.topics)
             done = False
             try:
-                for name, chunks in noted.items():
+                # Let go of one by one: of all at once it takes 50 ms.
+                for _ in _emptied(former):
+                    await turns.took()
+                for name, chunks in noted:
                     await self._count(name, image.topics.get(name), chunks, turns)
                 done = True
                 if recompute:
@@ -232,6 +247,12 @@ class ImageDigest:
                 found[name] = counted.total
             await turns.took()
         return found
+
+
+def _emptied(items: dict[K, V]) -> Iterator[tuple[K, V]]:
+    """What a dict holds, which is taken out of it."""
+    while items:
+        yield items.popitem()
 
 
 def _states(topic: HeldTopic, chunk: int) -> Iterator[types_pb2.PartitionState]:

@@ -35,6 +35,9 @@ from regnum_service.slices import Turns, slices
 PART_BYTES: Final = 256 * 1024
 """About how large a message may be."""
 
+PIECE_BYTES: Final = 200
+"""A piece takes as long to put together as so many bytes more of it would: most are of one partition, and small."""
+
 CHUNK_PARTITIONS: Final = 1_000
 """Partitions of one piece, at most."""
 
@@ -156,7 +159,8 @@ class ClusterFeed:
         self._moved(image)
         if not self.watchers:
             return
-        if news.brokers or controller != image.controller:
+        if news.brokers or controller != image.controller or len(news.topics) + len(news.deleted) > SLICE:
+            # Of so many topics it takes longer to find out whom they concern than each has to look for himself.
             self._due.update(self.watchers)
         else:
             names = (*(item.name for item in news.topics.values()), *news.deleted.values())
@@ -208,8 +212,8 @@ class ClusterFeed:
                     yield message
                 return
             named = await delta.named()
-            chosen = named.keys() if watcher.all_topics else _common(named, watcher.topics)
-            named = {name: named[name] for name in chosen if name not in fresh}
+            if not watcher.all_topics:
+                named = {name: named[name] for name in _common(named, watcher.topics) if name not in fresh}
             told = bool(fresh or named or beat or delta.news.brokers or watcher.controller != image.controller)
             head = delta.head
         if not told:
@@ -308,7 +312,7 @@ async def _messages(image: HeldImage, head: bytes, pieces: Iterator[bytes], requ
             waiting, size = [], 0
         waiting.append(piece)
         size += len(piece)
-        await turns.took(len(piece))
+        await turns.took(PIECE_BYTES + len(piece))
     further.more = False
     yield b"".join((*waiting, further.SerializeToString()))
 
