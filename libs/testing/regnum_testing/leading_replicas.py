@@ -158,10 +158,11 @@ class FetchingFollower:
         """High watermarks as told last."""
 
     async def ask(
-        self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0
+        self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0, room: int | None = None
     ) -> replication_pb2.FetchReplicaResponse:
-        """Name (partition, offset) pairs and take the answer."""
-        return await self.asking(*positions, epoch=epoch, wait_ms=wait_ms)
+        """Name (partition, offset) pairs and take the answer. ``room``: bytes of new replicas that it takes."""
+        self.hand_in(*positions, epoch=epoch, wait_ms=wait_ms, room=room)
+        return await self.answer()
 
     def asking(
         self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0
@@ -170,7 +171,7 @@ class FetchingFollower:
         self.hand_in(*positions, epoch=epoch, wait_ms=wait_ms)
         return asyncio.create_task(self.answer())
 
-    def hand_in(self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0) -> None:
+    def hand_in(self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0, room: int | None = None) -> None:
         """Name them and take no answer."""
         self._session.push(
             replication_pb2.FetchReplicaRequest(
@@ -178,6 +179,7 @@ class FetchingFollower:
                 broker_epoch=FOLLOWER_EPOCH,
                 max_wait_ms=wait_ms,
                 max_bytes=1 << 20,
+                throttled_bytes_max=room,
                 positions=[
                     replication_pb2.FetchPosition(
                         topic_id=TOPIC_ID,

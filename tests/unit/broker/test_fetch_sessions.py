@@ -7,7 +7,7 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.sessions.fetch_session import WATERMARKS_MAX
 from regnum_broker.replication.sessions.held_back import FAIR_EVERY
-from regnum_broker.replication.throttle import TURN_S, Meter
+from regnum_broker.replication.throttle import BURST_S, PAUSE_S, TURN_S, Meter
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import end_offset_of
 from regnum_testing.clock import FakeClock
@@ -262,7 +262,9 @@ async def test_sessions_of_one_leader_send_in_turns_and_one_that_has_nothing_mor
         throttle = Meter(clock)
         throttle.set_rate(10_000)
         other = throttle.share()
-        other.want()
+        # What came together in quiet times would be enough for both.
+        other.count(round(10_000 * BURST_S))
+        clock.skip(1.5 * PAUSE_S)
         assert other.allowance()
         follower = FetchingFollower(leader.session(throttle=throttle))
         waiting = await follower.ask((BUSY, 0), epoch=1)
@@ -272,3 +274,26 @@ async def test_sessions_of_one_leader_send_in_turns_and_one_that_has_nothing_mor
         assert [item.throttled for item in answer.partitions if item.records] == [True]
         # All has been sent: whoever comes next waits for nobody.
         assert other.allowance()
+
+
+async def test_a_session_whose_follower_has_no_room_for_a_moment_keeps_its_place(tmp_path: Path) -> None:
+    """Followers have their turns as well: who had to begin anew each time would hardly ever have both."""
+    clock = FakeClock()
+    async with LeadingReplicas(tmp_path, clock=clock) as leader:
+        leader.lead(BUSY, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
+        await leader.append(BUSY, b"v" * 1_000)
+        throttle = Meter(clock)
+        throttle.set_rate(10_000)
+        first, late = throttle.share(), throttle.share()
+        late.want()
+        first.count(round(10_000 * BURST_S))
+        clock.skip(1.5 * PAUSE_S)
+        assert first.allowance()
+        follower = FetchingFollower(leader.session(throttle=throttle))
+        await follower.ask((BUSY, 0), epoch=1)
+        assert not late.allowance(), "the session is before it"
+        await follower.ask(epoch=1, room=0)
+        first.count(100)
+        assert not late.allowance(), "it still is"
+        answer = await follower.ask(epoch=1, room=5_000)
+        assert [item.throttled for item in answer.partitions if item.records] == [True]

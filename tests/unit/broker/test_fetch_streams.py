@@ -11,6 +11,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.identity import Identity
 from regnum_broker.replication.follower import MAX_WAIT_MS, LeaderStream
 from regnum_broker.replication.partition import Following, Partition
+from regnum_broker.replication.throttle import BURST_S, Meter
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
@@ -68,15 +69,18 @@ class ScriptedLeader(replication_pb2_grpc.ReplicationServiceServicer):
 class Follower:
     """A follower of three partitions, and the leader that it fetches them from."""
 
-    def __init__(self, leader: ScriptedLeader, stream: LeaderStream, replicas: LeadingReplicas) -> None:
+    def __init__(
+        self, leader: ScriptedLeader, stream: LeaderStream, replicas: LeadingReplicas, throttle: Meter
+    ) -> None:
         self.leader = leader
+        self.throttle = throttle
         self._stream = stream
         self._replicas = replicas
 
-    def add(self, number: int) -> PartitionKey:
-        """Follow another partition."""
+    def add(self, number: int, *, filled: bool = False) -> PartitionKey:
+        """Follow another partition; ``filled``: a reassignment brings it in."""
         partition: Partition = self._replicas.partition(number)
-        following = Following(leader=BrokerId(1), leader_epoch=LeaderEpoch(0))
+        following = Following(leader=BrokerId(1), leader_epoch=LeaderEpoch(0), filled=filled)
         self._replicas.replicas.give(partition, following)
         self._stream.add(partition, following)
         return partition.key
@@ -89,7 +93,7 @@ async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
     replication_pb2_grpc.add_ReplicationServiceServicer_to_server(leader, server)
     address = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()
-    channels = Channels()
+    channels, throttle = Channels(), Meter(SystemClock())
     async with LeadingReplicas(tmp_path, partitions=3) as replicas:
         stream = LeaderStream(
             BrokerId(1),
@@ -100,9 +104,10 @@ async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
             move_start=lambda _key, _offset: None,
             storage=replicas.storage,
             clock=SystemClock(),
+            throttle=throttle,
         )
         running = asyncio.create_task(stream.run())
-        yield Follower(leader, stream, replicas)
+        yield Follower(leader, stream, replicas, throttle)
         running.cancel()
         await within(asyncio.wait([running]))
     await channels.close()
@@ -131,6 +136,34 @@ async def test_a_partition_added_while_two_requests_are_under_way_goes_with_the_
     leader.answer()
     await leader.has_been_asked(3)
     assert [leader.named(number) for number in (1, 2, 3)] == [{FIRST: 0}, {SECOND: 0}, {THIRD: 0}]
+
+
+async def test_a_leader_may_fill_new_replicas_only_once_it_has_answered(follower: Follower) -> None:
+    """All leaders of a broker that had been cut off would send as much as may come in half a second, each of them."""
+    leader, rate = follower.leader, 1_000_000_000
+    follower.throttle.set_rate(rate)
+    follower.add(FIRST, filled=True)
+    await leader.has_been_asked(1)
+    assert leader.requests[0].throttled_bytes_max == 0
+    assert leader.requests[0].max_wait_ms == 0, "it is answered at once"
+    leader.answer()
+    await leader.has_been_asked(2)
+    assert leader.requests[1].throttled_bytes_max == rate * BURST_S
+
+
+async def test_a_leader_that_may_send_some_and_has_none_is_out_of_the_way(follower: Follower) -> None:
+    leader, other = follower.leader, follower.throttle.share()
+    follower.throttle.set_rate(1_000)
+    follower.add(FIRST, filled=True)
+    await leader.has_been_asked(1)
+    leader.answer()
+    await leader.has_been_asked(2)
+    other.want()
+    assert follower.throttle.waiting == 1
+    leader.answer()
+    await leader.has_been_asked(3)
+    assert follower.throttle.waiting == 0
+    assert other.allowance() == 1_000 * BURST_S
 
 
 async def test_a_refused_partition_waits_out_its_pause_and_hurries_no_request(follower: Follower) -> None:

@@ -384,6 +384,30 @@ async def test_a_stream_answers_what_it_is_asked_later_and_says_so() -> None:
     assert owner.feed.watchers.names == 0
 
 
+async def test_who_is_woken_over_and_over_by_what_is_not_his_hears_the_version_all_the_same() -> None:
+    """Of very many topics everybody is woken; clients give a stream up that says nothing for long."""
+    owner, many = Owner(), [f"many-{number}" for number in range(SLICE + 1)]
+    owner.replace(1, 1, *(owner.topic(name, 1) for name in many))
+    stream = watch(owner.feed, aiter(Requests(WatchMetadataRequest())), beat_s=0.05)
+    waker, stop = asyncio.ensure_future(owner.feed.run()), asyncio.Event()
+
+    async def changing() -> None:
+        while not stop.is_set():
+            owner.change(put=[owner.topic(name, 1) for name in many])
+            await asyncio.sleep(0)
+
+    changes = asyncio.ensure_future(changing())
+    try:
+        async with asyncio.timeout(20):
+            for _ in range(4):
+                await anext(stream)
+    finally:
+        stop.set()
+        await changes
+        waker.cancel()
+        await stream.aclose()
+
+
 async def test_somebody_who_has_nothing_to_hear_hears_the_version_now_and_then() -> None:
     owner = Owner()
     owner.replace(1, 1)

@@ -151,8 +151,11 @@ class ImageDigest:
 
     def note(self, topic: str, partitions: Iterable[int] = ()) -> None:
         """These partitions of a topic changed, came or went, or the topic did."""
-        if self._begun:
-            self._noted.setdefault(topic, set()).update(number // CHUNK for number in partitions)
+        if not self._begun:
+            return
+        self._noted.setdefault(topic, set()).update(number // CHUNK for number in partitions)
+        if len(self._noted) > NOTED_MAX:
+            self.forget()
 
     def changed(self, news: News) -> None:
         """All that these names name changed, came or went."""

@@ -32,13 +32,20 @@ async def watch(
         feed.watchers.admit(watcher)
         _take(feed, watcher, first)
         reader = asyncio.ensure_future(_read(feed, watcher, requests))
-        beat = False
+        loop = asyncio.get_running_loop()
+        beat, told_s = False, loop.time()
         while True:
             watcher.wake.clear()
             async for message in feed.changes(watcher, beat=beat):
                 feed.sent_bytes += len(message)
                 yield message
-            beat = not await _wait(watcher, beat_s)
+                told_s = loop.time()
+            if beat:
+                # There may have been nothing that could be said.
+                told_s = loop.time()
+            # By what it was told: it may be woken over and over by what does not concern it.
+            await _wait(watcher, told_s + beat_s)
+            beat = loop.time() >= told_s + beat_s
             if reader.done():
                 # What was wrong with a message; a caller that has said everything goes on listening.
                 reader.result()
@@ -51,17 +58,16 @@ async def watch(
             reader.cancel()
 
 
-async def _wait(watcher: Watcher, beat_s: float) -> bool:
-    """Whether something happened before it was time for a beat."""
+async def _wait(watcher: Watcher, beat_at_s: float) -> None:
+    """Return when something has happened, or it is time for a beat by the loop's clock."""
     watcher.is_idle = True
     try:
-        async with asyncio.timeout(beat_s):
+        async with asyncio.timeout_at(beat_at_s):
             await watcher.wake.wait()
     except TimeoutError:
-        return False
+        pass
     finally:
         watcher.is_idle = False
-    return True
 
 
 async def _read(

@@ -147,6 +147,8 @@ class LeaderStream:
         self._sending: Final = asyncio.Lock()
         self._sent = self._answered = self._taken = 0
         """Requests sent, answers that came, and answers that were carried out, on the present stream."""
+        self._is_answered = False
+        """Whether the leader has answered on the present stream."""
         self._interrupted = False
         """Whether one more request was sent since the last answer."""
         self._heard = 0
@@ -160,7 +162,7 @@ class LeaderStream:
         self._followed[partition.key] = Followed(partition, following)
         if following.filled:
             self._filled[partition.key] = None
-            self._share.want()
+            self._want_some()
         else:
             self._stop_filling(partition.key)
         self._changed[partition.key] = None
@@ -173,6 +175,11 @@ class LeaderStream:
             self._changed.pop(key, None)
             self._forgotten[key] = None
             self._stop_filling(key)
+
+    def _want_some(self) -> None:
+        """Stand in line for what is to be filled, if the leader is there."""
+        if self._filled and self._is_answered:
+            self._share.want()
 
     def _stop_filling(self, key: PartitionKey) -> None:
         self._filled.pop(key, None)
@@ -239,6 +246,9 @@ class LeaderStream:
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
+                if not self._is_answered:
+                    self._is_answered = True
+                    self._want_some()
                 self._heard += 1
                 self.heard_s = self._clock.monotonic()
                 self._storing = True
@@ -259,7 +269,8 @@ class LeaderStream:
         finally:
             sender.cancel()
             call.cancel()
-            # Until the next one sends something, no turn of others is kept for it.
+            # Until the next one answers, no turn of others is kept for it.
+            self._is_answered = False
             self._share.rest()
 
     async def _interrupt(self, call: StreamCall) -> None:
@@ -316,6 +327,9 @@ class LeaderStream:
         wait_s = self._pauses.soonest_s - now_s
         wait_ms = MAX_WAIT_MS if wait_s == math.inf else min(MAX_WAIT_MS, math.ceil(wait_s * 1000))
         allowance = self._share.allowance()
+        if allowance != UNLIMITED and not self._is_answered:
+            # All leaders of a broker that was cut off would send at once.
+            allowance = 0
         if self._filled and allowance != 0:
             self._granted_in = self._granted_in or number
         elif self._filled:

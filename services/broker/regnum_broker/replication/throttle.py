@@ -23,6 +23,7 @@ three came every three quarters.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from regnum_model.bucket import Bucket, Limit, charge, full, refill
@@ -36,6 +37,10 @@ PAUSE_S: Final = 0.1
 
 TURN_S: Final = PAUSE_S
 """How long whoever has the turn may leave it unused while others wait for theirs, seconds."""
+
+AT_ONCE_MAX: Final = 4
+"""So many may have their turn at a time, where tokens have come together for a portion each: those who are far away are
+not done in TURN_S."""
 
 UNLIMITED: Final = -1
 """In place of a number of bytes."""
@@ -66,6 +71,11 @@ class Meter:
         self.counted = 0
         """Bytes that were counted since the broker started, with a throttle or without one."""
 
+    @property
+    def waiting(self) -> int:
+        """How many streams stand in line."""
+        return len(self._line)
+
     def share(self) -> "Share":
         """The part of one stream."""
         return Share(self)
@@ -87,25 +97,30 @@ class Meter:
         """See ``Share.allowance``."""
         if self._limit is None:
             return UNLIMITED
-        now_s = self._clock.monotonic()
+        now_s, portion = self._clock.monotonic(), _portion(self._limit)
         if share.wants:
             self._line.setdefault(share)
         tokens = self._tokens(self._limit, now_s)
         # Who has waited for a portion finds it, whatever was lost in rounding.
-        if tokens < 0.99 * _portion(self._limit) or not self._is_turn_of(share, now_s):
+        portions = min(int(tokens / (0.99 * portion)), AT_ONCE_MAX)
+        if portions < 1:
+            self._turn_s = None
             return 0
-        return max(int(tokens), 1)
+        if not share.wants:
+            return max(int(min(tokens, portion)), 1)
+        self._send_away(share, now_s)
+        if share not in islice(self._line, portions):
+            return 0
+        return max(int(tokens / min(portions, len(self._line))), 1)
 
     def pause_s(self, share: "Share") -> float:
         """See ``Share.pause_s``."""
         if self._limit is None or self.allowance(share) > 0:
             return 0.0
-        now_s, before = self._clock.monotonic(), self._before(share)
-        missing = _portion(self._limit) - self._tokens(self._limit, now_s)
-        if missing > 0.01 * _portion(self._limit):
-            return missing / self._limit.rate + before * TURN_S
-        turn_s = now_s if self._turn_s is None else self._turn_s
-        return max(turn_s + before * TURN_S - now_s, 0.0)
+        before = next((place for place, one in enumerate(self._line) if one is share), 0)
+        needed = min(before + 1, AT_ONCE_MAX) * _portion(self._limit)
+        missing = needed - self._tokens(self._limit, self._clock.monotonic())
+        return missing / self._limit.rate if missing > 0.01 * needed else TURN_S
 
     def count(self, size_bytes: int, share: "Share") -> None:
         """See ``Share.count``."""
@@ -127,21 +142,14 @@ class Meter:
         self._bucket = refill(self._bucket, limit, now_s)
         return self._bucket.tokens
 
-    def _is_turn_of(self, share: "Share", now_s: float) -> bool:
-        """Whether one may have what is there. Whoever was first and did not use it is sent away."""
-        if not share.wants:
-            return True
+    def _send_away(self, share: "Share", now_s: float) -> None:
+        """Whoever is first, if it did not use its turn and another one asks."""
         if self._turn_s is None:
             self._turn_s = now_s
         first = next(iter(self._line))
         if first is not share and now_s >= self._turn_s + 0.99 * TURN_S:
             del self._line[first]
             self._turn_s = now_s
-        return share is next(iter(self._line))
-
-    def _before(self, share: "Share") -> int:
-        """How many have their turn before it."""
-        return next((place for place, one in enumerate(self._line) if one is share), 0)
 
 
 class Share:
@@ -160,7 +168,7 @@ class Share:
         self.wants = True
 
     def rest(self) -> None:
-        """There is nothing, as it seems. Should there be something all the same, it waits for nobody's turn."""
+        """There is nothing, as it seems. Should there be something all the same, a portion of it waits for nobody."""
         self.wants = False
         self._meter.leave(self)
 

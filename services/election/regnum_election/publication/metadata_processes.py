@@ -196,9 +196,10 @@ class MetadataPublisher:
         self._log.info("metadata processes", live=sorted(self._processes), new=added)
 
     def _note(self, picture: Cluster, changed: Iterable[PartitionKey], deleted: Mapping[TopicId, str]) -> None:
-        if not self.digest.has_begun:
-            return
         for key in changed:
+            if not self.digest.has_begun:
+                # Nobody has asked yet, or these are too many to be noted one by one.
+                return
             topic = picture.topics.get(key.topic_id)
             if topic is not None:
                 self.digest.note(topic.name, (key.partition,))

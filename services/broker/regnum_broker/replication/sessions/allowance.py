@@ -30,9 +30,8 @@ class Allowance:
 
     def room(self, bytes_max: int) -> int:
         """Bytes that may be sent now, of ``bytes_max`` at most."""
-        if not self._follower_bytes:
-            # No turn of others is kept for one who may not use it.
-            self._share.rest()
+        if not self._follower_bytes or bytes_max <= 0:
+            # It stays in line: the follower has room again when it is its turn there.
             return 0
         return min(one for one in (self._share.allowance(), self._follower_bytes, bytes_max) if one != UNLIMITED)
 
