@@ -39,6 +39,7 @@ from regnum_telemetry.metrics import Counter
 
 from regnum_broker.identity import Identity
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.filling import Filling
 from regnum_broker.replication.followed import (
     Followed,
     Outcome,
@@ -122,8 +123,7 @@ class LeaderStream:
         """
         self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
-        self._share: Final = (throttle or Meter(clock)).share()
-        """Of what the throttle allows; all leaders of replicas that a reassignment brings in have one."""
+        self._filling: Final = Filling(throttle or Meter(clock))
         self._leader: Final = leader
         self._broker: Final = broker
         self._address: Final = address
@@ -133,10 +133,6 @@ class LeaderStream:
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("follower").bind(leader=leader)
         self._followed: Final[dict[PartitionKey, Followed]] = {}
-        self._filled: Final[dict[PartitionKey, None]] = {}
-        """Those that a reassignment brings in."""
-        self._granted_in: int | None = None
-        """Newest request that let the leader send some of them, until an answer to it has come."""
         self._changed: dict[PartitionKey, None] = {}
         """Those whose position the leader has to be told, but for some that pause."""
         self._pauses: Final = Pauses()
@@ -147,8 +143,6 @@ class LeaderStream:
         self._sending: Final = asyncio.Lock()
         self._sent = self._answered = self._taken = 0
         """Requests sent, answers that came, and answers that were carried out, on the present stream."""
-        self._is_answered = False
-        """Whether the leader has answered on the present stream."""
         self._interrupted = False
         """Whether one more request was sent since the last answer."""
         self._heard = 0
@@ -161,10 +155,9 @@ class LeaderStream:
         self._forgotten.pop(partition.key, None)
         self._followed[partition.key] = Followed(partition, following)
         if following.filled:
-            self._filled[partition.key] = None
-            self._want_some()
+            self._filling.add(partition.key)
         else:
-            self._stop_filling(partition.key)
+            self._filling.remove(partition.key)
         self._changed[partition.key] = None
         self._due = True
         self._moved.set()
@@ -174,17 +167,7 @@ class LeaderStream:
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
-            self._stop_filling(key)
-
-    def _want_some(self) -> None:
-        """Stand in line for what is to be filled, if the leader is there."""
-        if self._filled and self._is_answered:
-            self._share.want()
-
-    def _stop_filling(self, key: PartitionKey) -> None:
-        self._filled.pop(key, None)
-        if not self._filled:
-            self._share.rest()
+            self._filling.remove(key)
 
     def serves(self, key: PartitionKey) -> bool:
         """Whether the leader answers, and has not refused a partition lately. An idle partition is served, too."""
@@ -234,7 +217,6 @@ class LeaderStream:
         self._forgotten.clear()
         self._sent = self._answered = self._taken = 0
         self._interrupted = False
-        self._granted_in = None
         stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
         call: StreamCall = stub.FetchReplica()
         sender = asyncio.create_task(self._interrupt(call), name=f"fetch from {self._leader}: additions")
@@ -246,9 +228,7 @@ class LeaderStream:
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
-                if not self._is_answered:
-                    self._is_answered = True
-                    self._want_some()
+                self._filling.answered()
                 self._heard += 1
                 self.heard_s = self._clock.monotonic()
                 self._storing = True
@@ -256,7 +236,9 @@ class LeaderStream:
                     # A leader of before answers requests one by one.
                     requests_taken = answer.requests_taken or self._answered
                     await self._take(answer.partitions, requests_taken)
-                    self._look_for_grant(answer.partitions, requests_taken)
+                    if self._filling.is_granted:
+                        sent_some = any(item.throttled for item in answer.partitions)
+                        self._filling.taken(requests_taken, sent_some=sent_some)
                 finally:
                     self._storing = False
                 self._taken = self._answered
@@ -269,9 +251,7 @@ class LeaderStream:
         finally:
             sender.cancel()
             call.cancel()
-            # Until the next one answers, no turn of others is kept for it.
-            self._is_answered = False
-            self._share.rest()
+            self._filling.ended()
 
     async def _interrupt(self, call: StreamCall) -> None:
         """Send one more request when partitions were added while the leader waits for something to say."""
@@ -326,15 +306,9 @@ class LeaderStream:
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
         wait_s = self._pauses.soonest_s - now_s
         wait_ms = MAX_WAIT_MS if wait_s == math.inf else min(MAX_WAIT_MS, math.ceil(wait_s * 1000))
-        allowance = self._share.allowance()
-        if allowance != UNLIMITED and not self._is_answered:
-            # All leaders of a broker that was cut off would send at once.
-            allowance = 0
-        if self._filled and allowance != 0:
-            self._granted_in = self._granted_in or number
-        elif self._filled:
-            # A request that takes nothing of new replicas is to be followed by one that does.
-            wait_ms = min(wait_ms, math.ceil(self._share.pause_s() * 1000))
+        allowance = self._filling.allowance(number)
+        if allowance == 0:
+            wait_ms = self._filling.wait_ms(wait_ms)
         return replication_pb2.FetchReplicaRequest(
             replica_id=self._broker,
             broker_epoch=identity.broker_epoch,
@@ -366,7 +340,7 @@ class LeaderStream:
                 continue
             followed.refused_with = errors_pb2.ERROR_CODE_NONE
             if answer.throttled:
-                self._share.count(len(answer.records))
+                self._filling.count(len(answer.records))
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:
@@ -377,13 +351,6 @@ class LeaderStream:
             self._log.info("fetch refused", partition=partition, partitions=len(some), reason=reason_of(code))
         async for part in slices(work, STORED_AT_ONCE_MAX):
             await self._store(part)
-
-    def _look_for_grant(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
-        """A leader that may send something of new replicas, and does not, has nothing."""
-        if self._granted_in is not None and requests_taken >= self._granted_in:
-            self._granted_in = None
-            if not any(answer.throttled for answer in answers):
-                self._share.rest()
 
     async def _store(self, work: Sequence[Stored]) -> None:
         storing = [(part, await self._hand_in(part)) for part in waiting_apart(work) if part]
