@@ -7,7 +7,7 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.sessions.fetch_session import WATERMARKS_MAX
 from regnum_broker.replication.sessions.held_back import FAIR_EVERY
-from regnum_broker.replication.throttle import BURST_S, PAUSE_S, TURN_S, Meter
+from regnum_broker.replication.throttle import BURST_S, PAUSE_S, TURN_S, Meter, Share
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import end_offset_of
 from regnum_testing.clock import FakeClock
@@ -252,6 +252,18 @@ async def test_one_with_few_large_records_that_outgrows_its_throttle_keeps_nobod
             clock.skip(0.1)
 
 
+def with_one_in_line(clock: FakeClock) -> tuple[Meter, Share]:
+    """A throttle with tokens for one, and somebody whose turn it is."""
+    throttle = Meter(clock)
+    throttle.set_rate(10_000)
+    first = throttle.share()
+    # What came together in quiet times would be enough for several.
+    first.count(round(10_000 * BURST_S))
+    clock.skip(1.5 * PAUSE_S)
+    assert first.allowance()
+    return throttle, first
+
+
 async def test_sessions_of_one_leader_send_in_turns_and_one_that_has_nothing_more_lets_others_go(
     tmp_path: Path,
 ) -> None:
@@ -259,13 +271,7 @@ async def test_sessions_of_one_leader_send_in_turns_and_one_that_has_nothing_mor
     async with LeadingReplicas(tmp_path, clock=clock) as leader:
         leader.lead(BUSY, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
         await leader.append(BUSY, b"v" * 1_000)
-        throttle = Meter(clock)
-        throttle.set_rate(10_000)
-        other = throttle.share()
-        # What came together in quiet times would be enough for both.
-        other.count(round(10_000 * BURST_S))
-        clock.skip(1.5 * PAUSE_S)
-        assert other.allowance()
+        throttle, other = with_one_in_line(clock)
         follower = FetchingFollower(leader.session(throttle=throttle))
         waiting = await follower.ask((BUSY, 0), epoch=1)
         assert not [item for item in waiting.partitions if item.records], "it is the other one's turn"
@@ -282,13 +288,9 @@ async def test_a_session_whose_follower_has_no_room_for_a_moment_keeps_its_place
     async with LeadingReplicas(tmp_path, clock=clock) as leader:
         leader.lead(BUSY, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
         await leader.append(BUSY, b"v" * 1_000)
-        throttle = Meter(clock)
-        throttle.set_rate(10_000)
-        first, late = throttle.share(), throttle.share()
+        throttle, first = with_one_in_line(clock)
+        late = throttle.share()
         late.want()
-        first.count(round(10_000 * BURST_S))
-        clock.skip(1.5 * PAUSE_S)
-        assert first.allowance()
         follower = FetchingFollower(leader.session(throttle=throttle))
         await follower.ask((BUSY, 0), epoch=1)
         assert not late.allowance(), "the session is before it"

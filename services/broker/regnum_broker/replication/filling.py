@@ -6,8 +6,10 @@ send something and has nothing.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
+from regnum.replication.v1 import replication_pb2
 from regnum_model.ids import PartitionKey
 
 from regnum_broker.replication.throttle import UNLIMITED, Meter
@@ -65,23 +67,13 @@ class Filling:
         """Bytes came."""
         self._share.count(size_bytes)
 
-    def taken(self, requests_taken: int, *, sent_some: bool) -> None:
-        """An answer was carried out, sent after so many requests.
-
-        Args:
-            requests_taken: as the answer says.
-            sent_some: whether there was anything of new replicas in it.
-        """
+    def taken(self, answers: Iterable[replication_pb2.FetchedPartition], *, requests_taken: int) -> None:
+        """An answer with these partitions was carried out, sent after so many requests."""
         if self._granted_in is not None and requests_taken >= self._granted_in:
             self._granted_in = None
-            if not sent_some:
-                # It might have, and has nothing.
+            if not any(answer.throttled for answer in answers):
+                # The leader might have sent some, and has none.
                 self._share.rest()
-
-    @property
-    def is_granted(self) -> bool:
-        """Whether an answer may show that the leader has nothing."""
-        return self._granted_in is not None
 
     def _want(self) -> None:
         if self._replicas and self._answered:

@@ -236,9 +236,7 @@ class LeaderStream:
                     # A leader of before answers requests one by one.
                     requests_taken = answer.requests_taken or self._answered
                     await self._take(answer.partitions, requests_taken)
-                    if self._filling.is_granted:
-                        sent_some = any(item.throttled for item in answer.partitions)
-                        self._filling.taken(requests_taken, sent_some=sent_some)
+                    self._filling.taken(answer.partitions, requests_taken=requests_taken)
                 finally:
                     self._storing = False
                 self._taken = self._answered

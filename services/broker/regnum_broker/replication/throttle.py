@@ -15,8 +15,10 @@ request would be the next one otherwise, a hundred and forty of them in a second
 Streams take turns: a follower that would let all leaders of its new replicas send at once gets a batch of each, in one
 moment, and pays for all of them together, over and over in the same step; so do they all come in sync together. Those
 that want something stand in line, and who is first may have all the tokens. It is the next one's turn when something
-was counted for it, or after TURN_S without that, whatever has become of it. Who wants nothing, for all that is known,
-stands in no line and holds nobody up.
+was counted for it, or after TURN_S without that, whatever has become of it. Those who are far away are not done by
+then: where tokens have come together meanwhile, several have their turn, one for each portion and AT_ONCE_MAX at most,
+and what there is is shared among them. Who wants nothing, for all that is known, stands in no line and holds nobody up;
+should it send something all the same, it may send a portion.
 
 Example: 1 MB/s, three leaders, batches of 250 KB. One comes every quarter of a second, from each leader in turn, where
 three came every three quarters.
