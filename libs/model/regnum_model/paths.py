@@ -13,10 +13,15 @@ from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CLUSTER_ID: Final = "/cluster/id"
+TREE_ID: Final = "/cluster/tree_id"
+"""Name of the tree, new with each restore; absent until the first. What a disk remembers counts under one name only."""
+WENT_BACK: Final = "/cluster/went_back"
+"""Stands from the moment when a broker proved that the store went back until the tree is restored (trace T9)."""
 ELECTION_IDS: Final = "/election/ids"
 METADATA_IDS: Final = "/metadata/ids"
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_EPOCHS: Final = "/brokers/epochs"
+BROKER_LIVES: Final = "/brokers/lives"
 TOPICS: Final = "/brokers/topics"
 TOPIC_IDS: Final = "/brokers/topic_ids"
 DELETE_TOPICS: Final = "/admin/delete_topics"
@@ -33,6 +38,7 @@ PERSISTENT_FOLDERS: Final = (
     METADATA_IDS,
     BROKER_IDS,
     BROKER_EPOCHS,
+    BROKER_LIVES,
     TOPICS,
     TOPIC_IDS,
     DELETE_TOPICS,
@@ -75,6 +81,11 @@ def draining(id: BrokerId) -> str:
 def broker_epoch(id: BrokerId) -> str:
     """Persistent guard of a broker's registration (safety rule S2)."""
     return f"{BROKER_EPOCHS}/{id}"
+
+
+def broker_life(id: BrokerId) -> str:
+    """Life of a broker's log directory, as the store knows it (safety rule S10)."""
+    return f"{BROKER_LIVES}/{id}"
 
 
 def topic(name: str) -> str:

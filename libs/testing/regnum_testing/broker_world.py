@@ -11,6 +11,7 @@ from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import types_pb2
 from regnum_broker.broker import Broker
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.settings import BrokerSettings
@@ -82,11 +83,14 @@ class BrokerWorld:
         self.store = MemoryStore(self.server)
         self.brokers: dict[BrokerId, RunningBroker] = {}
         self.controller_epoch = 1
+        self.disks: dict[int, Disk] = {}
+        """System calls of brokers by id; of the others those of the system."""
         self.store_away = False
         """Whether brokers that ask for a new session get none."""
         self.ways: dict[tuple[int, int], Address] = {}
         """Where a broker, the first of the two, finds the other's internal listener; else where it is."""
-        self._root = root
+        self.root = root
+        """Where the brokers' directories are."""
         self._lag_s = lag_s
         self._disk_timeout_s = disk_timeout_s
         self._stray_grace_s = stray_grace_s
@@ -99,6 +103,11 @@ class BrokerWorld:
         await ensure_folders(self.store, paths.PERSISTENT_FOLDERS, SystemClock())
         await self.store.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
 
+    async def renew_session(self) -> None:
+        """Open another session of the test's own, where the store has ended all of them."""
+        await self.store.close()
+        self.store = MemoryStore(self.server)
+
     async def start(self, *ids: int) -> None:
         """Start brokers and wait until they are registered."""
         for id in ids:
@@ -107,7 +116,7 @@ class BrokerWorld:
                 "broker-id": id,
                 "client-listen": f"127.0.0.1:{unused_port()}",
                 "internal-listen": f"127.0.0.1:{unused_port()}",
-                "data-dir": self._root / f"broker-{id}",
+                "data-dir": self.root / f"broker-{id}",
                 "replica-lag-s": self._lag_s,
                 "disk-timeout-s": self._disk_timeout_s,
                 "stray-grace-s": self._stray_grace_s,
@@ -130,7 +139,12 @@ class BrokerWorld:
 
             metrics = Metrics()
             broker = Broker(
-                settings, supervisor=supervisor, open_session=open_session, clock=SystemClock(), metrics=metrics
+                settings,
+                supervisor=supervisor,
+                open_session=open_session,
+                clock=SystemClock(),
+                metrics=metrics,
+                disk=self.disks.get(id),
             )
             self.brokers[BrokerId(id)] = RunningBroker(
                 id=BrokerId(id),

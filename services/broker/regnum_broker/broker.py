@@ -23,11 +23,13 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation, nobody_elects
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.lives import Lives
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import ControlledShutdown
 from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.cluster.went_back import WentBack
 from regnum_broker.composition.access import start_access
 from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching
@@ -42,11 +44,13 @@ from regnum_broker.composition.listeners import (
 )
 from regnum_broker.composition.opening_logs import close_storage, open_storage
 from regnum_broker.composition.parts import BrokerParts
+from regnum_broker.composition.registering import start_registering
 from regnum_broker.composition.watches import start_contact_watches, start_stray_watch, start_upkeep
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.figures.gauges import show_limits
 from regnum_broker.limits.incoming import incoming
 from regnum_broker.limits.limits import ClientLimits
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.maintenance import Checkpointing
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.offline import OfflineReplicas
@@ -79,8 +83,20 @@ class Broker:
         clock: Clock,
         metrics: Metrics | None = None,
         audit: AuditLog | None = None,
+        disk: Disk | None = None,
     ) -> None:
-        """Only assigns; ``metrics`` is what the process shows, ``audit`` where denials are written down."""
+        """Only assigns.
+
+        Args:
+            settings: what it was told.
+            supervisor: owns its tasks.
+            open_session: opens a session with the store.
+            clock: source of time.
+            metrics: what the process shows.
+            audit: where denials are written down.
+            disk: system calls on files; tests inject faults here.
+        """
+        self._disk: Final = disk
         self._audit: Final = audit
         self._metrics: Final = metrics or Metrics()
         self._settings: Final = settings
@@ -93,6 +109,8 @@ class Broker:
         self.readiness: Final = Readiness()
         """Whether it has been in sync."""
         self._storage: Storage | None = None
+        self.lives: Lives | None = None
+        """Of the log directory; None before it is open."""
         self.replicas: Final = Replicas(self._id)
         self.throttle: Final = ReplicationThrottle(clock)
         self._limits: Final = ClientLimits(
@@ -105,6 +123,8 @@ class Broker:
             self._id, metrics=self._metrics, clock=clock, topics_max=settings.metrics_topics_max
         )
         self._sessions: Final = Sessions(open_session, clock)
+        self.went_back: Final = WentBack(self._id, sessions=self._sessions, clock=clock)
+        """Whether the store did."""
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
     @property
@@ -123,7 +143,9 @@ class Broker:
         tls = ProcessTls.of(self._settings, metrics=self._metrics)
         channels = Channels(tls.open_channel)
         supervisor.defer("channels", channels.close)
-        storage = self._storage = await open_storage(self._settings, clock=clock, metrics=self._metrics)
+        storage = self._storage = await open_storage(
+            self._settings, clock=clock, metrics=self._metrics, disk=self._disk
+        )
         show_limits(self._metrics, self._limits)
         lifeline = Lifeline(
             self._id,
@@ -215,12 +237,14 @@ class Broker:
             fence=fence,
             orders=orders,
             lifeline=lifeline,
+            lives=parts.lives,
+            leads=lambda: replicas.leading_count > 0,
             clock=clock,
             session_timeout_s=self._settings.session_timeout_s,
             registered=self.registered.set,
             surrendered=parts.access.surrendered,
         )
-        supervisor.start("registration", registering.run())
+        start_registering(parts, registering)
         start_stray_watch(parts, orders=orders, fetchers=fetchers, cache=cache)
         supervisor.start("health", serve_when(self.registered, self.readiness, internal, client))
         shutdown = ControlledShutdown(
@@ -242,6 +266,15 @@ class Broker:
 
     def _parts(self, storage: Storage, tls: ProcessTls) -> BrokerParts:
         """What the other parts are made of."""
+        self.lives = Lives(
+            self._id,
+            storage=storage,
+            sessions=self._sessions,
+            identity=lambda: self.fence.identity,
+            went_back=self.went_back,
+            mint_id=lambda: encode_id(uuid.uuid4()),
+            clock=self._clock,
+        )
         return BrokerParts(
             id=self._id,
             settings=self._settings,
@@ -250,6 +283,8 @@ class Broker:
             metrics=self._metrics,
             sessions=self._sessions,
             fence=self.fence,
+            went_back=self.went_back,
+            lives=self.lives,
             replicas=self.replicas,
             storage=storage,
             strays=StrayLogs(self.replicas, grace_s=self._settings.stray_grace_s),

@@ -61,6 +61,21 @@ class Led:
         self.others_told += 1
 
 
+class Lives:
+    """Of a directory that goes together with the store."""
+
+    tree = None
+
+    async def store_went_back(self, store: Store) -> bool:
+        return False
+
+    async def propose(self) -> tuple[()]:
+        return ()
+
+    async def confirmed(self, results: object) -> None:
+        pass
+
+
 class ImpatientClock(SystemClock):
     """Waits for next to nothing, and remembers for how long it was asked."""
 
@@ -129,6 +144,8 @@ async def broker() -> AsyncIterator[Broker]:
         fence=fence,
         orders=orders,
         lifeline=made.lifeline,
+        lives=Lives(),
+        leads=lambda: False,
         clock=clock,
         session_timeout_s=6.0,
         registered=lambda: None,

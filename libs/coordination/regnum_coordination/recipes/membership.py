@@ -6,20 +6,22 @@ ever touched; a broker's registration raises its guard in the same transaction.
 Constraints: a put would keep the creation id, and the new incarnation would carry the old broker epoch: so a takeover
 is a conditional delete, then a create. The answer to either may be lost.
 
-Algorithm: read guard and node. Node absent: one multi sets (or creates) the guard and creates the node with the
-guard's new version in it. Node of this session or of a predecessor, as the caller's predicate says: delete it, tied
-to the guard as read; again. Another's: wait one session time-out for it to go, then end with TakenByAnotherError.
+Algorithm: read guard and node. Node absent: one multi sets (or creates) the guard, writes what a companion adds, and
+creates the node with the guard's new version in it. Node of this session or of a predecessor, as the caller's predicate
+says: delete it, tied to the guard as read; again. Another's: wait one session time-out for it to go, then end with
+TakenByAnotherError.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty, SessionExpired
 from regnum_coordination.paths import parent
-from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set, Store
+from regnum_coordination.port import Check, Create, Delete, Node, Operation, OperationResult, Set, Store
 from regnum_coordination.recipes.folders import ensure_folders, remove_below
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff, Clock
@@ -41,6 +43,16 @@ class Joined:
     """Version of the guard that it set; None without a guard."""
 
 
+class Companion(Protocol):
+    """What is written in the transaction of each registration."""
+
+    async def propose(self) -> Sequence[Operation]:
+        """What to write, as of now; asked for anew before each attempt."""
+
+    async def confirmed(self, results: Sequence[OperationResult]) -> None:
+        """It was written, with these results."""
+
+
 class Membership:
     """Registers one process at one path."""
 
@@ -54,6 +66,7 @@ class Membership:
         is_predecessor: Callable[[bytes], bool],
         patience_s: float,
         guard: str | None = None,
+        companion: Companion | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         """Only assigns.
@@ -66,6 +79,7 @@ class Membership:
             is_predecessor: whether a node's content was written by this process's last incarnation; must not raise.
             patience_s: seconds to wait for another owner's node to go; the session time-out and a little.
             guard: persistent node whose version numbers the registrations (safety rule S2).
+            companion: writes something in the same transactions.
             backoff: pauses between attempts.
         """
         self._store = store
@@ -75,6 +89,7 @@ class Membership:
         self._is_predecessor = is_predecessor
         self._patience_s = patience_s
         self._guard = guard
+        self._companion = companion
         self._backoff = Backoff() if backoff is None else backoff
         self._resolver = Resolver(store, clock, backoff=self._backoff)
 
@@ -137,7 +152,9 @@ class Membership:
         operations: list[Operation] = []
         if self._guard is not None:
             operations.append(Create(self._guard, b"") if guard is None else Set(self._guard, b"", guard.stat.version))
-        operations.append(Create(self._path, self._encode(registration), ephemeral=True))
+        more = () if self._companion is None else await self._companion.propose()
+        # Encoded behind it: what it looks at may change what the node says.
+        operations += [*more, Create(self._path, self._encode(registration), ephemeral=True)]
         try:
             results = await self._resolver.multi(operations)
         except (NodeExists, BadVersion):
@@ -148,6 +165,8 @@ class Membership:
             return None
         if (stat := results[-1].stat) is None:
             raise AssertionError("a create leaves a stat")
+        if self._companion is not None:
+            await self._companion.confirmed(results[-1 - len(more) : -1])
         return Joined(creation_id=stat.creation_id, registration=None if self._guard is None else registration)
 
     async def _delete(self, guard: Node | None, node: Node) -> None:

@@ -5,6 +5,7 @@ with the reason and never anything else, whatever the bytes are; ``encode`` is d
 """
 
 from regnum_model.nodes.leader_and_isr import LeaderAndIsr, Membership
+from regnum_model.nodes.lives import Life, LifeNode, WentBackNode
 from regnum_model.nodes.processes import (
     Address,
     BrokerNode,
@@ -45,6 +46,8 @@ __all__ = [
     "ElectionNode",
     "LaterVersionError",
     "LeaderAndIsr",
+    "Life",
+    "LifeNode",
     "MalformedNodeError",
     "Membership",
     "MetadataNode",
@@ -52,6 +55,7 @@ __all__ = [
     "ProducerIdBlockNode",
     "TopicIdNode",
     "TopicNode",
+    "WentBackNode",
     "decode_added_replicas",
     "decode_controller_epoch",
     "encode_controller_epoch",

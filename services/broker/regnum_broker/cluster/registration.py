@@ -5,6 +5,7 @@ harm, and its registration may well stand again before anybody misses it. One th
 because its session shows that or because the controller says so, gives all leadership up at once: others have been
 elected, and clients that stay with it wait in vain. After a fence it needs an open lifeline before it registers again,
 and waits longer each time (S9): otherwise a broker that cannot be reached would be fenced and elected in turns.
+While the store is known to have gone back nobody elects others, so a broker that leads goes on without a registration.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from regnum_service.release import THIS, require_spoken
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.lives import Lives
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.identity import Identity
@@ -57,6 +59,8 @@ class Registrar:
         fence: Fence,
         orders: Orders,
         lifeline: Lifeline,
+        lives: Lives,
+        leads: Callable[[], bool],
         clock: Clock,
         session_timeout_s: float,
         registered: Callable[[], None],
@@ -74,6 +78,8 @@ class Registrar:
             fence: told of each registration.
             orders: told when all leadership is given up.
             lifeline: says what the controller holds of the registration.
+            lives: begin with each registration.
+            leads: whether the broker leads anything.
             clock: source of time.
             session_timeout_s: of the store.
             registered: told of each registration that stands.
@@ -88,6 +94,8 @@ class Registrar:
         self._fence: Final = fence
         self._orders: Final = orders
         self._lifeline: Final = lifeline
+        self._lives: Final = lives
+        self._leads: Final = leads
         self._clock: Final = clock
         self._session_timeout_s: Final = session_timeout_s
         self._registered: Final = registered
@@ -151,9 +159,12 @@ class Registrar:
         fences = self._fences
         while True:
             membership = self._membership(store)
+            if self._leads() and await self._lives.store_went_back(store):
+                self._log.critical("leading on without a registration: the store went back")
+                return
             await self._give_up_leadership()
             await require_spoken(store, self._clock)
-            joined = await self._join(membership)
+            joined = await self._join(store, membership)
             # Only now was it a fence: a node that goes with its session is often heard of before the session's end is.
             self._fences = fences
             since_s = self._clock.monotonic()
@@ -205,7 +216,8 @@ class Registrar:
             # must not hand the same epoch in again.
             self._last = None
 
-    async def _join(self, membership: Membership) -> Joined:
+    async def _join(self, store: Store, membership: Membership) -> Joined:
+        tree = self._lives.tree
         try:
             joined = await membership.join()
         except TakenByAnotherError as error:
@@ -214,13 +226,19 @@ class Registrar:
         identity = Identity(
             broker_epoch=BrokerEpoch(joined.creation_id), registration=Registration(joined.registration)
         )
-        if identity.broker_epoch <= self._highest:
+        if identity.broker_epoch <= self._highest and self._lives.tree == tree:
+            # No order reaches a broker that refuses this epoch as one of an earlier life; but none is given any more.
+            await self._lives.prove(
+                store,
+                f"broker {self._broker} had broker epoch {self._highest}, and the store gives {identity.broker_epoch}",
+            )
+        elif identity.broker_epoch <= self._highest:
             # What this process refuses as belonging to an earlier life would be all that it is told from now on.
             raise StartRefusedError(
                 f"the store gave broker epoch {identity.broker_epoch} after {self._highest}: it was replaced, or "
                 "restored from a backup. Start this broker anew; every process has to be stopped for a restore"
             )
-        self._highest = identity.broker_epoch
+        self._highest = max(self._highest, identity.broker_epoch)
         self._last = identity
         self._fence.registered(identity)
         self._lifeline.identify(identity)
@@ -238,6 +256,7 @@ class Registrar:
             is_predecessor=lambda data: _shares_directory(data, directory),
             patience_s=self._session_timeout_s + 2.0,
             guard=paths.broker_epoch(self._broker),
+            companion=self._lives,
         )
 
     def _node(self, directory: LogDirectory, registration: int) -> BrokerNode:

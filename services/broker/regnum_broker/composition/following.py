@@ -63,6 +63,7 @@ def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> O
         clock=parts.clock,
         throttle=parts.throttle,
         note_moving=moving.note,
+        fits_now=parts.lives.fits_now,
     )
 
 

@@ -93,6 +93,7 @@ def internal_server(
                 logs=ReplicaLogs(replicas, storage),
                 cache=cache,
                 configs=parts.configs,
+                went_back=parts.went_back,
             ),
             add_to_server=control_pb2_grpc.add_ReplicaControlServiceServicer_to_server,
         ),

@@ -15,6 +15,7 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.contents import Recovery
 from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import DirectoryInUseError, DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
 from regnum_broker.maintenance import Checkpointing
@@ -31,14 +32,16 @@ LOCK_INTERVAL_S: Final = 0.2
 """Pause before a directory that is in use is tried again."""
 
 
-async def open_storage(settings: BrokerSettings, *, clock: Clock, metrics: Metrics) -> Storage:
+async def open_storage(
+    settings: BrokerSettings, *, clock: Clock, metrics: Metrics, disk: Disk | None = None
+) -> Storage:
     """The log directory, recovered, with the threads that work in it.
 
     Raises:
         StartRefusedError: the directory cannot be used as told.
     """
     try:
-        directory = await _free(settings, clock)
+        directory = await _free(settings, clock, disk)
     except DirectoryUnusableError as error:
         raise StartRefusedError(str(error)) from error
     _log_damage(directory)
@@ -47,7 +50,7 @@ async def open_storage(settings: BrokerSettings, *, clock: Clock, metrics: Metri
     return storage
 
 
-async def _free(settings: BrokerSettings, clock: Clock) -> LogDirectory:
+async def _free(settings: BrokerSettings, clock: Clock, disk: Disk | None) -> LogDirectory:
     """The directory, as soon as nobody else holds it: a Pod that was replaced may still be on its way out.
 
     Raises:
@@ -57,7 +60,7 @@ async def _free(settings: BrokerSettings, clock: Clock) -> LogDirectory:
     told: str | None = None
     while True:
         try:
-            directory = await asyncio.to_thread(_opened, settings, clock)
+            directory = await asyncio.to_thread(_opened, settings, clock, disk)
         except DirectoryInUseError as error:
             waited_s = clock.monotonic() - began_s
             if waited_s + LOCK_INTERVAL_S > settings.lock_wait_s:
@@ -87,7 +90,7 @@ async def close_storage(storage: Storage, checkpointing: Checkpointing, supervis
     await storage.close(clean=supervisor.failure is None)
 
 
-def _opened(settings: BrokerSettings, clock: Clock) -> LogDirectory:
+def _opened(settings: BrokerSettings, clock: Clock, disk: Disk | None) -> LogDirectory:
     """The broker's log directory; reads and writes files."""
     return open_directory(
         settings.data_dir,
@@ -99,6 +102,7 @@ def _opened(settings: BrokerSettings, clock: Clock) -> LogDirectory:
         reserve_bytes=settings.reserve_bytes,
         index_cache_bytes=settings.index_cache_bytes,
         recovery=Recovery(threads=settings.num_recovery_threads_per_data_dir, told=_telling(clock)),
+        disk=disk,
     )
 
 

@@ -2,7 +2,8 @@
 
 ``.lock`` is held while it is open; ``meta.json`` says whose it is; ``journal`` and ``journal.copy`` which replicas
 there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-watermarks`` the last checkpoint;
-``log-starts`` says where logs begin that had records removed; ``reserve`` holds room back for a full disk;
+``log-starts`` says where logs begin that had records removed; ``reserve`` holds room back for a full disk; ``life``
+says which lives of the directory the store knows;
 ``clean-stop`` exists between a clean stop and the first change after it.
 """
 
@@ -68,7 +69,8 @@ class LogDirectory:
         self._lock: int | None = lock
         self._disk = disk
         self._journal = journal
-        self._proof = proof
+        self.proof: Final = proof
+        """Whose it is, and what proves that its log is complete."""
         self._settings = settings
         self._wall_ms = wall_ms
         self._high_watermarks = OffsetFile(
@@ -124,22 +126,27 @@ class LogDirectory:
     @property
     def directory_id(self) -> DirectoryId:
         """Its permanent name."""
-        return self._proof.identity.directory_id
+        return self.proof.identity.directory_id
 
     @property
     def log_id(self) -> LogId:
         """Name of its content (safety rule S10)."""
-        return self._proof.identity.log_id
+        return self.proof.identity.log_id
 
     @property
     def cluster_id(self) -> str | None:
         """Cluster it belongs to. None: not bound yet."""
-        return self._proof.identity.cluster_id
+        return self.proof.identity.cluster_id
 
     @property
     def failed(self) -> bool:
         """Whether a write, an fsync or a read failed: nothing in it may be acknowledged any more."""
         return self._disk.failed
+
+    @property
+    def lost(self) -> bool:
+        """Whether it failed in a way that may have lost what was written."""
+        return self._disk.lost
 
     @property
     def full(self) -> bool:
@@ -198,7 +205,7 @@ class LogDirectory:
         Raises:
             WrongClusterError: it belongs to another one.
         """
-        self._proof.bind_cluster(cluster_id)
+        self.proof.bind_cluster(cluster_id)
 
     def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]], *, sync: bool = True) -> None:
         """Create empty replicas (key, topic name) with one append and one fsync; known ones are left as they are.
@@ -393,7 +400,7 @@ class LogDirectory:
             self._start_offsets.save_all()
         self._disk.sync_directory(str(self._path / "replicas"))
         if whole and not self._offline:
-            self._proof.leave(ends)
+            self.proof.leave(ends)
 
 
 def _closed(

@@ -5,16 +5,21 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from regnum_model.ids import PartitionKey
+from regnum_model.ids import LogId, PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.errors import WrongClusterError
 from regnum_broker.log.identity import CleanStop, Identity
+from regnum_broker.log.life import FILE as LIVES
+from regnum_broker.log.life import KnownLives
 from regnum_broker.log.replica.starting.recovery import CleanEnd
 
 
 class Proof:
-    """``meta.json`` and ``clean-stop`` of an open directory. Changed by the writer thread; ``void`` is for any."""
+    """``meta.json``, ``clean-stop`` and ``life`` of an open directory.
+
+    Changed by the writer thread; ``void`` is for any.
+    """
 
     def __init__(self, path: Path, disk: GuardedDisk, identity: Identity) -> None:
         self._path = path
@@ -22,6 +27,8 @@ class Proof:
         self._stopped_cleanly = (path / "clean-stop").exists()
         self.identity = identity
         """What the directory says of itself."""
+        self.lives = KnownLives.decode(disk.read_whole(str(path / LIVES)))
+        """Lives that it knows of; None: it says nothing that can be read."""
 
     def bind_cluster(self, cluster_id: str) -> None:
         """See ``LogDirectory.bind_cluster``."""
@@ -34,6 +41,27 @@ class Proof:
             )
         self.identity = replace(self.identity, cluster_id=cluster_id)
         self._disk.replace(str(self._path / "meta.json"), self.identity.encode(), sync=True, bookkeeping=True)
+
+    def renew(self, log_id: LogId) -> None:
+        """Give the log another id: nothing that was recorded of it may count for what it holds now.
+
+        Raises:
+            ResourceExhaustedError: no room; it is as it was.
+            DirectoryFailedError: the disk failed.
+        """
+        renewed = replace(self.identity, log_id=log_id)
+        self._disk.replace(str(self._path / "meta.json"), renewed.encode(), sync=True, bookkeeping=True)
+        self.identity = renewed
+
+    def note_lives(self, lives: KnownLives) -> None:
+        """Write down, durably, which lives the store may know.
+
+        Raises:
+            ResourceExhaustedError: no room; it is as it was.
+            DirectoryFailedError: the disk failed.
+        """
+        self._disk.replace(str(self._path / LIVES), lives.encode(), sync=True, bookkeeping=True)
+        self.lives = lives
 
     def take_back(self) -> None:
         """Before the first change after a clean stop: it proves nothing more.

@@ -269,6 +269,11 @@ class IsrWriter:
             leadership.refused(now_s=now_s, retry_s=RETRY_S)
             return
         ours = leadership.state
+        if found.topic_id == ours.topic_id and found.leader_epoch < ours.leader_epoch:
+            # A state from before this leadership: the store went back, and its word deposes nobody (trace T9).
+            self._log.error("leaderAndISR went back", partition=_name(attempt), leader_epoch=found.leader_epoch)
+            leadership.refused(now_s=now_s, retry_s=RETRY_S)
+            return
         if (found.topic_id, found.leader, found.leader_epoch) != (ours.topic_id, self._broker, ours.leader_epoch):
             self._step_down(leadership, f"leader {found.leader} was elected in epoch {found.leader_epoch}")
             return

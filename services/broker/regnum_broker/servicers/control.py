@@ -11,6 +11,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.orders.orders import Orders
+from regnum_broker.cluster.went_back import WentBack
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
@@ -35,7 +36,9 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         logs: ReplicaLogs,
         cache: MetadataCache,
         configs: DynamicConfigs,
+        went_back: WentBack,
     ) -> None:
+        self._went_back: Final = went_back
         self._configs: Final = configs
         self._fence: Final = fence
         self._orders: Final = orders
@@ -52,6 +55,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         """Leadership of partitions."""
         _check_size(len(request.partitions), PARTITIONS_MAX)
         await self._admit(request.controller_epoch, request.broker_epoch)
+        self._went_back.refuse_orders()
         self._replicas.learn_listeners(request.live_leaders)
         results = await self._orders.lead_and_follow(request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch))
         if request.init:
@@ -70,6 +74,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
     ) -> control_pb2.StopReplicaResponse:
         """Replicas to stop."""
         await self._admit(request.controller_epoch, request.broker_epoch)
+        self._went_back.refuse_orders()
         results = await self._orders.stop(request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch))
         return control_pb2.StopReplicaResponse(
             results=[

@@ -9,6 +9,7 @@ Faults, each a method, so that a test reads as a story:
     hold_watches    watches deliver nothing until ``release_watches``, then only the last state
     disconnect      nothing of a session gets through until ``reconnect``; it is SUSPENDED
     expire          ends a session; with ``announce=False`` its owner learns of it at its next write, or by ``announce``
+    put_back        the store goes back to what ``snapshot`` gave, and all sessions end: a restored backup of its files
     compact         the history is gone; tree watches that have not answered all of it end
     overwrite       a hand edit from outside of every session; also strips an ephemeral node's owner (safety rule S7)
 """
@@ -225,6 +226,21 @@ class MemoryServer:
         for watch in self._watches:
             if watch.of_tree:
                 watch.changed.set()
+
+    def snapshot(self) -> Tree:
+        """What the store holds, for ``put_back``."""
+        return self._tree.copy()
+
+    def put_back(self, snapshot: Tree) -> None:
+        """Go back to an earlier state, ids of changes included; no session of that time or of now lives on."""
+        self._tree = snapshot.copy()
+        self._history.clear()
+        self._compacted = self._tree.last_id
+        for id, session in self._sessions.items():
+            if owned := self._tree.owned_by(id):
+                self._tree.remove(owned)
+            session.alive = False
+            self.announce(id)
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Put a node from outside, as a person would: no session, no check, and an owner is stripped."""

@@ -31,6 +31,11 @@ def _nobody_is_told(_key: PartitionKey, _moves: bool) -> None:  # noqa: FBT001 -
     """Where nobody wants to hear which partitions move."""
 
 
+async def _nothing_goes_back(_store: Store | None) -> bool:
+    """Where neither disk nor store goes back."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
     """A whole message."""
@@ -55,6 +60,7 @@ class Orders:
         clock: Clock,
         throttle: ReplicationThrottle | None = None,
         note_moving: Callable[[PartitionKey, bool], None] = _nobody_is_told,
+        fits_now: Callable[[Store | None], Awaitable[bool]] = _nothing_goes_back,
     ) -> None:
         self._replicas: Final = replicas
         self._roles: Final = Roles(
@@ -67,7 +73,9 @@ class Orders:
             throttle=throttle or ReplicationThrottle(clock),
             note_moving=note_moving,
         )
-        self._stops: Final = Stops(replicas=replicas, fetchers=fetchers, storage=storage, store=store)
+        self._stops: Final = Stops(
+            replicas=replicas, fetchers=fetchers, storage=storage, store=store, fits_now=fits_now
+        )
         self._jobs: Final[asyncio.Queue[_Job]] = asyncio.Queue(MESSAGES_MAX)
         self._oldest_epoch = BrokerEpoch(0)
 

@@ -3,7 +3,7 @@
 A message costs one journal append and one fsync for each REPLICAS_PER_DELETION replicas that it deletes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -30,9 +30,16 @@ class Stops:
     """Ends roles and deletes replicas. For the task of ``Orders`` only."""
 
     def __init__(
-        self, *, replicas: Replicas, fetchers: Fetchers, storage: Storage, store: Callable[[], Store | None]
+        self,
+        *,
+        replicas: Replicas,
+        fetchers: Fetchers,
+        storage: Storage,
+        store: Callable[[], Store | None],
+        fits_now: Callable[[Store | None], Awaitable[bool]],
     ) -> None:
-        """Only assigns."""
+        """Only assigns; ``fits_now``: whether the store's word may delete anything (``Lives.fits_now``)."""
+        self._fits_now: Final = fits_now
         self._store: Final = store
         self._replicas: Final = replicas
         self._fetchers: Final = fetchers
@@ -44,7 +51,7 @@ class Stops:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         offline = await self._offline_by_topic()
-        assignments = await assignments_of(self._store(), _reassigned(partitions), broker=self._replicas.broker)
+        assignments = await self._assignments(_reassigned(partitions))
         turns = Turns(SLICE)
         for index, message in enumerate(partitions):
             if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
@@ -71,7 +78,7 @@ class Stops:
     async def remove_strays(self, keys: Sequence[PartitionKey]) -> int:
         """See ``Orders.remove_strays``."""
         idle = [one.key for one in filter(None, map(self._replicas.get, keys)) if self._fetchers.is_idle(one)]
-        said = await assignments_of(self._store(), idle, broker=self._replicas.broker)
+        said = await self._assignments(idle)
         strays = [key for key in idle if said[key] is Assignment.ELSEWHERE]
         if strays:
             self._log.warning("replicas that are assigned to other brokers are deleted", strays=strays)
@@ -79,6 +86,14 @@ class Stops:
             end_role(stray, replicas=self._replicas, fetchers=self._fetchers)
         failed = await self._delete({key: index for index, key in enumerate(strays)})
         return len(strays) - len(failed)
+
+    async def _assignments(self, keys: Sequence[PartitionKey]) -> Mapping[PartitionKey, Assignment]:
+        """Whose partitions are, as the store says, as far as its word may delete anything."""
+        said = await assignments_of(self._store(), keys, broker=self._replicas.broker)
+        if Assignment.ELSEWHERE in said.values() and not await self._fits_now(self._store()):
+            self._log.error("replicas of others are kept: the log directory and the store are not of one time")
+            return dict.fromkeys(keys, Assignment.UNKNOWN)
+        return said
 
     async def _delete(self, replicas: Mapping[PartitionKey, int]) -> set[int]:
         """Delete replicas, in portions between which appends get their turn; what was asked for and is not done."""

@@ -11,6 +11,10 @@ from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedErro
 EXHAUSTED: Final = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """What the system says when it would do it with more room, descriptors or memory."""
 
+NOT_ASKED: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+"""What the system says of a path before it asks the disk for anything: what was written before is not in doubt.
+Everything else may come after a failed write-back: ext4 answers EROFS from then on, XFS EUCLEAN or EIO."""
+
 
 class Failing:
     """A directory that fails once and for good. ``fail`` and ``failed`` are for any thread."""
@@ -18,6 +22,8 @@ class Failing:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._failure: str | None = None
+        self.lost = False
+        """Whether it failed in a way that may have lost what was written."""
         self._on_failure: Callable[[], None] | None = None
 
     @property
@@ -43,7 +49,7 @@ class Failing:
         """What an error of the system means for who asked."""
         if error.errno in EXHAUSTED:
             return self._exhausted(doing, path, error)
-        return self._fail(doing, path, error, lost=error.errno == errno.EIO)
+        return self._fail(doing, path, error, lost=error.errno not in NOT_ASKED)
 
     def _exhausted(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError:
         return ResourceExhaustedError(
@@ -57,7 +63,7 @@ class Failing:
             " then start the broker again: its replicas are compared with their leaders"
         )
         if self._failure is None:
-            self._failure = message
+            self._failure, self.lost = message, lost
             if lost and self._on_failure is not None:
                 self._on_failure()
         return DirectoryFailedError(message)
