@@ -308,13 +308,16 @@ class FakeCluster:
         followed: Followed | None = None,
         metrics: Metrics | None = None,
         logged_leaders: AskLog = nothing_logged,
+        went_back: str = "",
     ) -> Controller:
         """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
         self.controller_store = store
         self.leadership = Leadership(store, self.clock, id=ElectionId(id))
         win = await self.leadership.campaign()
-        reign = Reign(controller_id=ElectionId(id), epoch=win.epoch, epoch_version=win.epoch_version)
+        reign = Reign(
+            controller_id=ElectionId(id), epoch=win.epoch, epoch_version=win.epoch_version, went_back=went_back
+        )
         controller = Controller(
             reign=reign,
             store=store,

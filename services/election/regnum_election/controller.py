@@ -78,11 +78,11 @@ from regnum_election.reign.events import (
 )
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.reign.request_queue import RequestQueue
-from regnum_election.reign.writing import FencedStore
+from regnum_election.reign.writing import WENT_BACK, FencedStore
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.sender import StandbyPublisher
 from regnum_election.standby.succession import take_over
-from regnum_election.startup import become_controller
+from regnum_election.startup import become_controller, look_on
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.replies import ReplyListener
 from regnum_election.state.tally import Tally
@@ -158,6 +158,7 @@ class Controller:
             listener=replies,
             clock=clock,
             spawn=spawn,
+            orders_nothing=bool(reign.went_back),
         )
         self._context = ControllerContext(
             reign=reign,
@@ -175,7 +176,7 @@ class Controller:
         """What is wrong, and what has been for too long."""
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
-        self._requests = RequestQueue(self._queue)
+        self._requests = RequestQueue(self._queue, refuses=WENT_BACK if reign.went_back else "")
         self._quotas = Quotas(
             reign,
             self._context.store,
@@ -266,23 +267,18 @@ class Controller:
         """Reign. Ends by raising DeposedError."""
         watches = [
             self._spawn("watch-brokers", self._watch_brokers()),
-            self._spawn("leader-balance", self.upkeep.balance()),
-            self._spawn("corrections", self.upkeep.look_for_corrections(self.wait_ready)),
-            self._spawn("unfinished", self.upkeep.finish_partitions()),
-            self._spawn("reassignments", self.upkeep.move_partitions(self.wait_ready)),
-            self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)),
-            self._spawn("restored", RestoredPartitions(self._context, self.recoveries).run(self.wait_ready)),
             self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)),
         ]
+        acts = not self._reign.went_back
+        if acts:
+            watches += self._acting()
         self._quotas.start(self._store)
         try:
             await self._begin()
             watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
-            # Not before: its first answer lists every topic, which on some stores costs what lies below them.
-            watches += [self._spawn("watch-topics", self._watch_topics()), self._spawn("health", self.health.run())]
-            watches.append(self._spawn("in sync", self.brokers.in_sync.run()))
-            watches += [self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS]
-            watches.append(self._spawn("watch-settings", self._config_book.follow(self._store, self._put_internal)))
+            watches.append(self._spawn("health", self.health.run()))
+            if acts:
+                watches += self._heeding()
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()
@@ -307,6 +303,27 @@ class Controller:
                 await mutation.steps.aclose()
             self._context.release()
 
+    def _acting(self) -> list[asyncio.Task[None]]:
+        """What a reign does by itself."""
+        return [
+            self._spawn("leader-balance", self.upkeep.balance()),
+            self._spawn("corrections", self.upkeep.look_for_corrections(self.wait_ready)),
+            self._spawn("unfinished", self.upkeep.finish_partitions()),
+            self._spawn("reassignments", self.upkeep.move_partitions(self.wait_ready)),
+            self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)),
+            self._spawn("restored", RestoredPartitions(self._context, self.recoveries).run(self.wait_ready)),
+        ]
+
+    def _heeding(self) -> list[asyncio.Task[None]]:
+        """What it does because of what others write, once it has begun."""
+        return [
+            # Not before: its first answer lists every topic, which on some stores costs what lies below them.
+            self._spawn("watch-topics", self._watch_topics()),
+            self._spawn("in sync", self.brokers.in_sync.run()),
+            *(self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS),
+            self._spawn("watch-settings", self._config_book.follow(self._store, self._put_internal)),
+        ]
+
     async def _begin(self) -> None:
         """Become controller, with the predecessor's picture or without one."""
         context, followed, self._followed = self._context, self._followed, None
@@ -315,6 +332,9 @@ class Controller:
             # Their lifelines need not wait until everything is read.
             self._picture_changed(context.picture)
 
+        if self._reign.went_back:
+            await look_on(context, self._adopter, self._config_book, brokers_known=brokers_known)
+            return
         if followed is None:
             await become_controller(context, self._adopter, self._config_book, brokers_known=brokers_known)
             self._resume_deletions()

@@ -4,6 +4,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -46,7 +47,7 @@ from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
 from regnum_election.candidacy.reach import Isolation, Reach, ask_candidate
 from regnum_election.candidacy.role import ControllerRole
-from regnum_election.candidacy.whole_tree import WORDS, is_whole_now, wait_whole
+from regnum_election.candidacy.whole_tree import WORDS, is_whole_now, proof_that_it_went_back, wait_whole
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
@@ -351,6 +352,7 @@ class ElectionService:
         # After the win: a restore that began between the look before the campaign and the win is seen here.
         if not await is_whole_now(store, self._clock):
             raise StartRefusedError(WORDS)
+        reign = replace(reign, went_back=await proof_that_it_went_back(store, self._clock))
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:

@@ -24,6 +24,7 @@ from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.deletion import Removal
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION
+from regnum_election.reign.writing import WENT_BACK
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
 from regnum_election.topics.adoption import TopicAdopter
@@ -54,6 +55,27 @@ async def become_controller(
     context.events.reign_began("" if trace is None else trace.context)
     with tracing.within("" if trace is None else trace.context):
         await _take_office(context, adopter, configs, brokers_known, trace)
+
+
+async def look_on(
+    context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook, *, brokers_known: Callable[[], None]
+) -> None:
+    """Know the cluster and show it, and do nothing: the store went back to an earlier state (trace T9).
+
+    Partitions whose leader is not the one that the store records are Offline to this reign; some may be led on.
+    """
+    context.events.reign_began("")
+    context.events.store_went_back()
+    await configs.begin()
+    await take_up_brokers(context)
+    leave_strangers_out(context)
+    await take_up_draining(context)
+    brokers_known()
+    await adopter.take_up_all()
+    urgent, _ = await divided(context)
+    context.trouble(dict.fromkeys(urgent, WENT_BACK))
+    await publish(context, brokers_changed=True)
+    context.log.critical("the store went back", proof=context.reign.went_back, partitions_offline=len(urgent))
 
 
 async def _take_office(

@@ -254,7 +254,7 @@ async def test_a_tree_from_before_a_restore_is_one_that_went_back(world: BrokerW
 
 
 async def test_a_process_with_a_copy_of_the_directory_is_found(world: BrokerWorld, tmp_path: Path) -> None:
-    """1 runs. 2 its volume is cloned, and a broker of the same id is started with the clone. 3 the first one finds it."""
+    """1 runs. 2 its volume is cloned, and a broker of its id is started with the clone. 3 the first one finds it."""
     await world.start(1)
     first, log = world.brokers[ME], await log_id(world)
     shutil.copytree(tmp_path / "broker-1", tmp_path / "clone")

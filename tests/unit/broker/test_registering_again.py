@@ -64,13 +64,21 @@ class Led:
 class Lives:
     """Of a directory that goes together with the store."""
 
-    tree = None
+    def __init__(self) -> None:
+        self.tree: str | None = None
+        self.found_tree: str | None = None
+        """Tree id that the next look finds."""
+        self.proofs: list[str] = []
 
     async def store_went_back(self, store: Store) -> bool:
         return False
 
     async def propose(self) -> tuple[()]:
+        self.tree = self.found_tree
         return ()
+
+    async def prove(self, store: Store, proof: str) -> None:
+        self.proofs.append(proof)
 
     async def confirmed(self, results: object) -> None:
         pass
@@ -94,6 +102,7 @@ class Broker:
     clock: ImpatientClock
     lifeline: Lifeline
     led: Led
+    lives: Lives
     tasks: list[asyncio.Task[None]]
     sessions: list[int] = field(default_factory=list)
     before_use: list[Callable[[int], None]] = field(default_factory=list)
@@ -107,6 +116,15 @@ class Broker:
             self.before_use.pop(0)(store.session_id)
         await self.store_answers.wait()
         return store
+
+    async def finds_another_store(self) -> None:
+        """Its session ends, and the next one is with a store that counts from the first."""
+        lost, self.server = self.server, MemoryServer()
+        admin = MemoryStore(self.server)
+        await ensure_folders(admin, [paths.BROKER_IDS, paths.BROKER_EPOCHS], self.clock)
+        await admin.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
+        await admin.close()
+        lost.expire(self.sessions[-1])
 
     async def registered_after(self, epoch: int) -> int:
         async def holds() -> bool:
@@ -129,7 +147,7 @@ async def broker() -> AsyncIterator[Broker]:
     admin = MemoryStore(server)
     await ensure_folders(admin, paths.PERSISTENT_FOLDERS, clock)
     await admin.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
-    made = Broker(server=server, fence=fence, clock=clock, lifeline=Lifeline(), led=Led(), tasks=[])
+    made = Broker(server=server, fence=fence, clock=clock, lifeline=Lifeline(), led=Led(), lives=Lives(), tasks=[])
     made.store_answers.set()
     sessions = Sessions(made.open, clock)
     storage = type("Storage", (), {"directory": Directory()})()
@@ -144,7 +162,7 @@ async def broker() -> AsyncIterator[Broker]:
         fence=fence,
         orders=orders,
         lifeline=made.lifeline,
-        lives=Lives(),
+        lives=made.lives,
         leads=lambda: False,
         clock=clock,
         session_timeout_s=6.0,
@@ -242,11 +260,21 @@ async def test_a_broker_that_runs_through_a_restore_of_the_store_ends_and_says_w
     for _ in range(8):
         broker.server.expire(broker.sessions[-1])
         epoch = await broker.registered_after(epoch)
-    lost, broker.server = broker.server, MemoryServer()
-    admin = MemoryStore(broker.server)
-    await ensure_folders(admin, [paths.BROKER_IDS, paths.BROKER_EPOCHS], broker.clock)
-    await admin.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
-    lost.expire(broker.sessions[-1])
+    broker.lives.found_tree = "restored"
+    await broker.finds_another_store()
     with pytest.raises(StartRefusedError, match="restored"):
         await within(broker.tasks[-1])
-    await admin.close()
+
+
+async def test_a_broker_epoch_that_goes_back_under_the_same_tree_id_proves_that_the_store_did(broker: Broker) -> None:
+    epoch = await broker.registered_after(0)
+    for _ in range(8):
+        broker.server.expire(broker.sessions[-1])
+        epoch = await broker.registered_after(epoch)
+    await broker.finds_another_store()
+
+    async def proved() -> bool:
+        return bool(broker.lives.proofs)
+
+    await eventually(proved, what="the proof")
+    assert str(epoch) in broker.lives.proofs[0]

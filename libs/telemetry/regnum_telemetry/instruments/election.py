@@ -20,6 +20,12 @@ CONTROLLER_EPOCH: Final = DEFINED.gauge(
     "Controller epoch of the reign",
 )
 
+STORE_WENT_BACK: Final = DEFINED.gauge(
+    "regnum.controller.store.went.back",
+    "{stores}",
+    "1 while it is proved that the coordination store was put back to an earlier state: nothing is elected or deleted",
+)
+
 EVENT_QUEUE_DEPTH: Final = DEFINED.gauge(
     "regnum.controller.event.queue.depth",
     "{events}",

@@ -1,4 +1,4 @@
-"""Whether the tree in the store is whole: nobody reigns over a restore that was cut off."""
+"""Whether the tree in the store is whole and of now: what a reign may do with it is known before it does anything."""
 
 from contextlib import aclosing
 from typing import Final
@@ -7,8 +7,9 @@ import structlog
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Node, Store
 from regnum_coordination.timing import Backoff
+from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
-from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes import MalformedNodeError, WentBackNode
 from regnum_service.clock import Clock
 
 WORDS: Final = (
@@ -16,6 +17,21 @@ WORDS: Final = (
     "rest could lose records. If no restore runs, run `regnum restore FILE --execute` again"
 )
 """What is wrong, and what to do."""
+
+
+async def proof_that_it_went_back(store: Store, clock: Clock) -> str:
+    """What proves that the store went back, in words; empty: nothing does. Raises SessionExpired.
+
+    To be asked after a win: who proves it ends every reign that began before (``paths.WENT_BACK``).
+    """
+    node = await _read(store, clock, paths.WENT_BACK)
+    if node is None:
+        return ""
+    try:
+        found = WentBackNode.decode(node.data)
+    except MalformedNodeError as error:
+        return f"{paths.WENT_BACK} stands, and cannot be read: {error}"
+    return f"broker {found.broker}: {found.proof}"
 
 
 async def wait_whole(store: Store) -> None:
@@ -33,15 +49,19 @@ async def wait_whole(store: Store) -> None:
 
 async def is_whole_now(store: Store, clock: Clock) -> bool:
     """Whether it is, by a read that is not stale; losses of the connection are waited out. Raises SessionExpired."""
+    return is_whole(await _read(store, clock, MARK))
+
+
+async def _read(store: Store, clock: Clock, path: str) -> Node | None:
     attempts = 0
     while True:
         try:
-            (node,) = await store.get_many([MARK], current=True)
+            (node,) = await store.get_many([path], current=True)
         except ConnectionLoss:
             attempts += 1
             await clock.sleep(Backoff().pause_s(attempts))
         else:
-            return is_whole(node)
+            return node
 
 
 def is_whole(node: Node | None) -> bool:

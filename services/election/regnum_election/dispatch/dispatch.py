@@ -35,7 +35,9 @@ class Dispatch:
         listener: DispatchListener,
         clock: Clock,
         spawn: Spawn,
+        orders_nothing: bool = False,
     ) -> None:
+        self._orders_nothing = orders_nothing
         self._open_channel = open_channel
         self._spawn = spawn
         self._desk = Desk(book=book, listener=listener, clock=clock)
@@ -48,6 +50,8 @@ class Dispatch:
     def begin(self, broker: Broker) -> None:
         """A broker registered: it gets the full set (INIT), an earlier incarnation nothing more."""
         self.end(broker.id)
+        if self._orders_nothing:
+            return
         dispatch = self._brokers[broker.id] = BrokerDispatch(self._desk, broker, self._open_channel(broker))
         dispatch.start(None if self._holding else tuple(self._desk.picture.of_broker(broker.id)), self._spawn)
 

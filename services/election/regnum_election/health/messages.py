@@ -91,6 +91,7 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
             for trouble in WORST_FIRST
         ],
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
+        store_went_back=reign.went_back,
         order_overdue=duration_of(health.limits.order_s),
         trouble_overdue=duration_of(health.limits.trouble_s),
     )

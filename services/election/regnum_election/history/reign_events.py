@@ -160,6 +160,12 @@ class ReignEvents:
             reason = Reason(words.EVENT_CAUSE_NOT_WRITTEN_DOWN, "found in the store at the beginning of a reign")
             self._other(words.EVENT_KIND_EVENTS_DROPPED, reason, count=found.count - told)
 
+    def store_went_back(self) -> None:
+        """The store holds an earlier state than it did, and this reign changes nothing."""
+        self._other(
+            words.EVENT_KIND_STORE_WENT_BACK, Reason(words.EVENT_CAUSE_UNSPECIFIED), detail=self._reign.went_back
+        )
+
     def reign_began(self, traceparent: str) -> None:
         """The first event of a reign; ``traceparent``: the succession, if it is traced."""
         before = self._reign.predecessor

@@ -35,6 +35,9 @@ class Reign:
     elected_at: int = 0
     """Creation id of the ``/controller`` node that was won: whoever registered before it is known to the reign, or
     gone."""
+    went_back: str = ""
+    """What proves that the store went back to an earlier state; empty: nothing does. Such a reign writes and orders
+    nothing: it shows what there is (trace T9)."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)

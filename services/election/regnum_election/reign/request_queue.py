@@ -18,8 +18,10 @@ T = TypeVar("T")
 class RequestQueue:
     """Takes requests for as long as one reign lasts."""
 
-    def __init__(self, queue: EventQueue) -> None:
+    def __init__(self, queue: EventQueue, *, refuses: str = "") -> None:
+        """Only assigns; ``refuses``: why nothing can be asked of this reign; empty: it can."""
         self._queue = queue
+        self._refuses = refuses
         self._closed = False
 
     def close(self) -> None:
@@ -28,6 +30,7 @@ class RequestQueue:
 
     def require_room(self) -> None:
         """Raise RegnumError when no mutation can be queued now."""
+        self._check_taken()
         if self._closed:
             raise cut_off(begun=False)
         if self._queue.is_full:
@@ -53,6 +56,7 @@ class RequestQueue:
             urgent: whether it counts as a cluster event.
             gives_way_of: who wants it, where other callers' mutations may come between its steps; None: nothing may.
         """
+        self._check_taken()
         if self._closed:
             raise cut_off(begun=False)
 
@@ -74,6 +78,10 @@ class RequestQueue:
             self._queue.put_mutation(mutation)
         except QueueFullError:
             raise _full() from None
+
+    def _check_taken(self) -> None:
+        if self._refuses:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, self._refuses)
 
     async def answer(self, result: "asyncio.Future[T]", wait_s: float) -> T:
         """The outcome of submitted work. Raises RegnumError."""

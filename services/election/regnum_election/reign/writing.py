@@ -59,6 +59,13 @@ class NotTaken(NodeFailure):
     """
 
 
+WENT_BACK: Final = (
+    "the coordination store was put back to an earlier state: no partition gets another leader and nothing is changed "
+    "until a person has it treated as restored; see `regnum restore --in-place`"
+)
+"""Why a reign over such a store writes nothing."""
+
+
 class FencedStore:
     """Reads and writes of one reign. Every method raises DeposedError when the reign is over."""
 
@@ -72,6 +79,8 @@ class FencedStore:
         """Small groups, each on its own; a definite outcome for each. One that can never be written: NotTaken."""
         if not groups:
             return ()
+        if self._reign.went_back:
+            return tuple(Refused(NotTaken(group[-1].path, WENT_BACK)) for group in groups)
         outcomes: list[Written | Refused] = []
         with tracing.span(conventions.STORE_WRITE, attributes={conventions.WRITES: len(groups)}) as span:
             for start in range(0, len(groups), GROUPS_PER_WRITE):

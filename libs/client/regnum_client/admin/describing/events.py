@@ -46,6 +46,7 @@ class EventKind(enum.Enum):
     REASSIGNMENT_UNDONE = "reassignment-undone"
     BROKER_DRAINING = "broker-draining"
     BROKER_DRAINING_ENDED = "broker-draining-ended"
+    STORE_WENT_BACK = "store-went-back"
 
 
 class EventCause(enum.Enum):

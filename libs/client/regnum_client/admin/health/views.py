@@ -170,6 +170,9 @@ class HealthView:
     inter_broker_protocol_max: int | None = None
     """The highest that all of these processes speak; None: not known."""
 
+    store_went_back: str = ""
+    """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
+
     @property
     def problems(self) -> tuple[str, ...]:
         """What a person should look at, in words; empty: the cluster is healthy.
@@ -177,6 +180,11 @@ class HealthView:
         A partition that lacks a replica is a problem only when it has for long: with every restart one comes and goes.
         """
         found = [
+            *(
+                f"the store went back to an earlier state ({proof}); {_ACCEPT}"
+                for proof in (self.store_went_back,)
+                if proof
+            ),
             *(f"{count} partitions are {_WORDS[trouble]}" for trouble, count in self._counted() if count),
             *(
                 f"broker {one.broker} has not acknowledged {one.orders} orders for {one.oldest_age_s:.0f} s"
@@ -204,6 +212,11 @@ class HealthView:
             (Trouble.UNDER_REPLICATED, self.troubles.get(Trouble.UNDER_REPLICATED, none).for_long),
         )
 
+
+_ACCEPT: Final = (
+    "no partition gets another leader and no log is deleted until it is treated as restored: stop every process, then "
+    "see `regnum restore --in-place`"
+)
 
 _WORDS: Final[Mapping[Trouble, str]] = MappingProxyType(
     {
@@ -273,6 +286,7 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         ),
         inter_broker_protocol=answer.inter_broker_protocol or None,
         inter_broker_protocol_max=answer.inter_broker_protocol_max or None,
+        store_went_back=answer.store_went_back,
     )
 
 

@@ -2510,6 +2510,7 @@ class DescribeHealthResponse(_message.Message):
     RELEASES_FIELD_NUMBER: _builtins.int
     INTER_BROKER_PROTOCOL_FIELD_NUMBER: _builtins.int
     INTER_BROKER_PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
+    STORE_WENT_BACK_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -2529,6 +2530,10 @@ class DescribeHealthResponse(_message.Message):
     inter_broker_protocol_max: _builtins.int
     """The highest that every registered process speaks; where it is above the one in force, that may be raised to it. 0:
     not known.
+    """
+    store_went_back: _builtins.str
+    """What proves that the coordination store was put back to an earlier state. While that is so no partition gets another
+    leader and no log is deleted. Empty: nothing does.
     """
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerHealth]:
@@ -2587,10 +2592,11 @@ class DescribeHealthResponse(_message.Message):
         releases: _abc.Iterable[Global___ProcessRelease] | None = ...,
         inter_broker_protocol: _builtins.int = ...,
         inter_broker_protocol_max: _builtins.int = ...,
+        store_went_back: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,6 +76,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """Somebody asked that a broker is given no new replicas."""
     EVENT_KIND_BROKER_DRAINING_ENDED: _EventKind.ValueType  # 26
     """It may be given some again."""
+    EVENT_KIND_STORE_WENT_BACK: _EventKind.ValueType  # 27
+    """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -134,6 +136,8 @@ EVENT_KIND_BROKER_DRAINING: EventKind.ValueType  # 25
 """Somebody asked that a broker is given no new replicas."""
 EVENT_KIND_BROKER_DRAINING_ENDED: EventKind.ValueType  # 26
 """It may be given some again."""
+EVENT_KIND_STORE_WENT_BACK: EventKind.ValueType  # 27
+"""The coordination store was put back to an earlier state: from here on no partition gets another leader."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
