@@ -91,12 +91,19 @@ class FakeBroker:
     """Whether calls fail."""
     offline: set[PartitionKey] = field(default_factory=set)
     """Replicas that it cannot use, and refuses."""
+    fenced: set[PartitionKey] = field(default_factory=set)
+    """Replicas that it does not lead, for their logs know the leader epoch."""
     stop_errors: list[errors_pb2.ErrorCode.ValueType] = field(default_factory=list)
     """What the next stops answer for their first replica, one each, in place of having stopped it."""
     answers_max: int | None = None
     """Results that one answer holds, whatever was ordered; None: all of them."""
     held: asyncio.Event | None = None
     """While set and not fired, LeaderAndIsr does not return."""
+
+    def told_of(self, key: PartitionKey) -> int:
+        """How often it was told of a partition."""
+        named = (item for request in self.requests for item in request.partitions)
+        return sum((item.topic_id, item.state.partition) == key for item in named)
 
     def leaders(self) -> dict[PartitionKey, int]:
         """Leaders as told."""
@@ -139,6 +146,8 @@ class FakeChannel:
             error = NONE
             if key in self._broker.offline:
                 error = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+            elif key in self._broker.fenced and item.state.leader == self._broker.id:
+                error = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
             else:
                 self._broker.states[key] = item
             results.append(

@@ -31,6 +31,7 @@ from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.quotas import Quotas
 from regnum_election.brokers.calls import BrokerCalls
 from regnum_election.brokers.changes import fence_broker, look_at_brokers, take_up_isrs
+from regnum_election.brokers.fenced_leaderships import take_fenced
 from regnum_election.brokers.forgetting import BrokerForgetting
 from regnum_election.brokers.in_sync import Tell, nobody_is_told
 from regnum_election.brokers.offline_replicas import take_back, take_offline
@@ -67,11 +68,13 @@ from regnum_election.reign.events import (
     EventQueue,
     IsrsWritten,
     LeaderCutOff,
+    LeadershipsFenced,
     Mutation,
     PartitionsDeleted,
     ReplicasDeleted,
     ReplicasOffline,
     ReplicasUsable,
+    Report,
     Superseded,
     TopicsChanged,
     nobody_waits,
@@ -367,20 +370,16 @@ class Controller:
                 await self._relieving.take(event)
             case TopicsChanged(names=names):
                 self._put_internal("hand-written topics", self._adopter.look(names))
-            case IsrsWritten() | ReplicasOffline() | ReplicasUsable() | ReplicasDeleted() | PartitionsDeleted():
-                await self._handle_report(event)
             case Superseded(seen=seen):
                 self._superseded(seen)
             case Mutation():
                 await self._step(event)
             case _:
-                assert_never(event)
+                await self._handle_report(event)
         if context.picture.brokers is not brokers_before:
             self._picture_changed(context.picture)
 
-    async def _handle_report(
-        self, event: IsrsWritten | ReplicasOffline | ReplicasUsable | ReplicasDeleted | PartitionsDeleted
-    ) -> None:
+    async def _handle_report(self, event: Report) -> None:
         """What a broker says of its replicas."""
         match event:
             case IsrsWritten(reports=reports):
@@ -388,12 +387,14 @@ class Controller:
                 self._reassigner.hear(reports)
             case ReplicasOffline():
                 await take_offline(self._context, event)
-            case ReplicasUsable():
-                await take_back(self._context, event)
+            case LeadershipsFenced():
+                await take_fenced(self._context, event)
             case ReplicasDeleted(broker=broker, topics=topics):
                 await self._deleter.answered(broker, topics)
             case PartitionsDeleted(broker=broker, partitions=partitions):
                 await self._remover.records.answered(broker, partitions)
+            case ReplicasUsable():
+                await take_back(self._context, event)
             case _:
                 assert_never(event)
 

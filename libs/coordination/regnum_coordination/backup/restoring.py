@@ -10,7 +10,8 @@ moves its version; every write of this restore is fenced by that version. It is 
 registered: whoever won an election before the mark stood is seen, and whoever wins after it reads the mark and lets go.
 What is left of the former tree goes. ``/controller_epoch`` comes first, and gives way to one that somebody has written
 meanwhile. Then everything else, parents first. At the end it is looked again whether anybody is registered, and one
-transaction marks the tree as whole and writes ``/cluster/id``, without which no broker registers.
+transaction marks the tree as whole, gives it an id of its own, by which brokers know that their logs go on, and writes
+``/cluster/id``, without which no broker registers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -109,6 +110,11 @@ async def look(store: Store) -> Found:
         # What was written of one that was cut off has been used by nobody, and the former tree's may be gone.
         former=await _numbers(store) if mark is None or mark.whole else mark.former,
     )
+
+
+async def brokers_that_lived(store: Store) -> frozenset[int]:
+    """Brokers whose log directories the tree knows, and nobody has forgotten."""
+    return frozenset(int(name) for name in await _names(store, paths.BROKER_LIVES) if name.isascii() and name.isdigit())
 
 
 async def _numbers(store: Store) -> Numbers:
@@ -244,6 +250,7 @@ class Restore:
             # A version that moved is somebody's win.
             Check(paths.CONTROLLER_EPOCH, 0),
             Set(MARK, replace(mark, whole=True).encode(), self._fence.version),
+            Create(paths.TREE_ID, mark.run.encode()),
             Create(paths.CLUSTER_ID, cluster_id.encode()),
         ]
         try:

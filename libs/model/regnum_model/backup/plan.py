@@ -26,6 +26,8 @@ Rules (safety rules S2, S7, S10, S13, S14)
     - Neither that nor producer ids ever go back where the tree still stands whose place the backup takes.
     - Producer ids: 2^40 on, also where none had been given out, and further the older the backup is: one that is
       restored a second time goes on above what was given out since the first.
+    - Lives of brokers, the tree's id, and that the store went back: left out. They are of the former tree, and by the
+      new id each broker knows that its log goes on (``regnum_broker.log.life``).
     - ``/config/changes``: the folder alone. A change is announced to those who follow, and nobody does.
     - Settings, quotas, access rules, tokens, draining, ``/feature``: as they are; tokens may be left out.
     - ``/cluster/id``: last of all. Brokers wait for it.
@@ -238,6 +240,8 @@ class RestorePlan:
         if path.startswith(tuple(f"{one}/" for one in BY_HAND)):
             report.notice("order by hand, left out: give it again if it is still meant", path)
             return True
+        if path in {paths.TREE_ID, paths.WENT_BACK} or path.startswith(f"{paths.BROKER_LIVES}/"):
+            return True
         if self._choices.without_tokens and path.startswith(f"{TOKENS}/"):
             report.notice("delegation token, left out", path)
             return True
@@ -334,6 +338,9 @@ class RestorePlan:
             yield Write(entry.path, entry.data)
             return
         self.brokers.update(state.isr, state.elr)
+        for id, log in _holders(state).items():
+            # Also of brokers that were not registered when the backup was taken.
+            self.logs.setdefault(id, set()).add(log)
         stands = topic is None or (_is_number(number) and int(number) in topic.partitions)
         removed = isinstance(state, LeaderAndIsr) and state.removed
         if removed and not (topic is not None and _is_number(number) and int(number) in topic.creating):

@@ -133,14 +133,12 @@ class BrokerForgetting:
         return await self._requests.answer(result, wait_s)
 
     async def _take_marks(self, broker: BrokerId, guard: Check | None, out: TakenOut) -> None:
-        """Nobody drains a broker that is gone for good, and restored partitions wait no more for what it had."""
-        context, path = self._context, paths.draining(broker)
+        """Nothing waits for a broker that is gone for good, nor drains it; its disk comes back as another log."""
+        context, gone = self._context, (paths.draining(broker), paths.broker_life(broker))
         checks = () if guard is None else (guard,)
         for _ in range(ROUNDS_MAX):
-            nodes = await context.store.read_many((path, MARK))
-            operations: list[Operation] = []
-            if (node := nodes.get(path)) is not None:
-                operations.append(Delete(path, node.stat.version))
+            nodes = await context.store.read_many((*gone, MARK))
+            operations: list[Operation] = [Delete(path, nodes[path].stat.version) for path in gone if path in nodes]
             if (node := nodes.get(MARK)) is not None and (mark := _mark_naming(broker, node)) is not None:
                 without = replace(mark, brokers=mark.brokers - {broker})
                 operations.append(Set(MARK, without.encode(), node.stat.version))
@@ -153,7 +151,8 @@ class BrokerForgetting:
                 raise _registered(broker, out.records)
         else:
             raise RegnumError(
-                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{path} or {MARK} is changed by others all the time; try again"
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"{' or '.join((*gone, MARK))} is changed by others all the time; try again",
             )
         take_mark(context, broker, undo=True)
 

@@ -57,6 +57,15 @@ def is_restored(trouble: str | None) -> bool:
     return trouble is not None and trouble.startswith(RESTORED)
 
 
+CONTRADICTED: Final = "the log of its leader knows the leader epoch already"
+"""Trouble of a partition whose state a broker's log contradicts: the store may have gone back (trace T9)."""
+
+
+def is_contradicted(trouble: str | None) -> bool:
+    """Whether a partition in trouble is one whose state a log contradicts."""
+    return trouble is not None and trouble.startswith(CONTRADICTED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundNode:
     """A node as read."""

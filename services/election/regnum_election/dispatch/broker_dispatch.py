@@ -260,16 +260,22 @@ class BrokerDispatch:
     def _take_answers(self, keys: Sequence[PartitionKey], response: control_pb2.LeaderAndIsrResponse) -> None:
         taken: set[PartitionKey] = set()
         offline: set[PartitionKey] = set()
+        fenced: set[PartitionKey] = set()
         for key, code in each_answered(keys, response.results):
             if code == errors_pb2.ERROR_CODE_NONE:
                 self._desk.acknowledgements.applied(self._desk.picture, self._broker.id, key)
                 taken.add(key)
             elif code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR:
                 offline.add(key)
+            elif code == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH:
+                fenced.add(key)
             else:
                 self._log.warning("replica refused", key=key, error=reason_of(code))
                 self._refusals.refuse_state(key)
         usable = self._unusable.answered(taken=taken, offline=offline)
+        if fenced:
+            self._log.warning("leaderships refused", partitions=len(fenced), first=min(fenced))
+            self._desk.listener.leaderships_fenced(self._broker.id, self._broker.epoch, frozenset(fenced))
         if usable:
             self._desk.listener.replicas_usable(self._broker.id, self._broker.epoch, usable)
         if offline:

@@ -47,5 +47,8 @@ class DispatchListener(Protocol):
     def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker refused replicas because it cannot use them."""
 
+    def leaderships_fenced(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
+        """A broker refused to lead in leader epochs that its logs know already."""
+
     def replicas_usable(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker took up replicas that it could not use before."""

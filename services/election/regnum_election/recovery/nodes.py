@@ -17,7 +17,14 @@ from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, To
 from regnum_election.decisions.cluster import Broker, HeldState, Partition, Topic
 from regnum_election.decisions.leadership import Change, ChangeKind, Decision, Refusal
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.decisions.topic_nodes import REMOVED, FoundNode, is_restored, judge_state, restored_state
+from regnum_election.decisions.topic_nodes import (
+    REMOVED,
+    FoundNode,
+    is_contradicted,
+    is_restored,
+    judge_state,
+    restored_state,
+)
 
 WITHOUT_RECORD: Final = "no member that ISR or ELR record may be elected"
 
@@ -125,7 +132,7 @@ def judge_partition(
         decision = settle(Partition(replicas=partition.replicas, held=held, reassignment=partition.reassignment))
         if decision is Refusal.NEWER_REIGN:
             return _unavailable("a later controller wrote its state; ask that one")
-        if _gets_a_leader(held.state, decision):
+        if _gets_a_leader(held.state, decision) and not is_contradicted(partition.trouble):
             return _not_needed("it has a leader, or gets one without loss within some seconds")
     if guard is None:
         reason = f"the guard {paths.topic_id(topic.id)} is missing"

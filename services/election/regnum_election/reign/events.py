@@ -130,6 +130,16 @@ class ReplicasUsable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipsFenced:
+    """A broker was told to lead in leader epochs that its logs know already (FENCED_LEADER_EPOCH)."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    keys: frozenset[PartitionKey]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasDeleted:
     """A broker answered orders to delete the replicas of topics."""
 
@@ -212,18 +222,9 @@ class Mutation:
     """Whether other mutations may come between its steps; it relies on nothing that they may change."""
 
 
-ClusterEvent = (
-    BrokersChanged
-    | TopicsChanged
-    | BrokerDead
-    | LeaderCutOff
-    | IsrsWritten
-    | ReplicasOffline
-    | ReplicasUsable
-    | ReplicasDeleted
-    | PartitionsDeleted
-    | Superseded
-)
+Report = IsrsWritten | ReplicasOffline | ReplicasUsable | LeadershipsFenced | ReplicasDeleted | PartitionsDeleted
+"""What a broker says of its replicas."""
+ClusterEvent = BrokersChanged | TopicsChanged | BrokerDead | LeaderCutOff | Report | Superseded
 Event = ClusterEvent | Mutation
 Hint = ReplicasMoving | AwaitsInSync
 """What brokers say that no event follows from."""

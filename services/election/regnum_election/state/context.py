@@ -83,6 +83,8 @@ class ControllerContext:
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}
+        self.contradicted: Final[dict[PartitionKey, tuple[int, str]]] = {}
+        """Partitions whose state a broker's log contradicts: version of that state, and what is wrong."""
         self.strangers: Final[dict[BrokerId, str]] = {}
         """Brokers that are registered and take no part, because they do not speak the protocol in force; with words."""
         self.troubled: set[TopicId] = set()
@@ -190,6 +192,19 @@ class ControllerContext:
             self.events.out_of_reach(name, key, reason)
         self.picture = self.picture.with_trouble(troubles)
         self.metadata.changed(troubles)
+
+    def trouble_contradicted(self) -> None:
+        """States were read anew: what was contradicted, and is as it was, is in trouble still."""
+        still: dict[PartitionKey, str] = {}
+        for key, (version, reason) in tuple(self.contradicted.items()):
+            partition = self.picture.partitions.get(key)
+            if partition is None or partition.held is None or partition.held.version != version:
+                del self.contradicted[key]
+            elif partition.trouble is None:
+                still[key] = reason
+        if still:
+            self.troubled.update(key.topic_id for key in still)
+            self.picture = self.picture.with_trouble(still)
 
     def give_way(self, latest: ControllerEpoch) -> None:
         """End the reign if a state is from a later one (safety rule S7).

@@ -9,6 +9,7 @@ from regnum_election.publication.metadata_processes import remove_dead_process
 from regnum_election.reign.events import (
     BrokersChanged,
     EventQueue,
+    LeadershipsFenced,
     Mutation,
     PartitionsDeleted,
     ReplicasDeleted,
@@ -52,6 +53,10 @@ class ReplyListener:
     def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker refused replicas because it cannot use them."""
         self._queue.put(ReplicasOffline(broker=broker, epoch=epoch, keys=keys))
+
+    def leaderships_fenced(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
+        """A broker refused to lead in leader epochs that its logs know already."""
+        self._queue.put(LeadershipsFenced(broker=broker, epoch=epoch, keys=keys))
 
     def replicas_usable(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker took up replicas that it could not use before."""

@@ -224,6 +224,7 @@ class TopicAdopter:
         accepted: list[TopicId] = []
         async for some in slices(tuple(names), TOPICS_PER_ROUND):
             accepted.extend(await self._judge(some, await read_topics(self._context.store, some)))
+        self._context.trouble_contradicted()
         await self._give_way(accepted)
         return accepted
 

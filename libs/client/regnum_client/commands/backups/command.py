@@ -117,8 +117,18 @@ def _send(spool: "BackupSpool") -> None:
 
 def restore(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A backup; with --in-place a new file, which then holds one.")
+    ],
     coordination: CoordinationOption,
+    in_place: Annotated[
+        bool,
+        typer.Option(
+            "--in-place",
+            help="Treat the tree that is in the store as a restored one: for a store that was put back to an earlier "
+            "state by other means.",
+        ),
+    ] = False,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it. Default: check, and tell what would be done.")
     ] = False,
@@ -146,7 +156,7 @@ def restore(
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Put a backup into an empty store. Without --execute nothing is changed.
+    """Put a backup into an empty store, or restore the tree that is there. Without --execute nothing is changed.
 
     Stop every process of the cluster first, and start all of them afterwards, with this store. No partition has a
     leader until every broker has said what its log holds; then the newest log leads. `regnum status` shows who is
@@ -154,11 +164,16 @@ def restore(
     """
     from regnum_client.commands.backups.files import why_unreadable  # noqa: PLC0415
 
-    if reason := why_unreadable(file):
+    if in_place and (file.exists() or replace):
+        raise wrong_use(
+            f"--in-place backs the tree up into {file} before it changes anything: name a file that does not exist, "
+            "and leave --replace out. One that was cut off goes on with that file, --replace and --execute"
+        )
+    if not in_place and (reason := why_unreadable(file)):
         raise wrong_use(reason)
 
     async def work() -> "Restored":
-        from regnum_client.commands.backups.restore import Wish, restore_from  # noqa: PLC0415
+        from regnum_client.commands.backups.restore import Wish, restore_from, restore_in_place  # noqa: PLC0415
 
         wish = Wish(
             file=file,
@@ -167,7 +182,10 @@ def restore(
             without_tokens=without_tokens,
             more_brokers=frozenset(broker or ()),
         )
-        return await with_store(coordination, lambda store: restore_from(store, wish, _progress(quiet=quiet)))
+        told = _progress(quiet=quiet)
+        if in_place:
+            return await with_store(coordination, lambda store: restore_in_place(store, coordination, wish, told))
+        return await with_store(coordination, lambda store: restore_from(store, wish, told))
 
     done = run(work())
     emit_one(done.row, output)

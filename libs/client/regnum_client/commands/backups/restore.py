@@ -12,6 +12,7 @@ from regnum_coordination.backup.restoring import (
     Found,
     Restore,
     RestoreRefusedError,
+    brokers_that_lived,
     look,
     objection,
 )
@@ -23,7 +24,8 @@ from regnum_model.ids import BrokerId, encode_id
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.slices import Turns
 
-from regnum_client.commands.backups.files import entries_of, lines_of
+from regnum_client.commands.backups.backup import back_up
+from regnum_client.commands.backups.files import BackupFile, entries_of, lines_of
 
 LINES_PER_TURN: Final = 200
 """Lines read between two turns of the event loop: the session with the store has to be kept meanwhile."""
@@ -91,6 +93,25 @@ async def restore_from(
     if against is not None:
         raise RestoreRefusedError(f"{against}. Nothing was changed")
     return await _execute(store, wish, checked, found, progress, time)
+
+
+async def restore_in_place(store: Store, url: str, wish: Wish, progress: Callable[[int], None]) -> Restored:
+    """The same with the tree that is in the store, which is backed up into the wish's file first.
+
+    It waits for every broker that has lived under the tree and was not forgotten. Without ``execute`` the file goes.
+    """
+    found = await look(store)
+    against = objection(found, found.cluster_id or "", replace_tree=True)
+    if against is not None and wish.execute:
+        raise RestoreRefusedError(f"{against}. Nothing was changed")
+    lived = await brokers_that_lived(store)
+    all_of_it = replace(wish, replace=True, more_brokers=wish.more_brokers | lived)
+    await back_up(store, url, str(wish.file), BackupFile(wish.file), progress)
+    try:
+        return await restore_from(store, all_of_it, progress)
+    finally:
+        if not wish.execute:
+            wish.file.unlink()
 
 
 async def _checked(wish: Wish, now_ms: int, found: Found) -> _Checked:
