@@ -12,7 +12,7 @@ from regnum.replication.v1 import control_pb2
 from regnum_broker.log.life import KnownLives
 from regnum_model import paths
 from regnum_model.ids import BrokerId
-from regnum_model.nodes import LifeNode, WentBackNode
+from regnum_model.nodes.lives import LifeNode, WentBackNode
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld

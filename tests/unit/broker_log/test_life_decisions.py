@@ -5,7 +5,7 @@ import random
 import pytest
 from regnum_broker.log.life import Fit, KnownLives, judge
 from regnum_model.ids import DirectoryId
-from regnum_model.nodes import Life, LifeNode
+from regnum_model.nodes.lives import Life, LifeNode
 
 HERE, ELSEWHERE = DirectoryId("here"), DirectoryId("elsewhere")
 

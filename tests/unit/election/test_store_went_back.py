@@ -15,7 +15,8 @@ from regnum_election.reign.events import LeadershipsFenced
 from regnum_election.reign.reign import DeposedError
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
-from regnum_model.nodes import LeaderAndIsr, TopicNode, WentBackNode
+from regnum_model.nodes import LeaderAndIsr, TopicNode
+from regnum_model.nodes.lives import WentBackNode
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.creating import assigned, create, wanted

@@ -1,6 +1,6 @@
 """`regnum partitions`: who leads, moving them, and what to do where nobody may lead."""
 
-from collections.abc import Sequence
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -27,8 +27,12 @@ from regnum_client.commands.reassignment.partitions import add_to as add_reassig
 from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_client.admin.admin import Admin
     from regnum_client.admin.leaders.elections import ElectionResult, OfflinePartitions
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
+
+    Recoveries = list[tuple[str, PartitionRecovery]]
+    """By name of the topic."""
 
 group = typer.Typer(
     cls=Group, help="Partitions: list them, elect leaders, move them, recover them.", no_args_is_help=True
@@ -37,8 +41,15 @@ group = typer.Typer(
 FAILURES_SHOWN: Final = 20
 """Partitions that could not be elected in, and are said each on its own, besides the last."""
 
-COLUMNS: Final = ("partition", "offline_because", "chosen", "leader_epoch", "lost_from_offset", "may_be_lost")
+COLUMNS: Final = ("topic", "partition", "offline_because", "chosen", "leader_epoch", "lost_from_offset", "may_be_lost")
+TOPICS_AT_ONCE: Final = 8
+"""Topics whose partitions are recovered at a time."""
+TOPICS_PER_NOTE: Final = 200
+"""Topics between two words of progress."""
+RECOVERED_NAMED: Final = 20
+"""Recovered partitions that a person is told by name."""
 REPLICA_COLUMNS: Final = (
+    "topic",
     "partition",
     "replica",
     "last_epoch",
@@ -192,11 +203,14 @@ def _election_row(one: "ElectionResult") -> dict[str, Any]:
 @group.command("recover")
 def recover(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic.")] = None,
     partitions: Annotated[
         list[int] | None,
         typer.Argument(metavar="[PARTITION...]", min=0, help="Partition numbers. Default: all without a leader."),
     ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all", help="Every partition of the cluster without a leader, in place of one topic's.")
+    ] = False,
     accept_loss: Annotated[
         bool,
         typer.Option("--accept-loss", help="Elect the chosen replicas; what only others had is lost. Default: report."),
@@ -208,50 +222,73 @@ def recover(
     _debug: DebugOption = False,
 ) -> None:
     """Show what is left of partitions that nobody may lead; with --accept-loss, elect the best replica of each."""
+    if (topic is None) != all_topics:
+        raise wrong_use("name a topic, or give --all and no topic")
 
-    async def work() -> "tuple[PartitionRecovery, ...]":
+    async def work() -> "Recoveries":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
-            return await admin.recover_partitions(topic, partitions or (), accept_loss=accept_loss)
+            if topic is not None:
+                found = await admin.recover_partitions(topic, partitions or (), accept_loss=accept_loss)
+                return [(topic, one) for one in found]
+            return await _recover_all(admin, accept_loss=accept_loss)
 
     recoveries = run(work())
-    found = [one for one in recoveries if one.reason]
+    found = [(name, one) for name, one in recoveries if one.reason]
     if output is Output.TABLE:
-        emit_rows([_row(one) for one in found], output, columns=COLUMNS)
+        emit_rows([_row(name, one) for name, one in found], output, columns=COLUMNS)
         emit_rows(
-            [_replica_row(one, replica) for one in found for replica in one.replicas], output, columns=REPLICA_COLUMNS
+            [_replica_row(name, one, replica) for name, one in found for replica in one.replicas],
+            output,
+            columns=REPLICA_COLUMNS,
         )
         _conclude(topic, recoveries, accept_loss=accept_loss)
     else:
-        emit_rows([_document(one) for one in found], output, columns=())
+        emit_rows([_document(name, one) for name, one in found], output, columns=())
     _raise_failures(recoveries, output)
 
 
-def _conclude(topic: str, recoveries: "Sequence[PartitionRecovery]", *, accept_loss: bool) -> None:
+async def _recover_all(admin: "Admin", *, accept_loss: bool) -> "Recoveries":
+    """The same for each topic that has partitions without a leader, so many at a time that the controller goes on."""
+    names = sorted({one.topic for one in (await admin.list_offline_partitions()).partitions})
+    recoveries: Recoveries = []
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        some = names[start : start + TOPICS_AT_ONCE]
+        answers = await asyncio.gather(*(admin.recover_partitions(name, (), accept_loss=accept_loss) for name in some))
+        recoveries += [(name, one) for name, answer in zip(some, answers, strict=True) for one in answer]
+        if start and start % TOPICS_PER_NOTE == 0:
+            note(f"{start} of {len(names)} topics")
+    return recoveries
+
+
+def _conclude(topic: str | None, recoveries: "Recoveries", *, accept_loss: bool) -> None:
     if not recoveries:
-        note(f"every partition of {topic} has a leader, or gets one without loss")
-    elif not accept_loss and any(one.failure is None for one in recoveries):
+        note(f"every partition{f' of {topic}' if topic else ''} has a leader, or gets one without loss")
+    elif not accept_loss and any(one.failure is None for _, one in recoveries):
         note("nothing was changed; run it again with --accept-loss to elect the chosen replicas")
-    elif elected := [one.partition for one in recoveries if one.recovered]:
-        which = ", ".join(f"{topic}/{number}" for number in elected)
+    elif elected := [f"{name}/{one.partition}" for name, one in recoveries if one.recovered]:
+        more = len(elected) - RECOVERED_NAMED
+        which = ", ".join(elected[:RECOVERED_NAMED]) + (f" and {more} more" if more > 0 else "")
         note(
             f"recovered, with the loss that is shown: {which}. Producers and consumers go on by themselves; "
-            f"`regnum topics describe {topic}` shows the leaders, and replicas that return are made equal to theirs"
+            f"`regnum topics describe {topic or 'TOPIC'}` shows the leaders, and replicas that return are made equal to "
+            "theirs"
         )
 
 
-def _raise_failures(recoveries: "Sequence[PartitionRecovery]", output: Output) -> None:
+def _raise_failures(recoveries: "Recoveries", output: Output) -> None:
     """Show all failures but the last, and end with that one."""
-    failures = [failure_of(one.failure) for one in recoveries if one.failure is not None]
+    failures = [failure_of(one.failure) for _, one in recoveries if one.failure is not None]
     for failure in failures[:-1]:
         emit_failure(failure, output)
     if failures:
         raise CommandFailedError(failures[-1])
 
 
-def _row(one: "PartitionRecovery") -> dict[str, Any]:
+def _row(topic: str, one: "PartitionRecovery") -> dict[str, Any]:
     return {
+        "topic": topic,
         "partition": one.partition,
         "offline_because": one.reason,
         "chosen": "none" if one.chosen is None else one.chosen,
@@ -261,9 +298,10 @@ def _row(one: "PartitionRecovery") -> dict[str, Any]:
     }
 
 
-def _replica_row(one: "PartitionRecovery", replica: "RecoverableReplica") -> dict[str, Any]:
+def _replica_row(topic: str, one: "PartitionRecovery", replica: "RecoverableReplica") -> dict[str, Any]:
     answered = bool(replica.log_id)
     return {
+        "topic": topic,
         "partition": one.partition,
         "replica": replica.broker,
         "last_epoch": replica.last_written_leader_epoch if answered else None,
@@ -276,10 +314,11 @@ def _replica_row(one: "PartitionRecovery", replica: "RecoverableReplica") -> dic
     }
 
 
-def _document(one: "PartitionRecovery") -> dict[str, Any]:
+def _document(topic: str, one: "PartitionRecovery") -> dict[str, Any]:
     from regnum_service.errors import reason_of  # noqa: PLC0415
 
     return {
+        "topic": topic,
         "partition": one.partition,
         "offline_because": one.reason,
         "chosen": one.chosen,

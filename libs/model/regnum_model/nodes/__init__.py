@@ -5,7 +5,6 @@ with the reason and never anything else, whatever the bytes are; ``encode`` is d
 """
 
 from regnum_model.nodes.leader_and_isr import LeaderAndIsr, Membership
-from regnum_model.nodes.lives import Life, LifeNode, WentBackNode
 from regnum_model.nodes.processes import (
     Address,
     BrokerNode,
@@ -46,8 +45,6 @@ __all__ = [
     "ElectionNode",
     "LaterVersionError",
     "LeaderAndIsr",
-    "Life",
-    "LifeNode",
     "MalformedNodeError",
     "Membership",
     "MetadataNode",
@@ -55,7 +52,6 @@ __all__ = [
     "ProducerIdBlockNode",
     "TopicIdNode",
     "TopicNode",
-    "WentBackNode",
     "decode_added_replicas",
     "decode_controller_epoch",
     "encode_controller_epoch",

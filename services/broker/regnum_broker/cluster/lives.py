@@ -15,7 +15,8 @@ from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LogId
-from regnum_model.nodes import Life, LifeNode, MalformedNodeError
+from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes.lives import Life, LifeNode
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 

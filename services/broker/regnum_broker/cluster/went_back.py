@@ -19,7 +19,7 @@ from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import BrokerId
-from regnum_model.nodes import WentBackNode
+from regnum_model.nodes.lives import WentBackNode
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 

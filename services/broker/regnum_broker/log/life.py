@@ -40,7 +40,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from regnum_model.ids import DirectoryId
-from regnum_model.nodes import Life, LifeNode, MalformedNodeError
+from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes.lives import Life, LifeNode
 
 FILE: Final = "life"
 """Name of the file in the log directory: one of its own, because release 0.1.0 rewrites ``meta.json``."""

@@ -9,7 +9,8 @@ from regnum_coordination.port import Node, Store
 from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
-from regnum_model.nodes import MalformedNodeError, WentBackNode
+from regnum_model.nodes import MalformedNodeError
+from regnum_model.nodes.lives import WentBackNode
 from regnum_service.clock import Clock
 
 WORDS: Final = (

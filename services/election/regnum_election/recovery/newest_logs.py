@@ -61,14 +61,16 @@ def choose(
         holders: logs of the members of ISR and ELR in the backup; empty: it records none, as nothing was acknowledged.
         min_insync: effective min.insync.replicas of the partition.
     """
+    told = [one for id in replicas if isinstance(one := answers.get(id), ReplicaLog) and one.present and is_sound(one)]
+    best = max(map(position, told), default=(NO_EPOCH, 0))
+    heard = max((log.current_epoch for log in told), default=NO_EPOCH)
+    # Before what the assigned ones lack: where a partition went is what a person has to know first.
+    for id, answer in answers.items():
+        if id not in replicas and (reason := _above(id, answer, best, heard)):
+            return Withheld(reason)
     logs = _assigned(replicas, answers)
     if isinstance(logs, Withheld):
         return logs
-    best = max((position(log) for log in logs.values()), default=(NO_EPOCH, 0))
-    heard = max((log.current_epoch for log in logs.values()), default=NO_EPOCH)
-    for id, answer in answers.items():
-        if id not in logs and (reason := _above(id, answer, best, heard)):
-            return Withheld(reason)
     present = {id: one for id, one in answers.items() if isinstance(one, ReplicaLog) and one.present}
     if holders and not any(id in present and present[id].log_id == log for id, log in holders.items()):
         return Withheld(
