@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
+from regnum_coordination.errors import InvalidRequest, NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import (
     Absent,
     Check,
@@ -74,6 +74,17 @@ async def test_below_what_is_missing_nothing_is_there(filled: Store, missing: st
     assert {type(outcome) for outcome in outcomes} == {Written}
     assert (await filled.children("/", current=True)).names == ("f", "n0", "n1", "n2", "n3", "n4", "other")
     assert (await filled.children("/f", current=True)).names == ("a",)
+
+
+async def test_far_below_what_is_missing_it_holds_or_is_refused_for_good(filled: Store) -> None:
+    """etcd looks at every folder above; what counts as unknown would be repeated for ever."""
+    group = (Absent("/none" * 150), Create("/made", b""))
+    try:
+        await filled.multi(group)
+    except InvalidRequest:
+        with pytest.raises(InvalidRequest):
+            await filled.write_batch([group])
+        assert await filled.exists("/made", current=True) is None
 
 
 async def test_a_folder_that_the_same_multi_creates_or_deletes(filled: Store) -> None:

@@ -394,10 +394,7 @@ class TopicAdopter:
     async def removed_while_away(self, name: str, topic_id: TopicId, *, replaced: bool) -> None:
         """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told.
 
-        Args:
-            name: the topic's name.
-            topic_id: its id, of which the guard stands.
-            replaced: whether another topic has the name by now; otherwise a node that is there again is no deletion.
+        ``replaced``: another topic has the name by now. Otherwise a node that is there again is no deletion.
         """
         context = self._context
         brokers = frozenset(context.picture.brokers) | await known_brokers(context)
