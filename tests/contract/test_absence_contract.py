@@ -77,7 +77,7 @@ async def test_below_what_is_missing_nothing_is_there(filled: Store, missing: st
 
 
 async def test_far_below_what_is_missing_it_holds_or_is_refused_for_good(filled: Store) -> None:
-    """etcd looks at every folder above; what counts as unknown would be repeated for ever."""
+    """A driver may look at every folder above (etcd); what counts as unknown would be repeated for ever."""
     group = (Absent("/none" * 150), Create("/made", b""))
     try:
         await filled.multi(group)
