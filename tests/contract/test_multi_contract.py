@@ -11,6 +11,7 @@ from regnum_coordination.errors import (
     SessionExpired,
 )
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Delete,
@@ -106,6 +107,8 @@ async def test_long_paths_are_written_or_refused_for_good(filled: Store) -> None
         (Check("/none", 0), NoNode),
         (Check("/b", 7), BadVersion),
         (Create("/b", b""), NodeExists),
+        (Absent("/b"), NodeExists),
+        (Absent("/b/child"), NodeExists),
         (Create("/none/x", b""), NoNode),
         (Set("/none", b"", None), NoNode),
         (Set("/b", b"", 3), BadVersion),
@@ -175,6 +178,10 @@ async def test_what_earlier_operations_make_impossible(
         [Delete("/a", None), Create("/a", b"")],
         [Create("/x", b""), Delete("/x", None)],
         [Set("/a", b"1", 0), Check("/a", 1)],
+        [Absent("/x"), Create("/x", b"")],
+        [Create("/x", b""), Absent("/x")],
+        [Absent("/x"), Set("/x", b"", 0)],
+        [Delete("/a", 0), Absent("/a")],
     ],
 )
 async def test_a_path_written_twice_is_refused(filled: Store, operations: list[Operation]) -> None:

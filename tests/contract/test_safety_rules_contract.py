@@ -1,7 +1,7 @@
 """Safety rules S1 to S7 on every driver: what a store must refuse for them to hold."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import pytest
 from regnum_coordination.errors import (
@@ -14,6 +14,7 @@ from regnum_coordination.errors import (
     SessionExpired,
 )
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Delete,
@@ -220,15 +221,31 @@ async def test_s5_groups_that_name_one_path_twice_go_one_after_the_other(store: 
     assert (await store.get("/a", current=True)).stat.version == 5
 
 
+async def test_s5_a_check_of_absence_gives_no_node_a_life(world: World, store: Store) -> None:
+    """Safety rule S5, the exception: ZooKeeper's driver writes the path twice, and nobody ever sees a node there."""
+    other = await world.open()
+    await store.create("/f", b"")
+    async with aclosing(other.watch_node("/f/x")) as states:
+        assert await within(anext(states)) is None
+        await store.multi([Absent("/f/x"), Create("/f/y", b"")])
+        for both in ([Absent("/f/x"), Create("/f/x", b"")], [Create("/f/x", b""), Absent("/f/x")]):
+            with pytest.raises(InvalidRequest):
+                await store.multi(both)
+        await other.create("/f/x", b"first")
+        seen = await within(anext(states))
+    assert seen is not None
+    assert (seen.data, seen.stat.version) == (b"first", 0)
+
+
 async def test_s6_no_kind_of_write_from_a_lost_session_happens(world: World, store: Store) -> None:
     """Safety rule S6: the transaction checks the session, whatever its owner still believes."""
     other = await world.open()
     await other.create("/a", b"kept")
     await other.create("/q", b"")
-    writers = [await world.open() for _ in range(7)]
+    writers = [await world.open() for _ in range(8)]
     for writer in writers:
         await world.expire(writer)
-    set_, delete, create, ephemeral, sequential, batch, multi = writers
+    set_, delete, create, ephemeral, sequential, batch, multi, absent = writers
     for write in (
         set_.set("/a", b"from the grave", version=None),
         delete.delete("/a", version=None),
@@ -236,6 +253,7 @@ async def test_s6_no_kind_of_write_from_a_lost_session_happens(world: World, sto
         ephemeral.create("/e", b"", ephemeral=True),
         sequential.create("/q/x-", b"", sequential=True),
         multi.multi([Check("/a", 0), Create("/m", b"")]),
+        absent.multi([Absent("/none"), Create("/m", b"")]),
     ):
         with pytest.raises(SessionExpired):
             await within(write)
@@ -292,3 +310,25 @@ async def test_s7_a_removal_meant_for_an_earlier_reign_spares_the_next(world: Wo
         await store.multi([old.fence, Delete("/controller", read.stat.version)])
     assert caught.value.path == "/controller_epoch"
     assert (await store.get("/controller", current=True)).stat.creation_id == new.creation_id
+
+
+async def test_s14_a_topic_that_is_restored_before_its_deletion_is_recorded_stays(world: World, store: Store) -> None:
+    """Safety rule S14: the record is written only while the topic node is gone and the guard stands."""
+    await _cluster(store)
+    await store.create("/admin/delete_topics", b"", make_parents=True)
+    person = await world.open()
+    state = "/brokers/topics/t/0/leaderAndISR"
+    await person.multi([Delete(state, 0), Delete("/brokers/topics/t/0", 0), Delete("/brokers/topics/t", 0)])
+    assert await store.exists("/brokers/topics/t", current=True) is None
+    await person.create(state, b"first", make_parents=True)
+    record: Group = (
+        Check("/brokers/topic_ids/one"),
+        Absent("/brokers/topics/t"),
+        Create("/admin/delete_topics/one", b""),
+    )
+    (outcome,) = await store.write_batch([record], fence=Check("/controller_epoch", 0))
+    assert _reason(outcome) == (NodeExists, "/brokers/topics/t")
+    assert await store.exists("/admin/delete_topics/one", current=True) is None
+    await person.multi([Delete(state, 0), Delete("/brokers/topics/t/0", 0), Delete("/brokers/topics/t", 0)])
+    (outcome,) = await store.write_batch([record], fence=Check("/controller_epoch", 0))
+    assert isinstance(outcome, Written)

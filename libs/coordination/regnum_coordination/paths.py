@@ -1,5 +1,6 @@
 """Rules for store paths, the same on every driver."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from regnum_coordination.errors import InvalidRequest
@@ -51,6 +52,12 @@ def check_written_path(path: str) -> None:
 def parent(path: str) -> str:
     """The folder of a path that is not the root."""
     return path.rpartition("/")[0] or ROOT
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """The folders above a path but for the root, the nearest first."""
+    while path != ROOT and (path := parent(path)) != ROOT:
+        yield path
 
 
 def name(path: str) -> str:

@@ -112,6 +112,17 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Absent:
+    """Requires that there is no such node, which holds where its parent is missing.
+
+    Otherwise the group fails with NodeExists; below an ephemeral node with NoNode, as a Create there does.
+    """
+
+    path: str
+    """Absolute path; no other operation of the group may write it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     """Creates a node whose parent exists."""
 
@@ -145,7 +156,7 @@ class Delete:
     """Expected version; None means any."""
 
 
-Operation = Check | Create | Set | Delete
+Operation = Check | Absent | Create | Set | Delete
 """One step of a multi."""
 
 Group = tuple[Operation, ...]
@@ -159,7 +170,7 @@ class OperationResult:
     path: str
     """Its path."""
     stat: Stat | None
-    """Stat after a Create or Set; None after Check and Delete."""
+    """Stat after a Create or Set; None after Check, Absent and Delete."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ Constraints: within a transaction etcd evaluates all comparisons, also those of 
 anything, and refuses two writes of one key.
 
 Algorithm: a group's wave is one more than the highest wave of an earlier group that writes what this one reads or
-writes. A create reads its parent and changes the parent's children; a delete reads the node's own children. Groups of
-one wave may share a transaction; waves are carried out one after another.
+writes. A create reads its parent and changes the parent's children; a check of absence reads the parent too; a delete
+reads the node's own children. Groups of one wave may share a transaction; waves are carried out one after another.
 
 Example: [set /a], [set /b], [check /a, set /c], [create /a/x] have waves 0, 0, 1, 1.
 """
@@ -19,7 +19,7 @@ from typing import Final, assert_never
 
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
-from regnum_coordination.port import Check, Create, Delete, Group, Operation, Set
+from regnum_coordination.port import Absent, Check, Create, Delete, Group, Operation, Set
 
 MAX_BYTES: Final = 1_000_000
 """Paths and data of one multi or group; ZooKeeper's limit is 1 MiB, etcd's 1.5 MiB."""
@@ -54,6 +54,8 @@ def footprint(operations: Sequence[Operation]) -> Footprint:
         match operation:
             case Check():
                 reads.add(path)
+            case Absent():
+                reads.update((path, parent(path)))
             case Create():
                 reads.add(parent(path))
                 writes.add(path)
@@ -75,11 +77,15 @@ def footprint(operations: Sequence[Operation]) -> Footprint:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raise InvalidRequest for bad paths, too much data, a path written twice (S5) or checked after it was written."""
+    """Raise InvalidRequest for bad paths, too much data, a path written twice (S5) or checked after it was written.
+
+    A path whose absence is checked counts as written, because ZooKeeper's driver writes it, but may be checked again.
+    """
     if len(operations) == 1 and isinstance(only := operations[0], Set) and len(only.path) + len(only.data) < MAX_BYTES:
         check_written_path(only.path)  # the usual group of a large batch
         return
     written: set[str] = set()
+    absent: set[str] = set()
     total_bytes = 0
     for operation in operations:
         path = operation.path
@@ -92,9 +98,9 @@ def check_operations(operations: Sequence[Operation]) -> None:
                 raise InvalidRequest(f"{path} is checked after it was written in the same multi; check it first")
             continue
         check_written_path(path)
-        if path in written:
+        if path in written or (path in absent and not isinstance(operation, Absent)):
             raise InvalidRequest(f"{path} is written twice in one multi; split it into two")
-        written.add(path)
+        (absent if isinstance(operation, Absent) else written).add(path)
 
 
 def check_batch(groups: Sequence[Group], fence: Check | None) -> None:
@@ -106,7 +112,7 @@ def check_batch(groups: Sequence[Group], fence: Check | None) -> None:
             raise InvalidRequest("a group of the batch is empty; leave it out")
         check_operations(group)
         for operation in group:
-            if fence is not None and operation.path == fence.path and not isinstance(operation, Check):
+            if fence is not None and operation.path == fence.path and not isinstance(operation, Check | Absent):
                 raise InvalidRequest(f"a group writes {fence.path}, which fences the batch; write it with multi")
 
 
@@ -124,12 +130,12 @@ class WavePlan:
         for operation in group:
             path = operation.path
             wave = max(wave, nodes.get(path, -1) + 1)
-            if isinstance(operation, Create):
+            if isinstance(operation, Create | Absent):
                 wave = max(wave, nodes.get(parent(path), -1) + 1)
             elif isinstance(operation, Delete):
                 wave = max(wave, children.get(path, -1) + 1)
         for operation in group:
-            if isinstance(operation, Check):
+            if isinstance(operation, Check | Absent):
                 continue
             nodes[operation.path] = wave
             if not isinstance(operation, Set) and (folder := parent(operation.path)) != ROOT:

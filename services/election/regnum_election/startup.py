@@ -260,7 +260,7 @@ async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarde
         node = standing.get(f"{paths.TOPICS}/{name}")
         # Another life of the name has a guard of its own; without one the id in the node may be a slip of the pen.
         if node is None or context.picture.names.get(name) in guarded:
-            await adopter.removed_while_away(name, id)
+            await adopter.removed_while_away(name, id, replaced=node is not None)
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
 
 

@@ -21,7 +21,7 @@ from regnum_coordination.drivers.etcd.transactions import (
     read_request,
 )
 from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NoNode, NotEmpty
-from regnum_coordination.port import Check, Create, Delete, Operation, Set
+from regnum_coordination.port import Absent, Check, Create, Delete, Operation, Set
 
 KEYS = Keys("")
 ABSENT = Seen(version=0, lease=0)
@@ -43,6 +43,11 @@ def _failure(operations: list[Operation], present: dict[bytes, Seen]) -> str:
         ([Check("/")], "None"),
         ([Check("/a", 0)], str(BadVersion("/a", expected=0, found=2))),
         ([Check("/x")], str(NoNode("/x"))),
+        ([Absent("/x"), Absent("/a/n"), Absent("/x/n")], "None"),
+        ([Absent("/n"), Absent("/a/b"), Absent("/a")], str(NodeExists("/a/b"))),
+        ([Absent("/e/x/n")], str(NoNode("/e/x/n", "its parent is ephemeral"))),
+        ([Delete("/e", 0), Absent("/e/n")], "None"),
+        ([Create("/f", b"", ephemeral=True), Absent("/f/n")], str(NoNode("/f/n", "its parent is ephemeral"))),
         ([Create("/a/n", b"")], "None"),
         ([Create("/n", b"")], "None"),
         ([Create("/a/b", b"")], str(NodeExists("/a/b"))),
@@ -80,6 +85,8 @@ def test_a_part_is_as_long_as_its_longest_list() -> None:
     assert part([Check("/a", 0)], KEYS, 1).size == 1
     assert part([Check("/a", 0), Set("/b", b"", 1)], KEYS, 1).size == 2
     assert part([Create("/a/b", b"")], KEYS, 1).size == 3
+    assert part([Absent("/a")], KEYS, 1).size == 1
+    assert part([Check("/a", 0), Absent("/a/b/c")], KEYS, 1).size == 4
 
 
 def test_a_part_that_fits_nowhere() -> None:
@@ -139,7 +146,7 @@ def test_plain_groups_go_flat_with_every_comparison_once() -> None:
     assert flat_request(parts, KEYS.session(1), fence, 6) is None
 
 
-@pytest.mark.parametrize("group", [[Check("/a")], [Check("/")]])
+@pytest.mark.parametrize("group", [[Check("/a")], [Check("/")], [Absent("/a/b")]])
 def test_what_writes_nothing_does_not_go_flat(group: list[Operation]) -> None:
     assert flat_request([part(group, KEYS, 1)], KEYS.session(1), (), 128) is None
 
@@ -196,6 +203,7 @@ NAMES = st.sampled_from(["/a", "/a/b", "/c"])
 VERSIONS = st.one_of(st.none(), st.integers(0, 3))
 OPERATIONS = st.one_of(
     st.builds(Check, NAMES, VERSIONS),
+    st.builds(Absent, NAMES),
     st.builds(Create, NAMES, st.just(b"")),
     st.builds(Set, NAMES, st.just(b""), VERSIONS),
     st.builds(Delete, NAMES, VERSIONS),

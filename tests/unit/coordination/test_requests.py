@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_coordination.errors import InvalidRequest
-from regnum_coordination.port import Check, Create, Delete, Group, Operation, Set
+from regnum_coordination.port import Absent, Check, Create, Delete, Group, Operation, Set
 from regnum_coordination.requests import check_batch, check_operations, footprint, waves
 
 PATHS = st.sampled_from(["/a", "/b", "/a/x", "/a/y", "/b/x"])
 OPERATIONS = st.one_of(
     st.builds(Check, PATHS),
+    st.builds(Absent, PATHS),
     st.builds(Create, PATHS, st.just(b"")),
     st.builds(Set, PATHS, st.just(b""), st.just(0)),
     st.builds(Delete, PATHS, st.just(0)),
@@ -69,6 +70,10 @@ def test_users_of_a_write_are_in_later_waves(groups: list[Group]) -> None:
     [
         [Set("/a", b"", 0), Delete("/a", 0)],
         [Delete("/a", 0), Check("/a")],
+        [Absent("/a"), Create("/a", b"")],
+        [Create("/a", b""), Absent("/a")],
+        [Absent("/a"), Delete("/a", 0)],
+        [Absent("/")],
         [Create("/", b"")],
         [Create("/a", b"x" * 1_000_001)],
         [Create("/a", b"x" * 600_000), Create("/b", b"x" * 600_000)],
@@ -87,4 +92,4 @@ def test_refused_batches() -> None:
         check_batch([()], None)
     with pytest.raises(InvalidRequest, match="fences"):
         check_batch([(Set("/f", b"", 0),)], Check("/f", 0))
-    check_batch([(Check("/f"), Set("/a", b"", 0))], Check("/f", 0))
+    check_batch([(Check("/f"), Absent("/f"), Absent("/f"), Set("/a", b"", 0))], Check("/f", 0))

@@ -7,12 +7,14 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import BadVersion, ConnectionLoss, InvalidRequest, NodeExists, SessionExpired
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Delete,
     Expired,
     Fenced,
     Group,
+    Operation,
     Outcome,
     Refused,
     Set,
@@ -129,11 +131,40 @@ async def test_an_ephemeral_node_of_another_session_is_not_ours(
         await within(task)
 
 
-async def test_a_refused_check_is_not_taken_for_a_write(
+async def test_a_write_of_ours_that_relied_on_an_absence_stays_ours_when_the_node_has_come(
+    server: MemoryServer, store: MemoryStore, resolver: Resolver, clock: FakeClock
+) -> None:
+    server.lose_reply()
+    task = asyncio.create_task(resolver.multi([Absent("/t"), Create("/record", b"ours")]))
+    await settle()
+    await store.create("/t", b"")
+    await clock.advance(1.0)
+    absent, created = await within(task)
+    assert absent.stat is None
+    assert created.stat == await store.exists("/record")
+
+
+async def test_a_write_that_relied_on_an_absence_and_was_dropped_is_refused_when_the_node_has_come(
     server: MemoryServer, store: MemoryStore, resolver: Resolver, clock: FakeClock
 ) -> None:
     server.drop_write()
-    task = asyncio.create_task(resolver.write_batch([(Check("/none"),)]))
+    task = asyncio.create_task(resolver.multi([Absent("/t"), Create("/record", b"ours")]))
+    await settle()
+    await store.create("/t", b"")
+    await clock.advance(1.0)
+    with pytest.raises(NodeExists) as caught:
+        await within(task)
+    assert caught.value.path == "/t"
+    assert await store.exists("/record") is None
+
+
+@pytest.mark.parametrize("check", [Check("/none"), Absent("/there")])
+async def test_a_refused_check_is_not_taken_for_a_write(
+    server: MemoryServer, store: MemoryStore, resolver: Resolver, clock: FakeClock, check: Operation
+) -> None:
+    await store.create("/there", b"")
+    server.drop_write()
+    task = asyncio.create_task(resolver.write_batch([(check,)]))
     await clock.advance(1.0)
     (outcome,) = await within(task)
     assert isinstance(outcome, Refused)

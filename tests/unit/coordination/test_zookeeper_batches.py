@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import ZnodeStat
+from regnum_coordination.drivers.zookeeper.absences import AbsencesChecked
 from regnum_coordination.drivers.zookeeper.batches import ZooKeeperBatches
 from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
@@ -61,7 +62,7 @@ class _Calls:
 
 async def test_a_refusal_stands_although_nothing_is_heard_of_the_other_groups() -> None:
     calls = _Calls([RolledBackError(), NodeExistsError(), RuntimeInconsistency()])
-    batches = ZooKeeperBatches(cast("ZooKeeperCalls", calls), ServerNames(""), session_id=1, lose=lambda: None)
+    batches = _batches(calls)
     one, taken, other = await batches.write([(Create(f"/{name}", b""),) for name in ("one", "taken", "other")], None)
     assert (one, other) == (Unknown(), Unknown())
     assert isinstance(taken, Refused)
@@ -94,8 +95,10 @@ class _Server:
         return [_Answer(value=None if path in self._gone else stat) for path in calls]
 
 
-def _batches(server: _Server) -> ZooKeeperBatches:
-    return ZooKeeperBatches(cast("ZooKeeperCalls", server), ServerNames(""), session_id=1, lose=lambda: None)
+def _batches(server: "_Server | _Calls") -> ZooKeeperBatches:
+    return ZooKeeperBatches(
+        cast("ZooKeeperCalls", server), ServerNames(""), AbsencesChecked(), session_id=1, lose=lambda: None
+    )
 
 
 STAT = Stat(creation_id=1, modification_id=2, version=1, children_id=1, ephemeral_owner=None)

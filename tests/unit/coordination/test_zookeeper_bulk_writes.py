@@ -11,7 +11,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from regnum_coordination.drivers.zookeeper.answers import stat_of, wire_version
 from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.names import ServerNames
-from regnum_coordination.port import Check, Create, Delete, Operation, Set, Stat
+from regnum_coordination.port import Absent, Check, Create, Delete, Operation, Set, Stat
 
 NAMES = ServerNames("/r")
 END = bytes.fromhex("ffffffff01ffffffff")  # fmt: skip
@@ -22,6 +22,7 @@ _VERSIONS = st.sampled_from([None, 0, 7, -1, 2**40])
 _DATA = st.binary(max_size=5)
 _OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Check, _PATHS, _VERSIONS),
+    st.builds(Absent, _PATHS),
     st.builds(lambda path, data, ephemeral: Create(path, data, ephemeral=ephemeral), _PATHS, _DATA, st.booleans()),
     st.builds(Set, _PATHS, _DATA, _VERSIONS),
     st.builds(Delete, _PATHS, _VERSIONS),
@@ -42,6 +43,9 @@ def _of_kazoo(operations: list[Operation], access: object) -> bytes:
                 parts.append(serialization.Create(path, data, access, int(ephemeral)))
             case Delete(version=version):
                 parts.append(serialization.Delete(path, wire_version(version)))
+            case Absent():
+                parts.append(serialization.Create(path, b"", access, 0))
+                parts.append(serialization.Delete(path, 0))
     return bytes(serialization.Transaction(parts).serialize())
 
 
@@ -50,7 +54,10 @@ def test_the_bytes_are_those_of_kazoo_but_for_checks_made_already(
     operations: list[Operation], access: list[object]
 ) -> None:
     request = BulkWrite.of(operations, NAMES, access)
-    sent = [operations[place] for place in request.places]
+    sent = [operations[place] for place in dict.fromkeys(request.places)]
+    assert all(
+        request.places.count(place) == (2 if isinstance(operations[place], Absent) else 1) for place in request.places
+    )
     assert request.serialize() == _of_kazoo(sent, access)
     assert request.type == serialization.Transaction.type
     last: dict[str, int] = {}
@@ -69,6 +76,14 @@ def test_a_guard_that_many_groups_share_is_sent_once() -> None:
     request = BulkWrite.of([operation for group in groups for operation in group], NAMES, ())
     assert len(request.places) == 101
     assert request.wire.count(b"/r/guard") == 1
+
+
+def test_what_is_checked_instead_of_an_absence_is_sent_in_its_place() -> None:
+    operations: list[Operation] = [Absent("/a/b"), Absent("/a/b"), Create("/a", b"")]
+    sent: list[Operation] = [Absent("/a"), Absent("/a/b"), Create("/a", b"")]
+    request = BulkWrite.of(operations, NAMES, OPEN_ACL_UNSAFE, {0: "/a"})
+    assert request == BulkWrite.of(sent, NAMES, OPEN_ACL_UNSAFE)
+    assert request.places == [0, 0, 1, 1, 2]
 
 
 def test_an_answer_tells_what_each_operation_left() -> None:

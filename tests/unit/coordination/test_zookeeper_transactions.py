@@ -25,9 +25,12 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     Packer,
     Seen,
     check_size,
+    checked_instead,
     first_failure,
     refusal,
     results,
+    sent,
+    size,
     touched,
 )
 from regnum_coordination.errors import (
@@ -40,7 +43,7 @@ from regnum_coordination.errors import (
     NotEmpty,
     SessionExpired,
 )
-from regnum_coordination.port import Check, Create, Delete, Operation, OperationResult, Set, Stat
+from regnum_coordination.port import Absent, Check, Create, Delete, Operation, OperationResult, Set, Stat
 
 NAMES = ServerNames("/r")
 
@@ -66,7 +69,8 @@ def test_results_of_a_transaction() -> None:
         OperationResult("/n", Stat(creation_id=9, modification_id=9, version=0, children_id=9, ephemeral_owner=42)),
         OperationResult("/s", left[0]),
     )
-    assert results([Delete("/d", 1), Set("/t", b"", 4)], stats, 9, 42) == (
+    assert results([Absent("/x"), Delete("/d", 1), Set("/t", b"", 4)], stats, 9, 42) == (
+        OperationResult("/x", None),
         OperationResult("/d", None),
         OperationResult("/t", left[1]),
     )
@@ -105,6 +109,21 @@ def test_packs_are_full_and_not_more() -> None:
     assert packer.add(1, 1, 1) == [0]
 
 
+def test_a_check_of_absence_is_two_operations() -> None:
+    assert sent([Check("/c"), Absent("/x"), Create("/n", b"")]) == 4
+    assert size([Absent("/日")], NAMES) == size([Create("/日", b""), Delete("/日", 0)], NAMES)
+
+
+def test_what_is_checked_instead_of_an_absence_that_cannot_be_created() -> None:
+    check = Absent("/a/b/c")
+    assert checked_instead(check, "/a/b/c", NoNodeError()) == "/a/b"
+    assert checked_instead(check, "/a/b", NoNodeError()) == "/a"
+    assert checked_instead(check, "/a", NoNodeError()) is None
+    assert checked_instead(check, "/a", NodeExistsError()) == "/a/b/c"
+    assert checked_instead(check, "/a/b/c", NodeExistsError()) is None
+    assert checked_instead(check, "/a/b", NoChildrenForEphemeralsError()) is None
+
+
 def test_what_fits_into_no_frame_is_refused() -> None:
     check_size([Set("/a", b"x" * 1_000_000, 0)], NAMES)
     with pytest.raises(InvalidRequest, match="split it"):
@@ -117,6 +136,7 @@ _PATHS = st.sampled_from(["/a", "/a/x", "/a/y", "/b", "/e", "/e/x"])
 _VERSIONS = st.sampled_from([None, 0, 1])
 _OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Check, _PATHS, _VERSIONS),
+    st.builds(Absent, _PATHS),
     st.builds(lambda path, ephemeral: Create(path, b"", ephemeral=ephemeral), _PATHS, st.booleans()),
     st.builds(lambda path, version: Set(path, b"", version), _PATHS, _VERSIONS),
     st.builds(Delete, _PATHS, _VERSIONS),

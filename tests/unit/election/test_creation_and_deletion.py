@@ -1,13 +1,11 @@
 """Topics created and deleted by request, whatever happens meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Check, Group, Outcome
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
@@ -17,6 +15,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, TopicNode
 from regnum_service.errors import RegnumError
 from regnum_testing.creating import create, wanted
+from regnum_testing.interrupted_store import Act, interrupted
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
 
@@ -186,33 +185,17 @@ async def test_a_broker_that_refuses_to_delete_and_then_obeys_has_confirmed(clus
     assert len(broker.stops) == 2
 
 
-class HandsBeforeARecord(MemoryStore):
-    """Somebody removes the topic's guard by hand between a controller's look and its record of the deletion."""
-
-    def __init__(self, server: MemoryServer, topics: list[TopicId]) -> None:
-        super().__init__(server)
-        self._server = server
-        self._topics = topics
-        """Whose guards go, each once."""
-
-    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
-        written = {operation.path for group in groups for operation in group}
-        for id in [id for id in self._topics if paths.deletion(id) in written]:
-            self._topics.remove(id)
-            await MemoryStore(self._server).delete(paths.topic_id(id), version=None)
-        return await super().write_batch(groups, fence=fence)
-
-
 async def test_a_guard_that_goes_while_a_deletion_is_recorded_does_not_end_the_reign(cluster: FakeCluster) -> None:
+    """A person removes the topic's guard between the controller's look and its record of the deletion."""
     await cluster.begin(1)
-    guards_to_go: list[TopicId] = []
-    cluster.open_store = lambda server: HandsBeforeARecord(server, guards_to_go)
+    acts: dict[str, Act] = {}
+    interrupted(cluster, acts)
     controller = await cluster.reign()
     (id,) = await create(controller, wanted("t", factor=1))
-    guards_to_go.append(id)
+    acts[paths.deletion(id)] = lambda: cluster.outside.delete(paths.topic_id(id), version=None)
     for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0), paths.topic("t")):
         await cluster.outside.delete(path, version=None)
     await until(lambda: controller.picture.partitions[PartitionKey(id, 0)].trouble is not None)
     await create(controller, wanted("other", factor=1))
-    assert not guards_to_go, "the deletion was about to be recorded"
+    assert not acts, "the deletion was about to be recorded"
     assert await cluster.outside.exists(paths.deletion(id)) is None

@@ -8,7 +8,7 @@ from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import NodeExists
-from regnum_coordination.port import Check, Create, Refused, Set, Written
+from regnum_coordination.port import Absent, Check, Create, Refused, Set, Written
 from regnum_election.failpoints.channel import FailpointChannel
 from regnum_election.failpoints.failpoint import Action, FailpointError, Moment, Order, Write, parse
 from regnum_election.failpoints.store import FailpointStore
@@ -114,7 +114,7 @@ async def test_before_its_write_the_process_ends_and_nothing_is_written(scene: S
 async def test_after_its_write_the_process_ends_and_it_is_written(scene: Scene) -> None:
     scene.file.write_text("action=kill when=after step=write")
     with pytest.raises(EndedError):
-        await scene.store.multi([Check("/"), Create("/a", b"")])
+        await scene.store.multi([Check("/"), Absent("/b"), Create("/a", b"")])
     assert await scene.there("/a") == [True]
 
 

@@ -15,6 +15,7 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
+from regnum_testing.interrupted_store import interrupted
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
 
@@ -222,6 +223,28 @@ async def test_a_missing_guard_is_made_with_the_last_write_and_the_topic_is_whol
     for key in keys:
         await until(lambda key=key: cluster.all_told((1, 2), key, 1))
     assert (await following.topics.delete([_deletion("t")], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
+
+
+async def test_a_guard_that_is_restored_while_states_are_written_leaves_them_as_they_were(cluster: FakeCluster) -> None:
+    """All but the last write rely on its absence, which is checked with each of them."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    id = await create(controller, "t", 1, 2, partitions=3)
+    for number in range(3):
+        hold(cluster, 1, PartitionKey(id, number), epoch=0, end=4)
+    await cluster.end_reign()
+    guard = await cluster.outside.get(paths.topic_id(id))
+    await cluster.outside.delete(paths.topic_id(id), version=None)
+    before = [await cluster.outside.get(paths.leader_and_isr("t", number)) for number in range(3)]
+
+    async def restore() -> None:
+        await cluster.outside.create(paths.topic_id(id), guard.data)
+
+    interrupted(cluster, {paths.leader_and_isr("t", 0): restore})
+    following = await cluster.reign(2)
+    done = (await recover(following, accept_loss=True)).recoveries
+    assert all(one.rejection is not None for one in done)
+    assert [await cluster.outside.get(paths.leader_and_isr("t", number)) for number in range(3)] == before
 
 
 async def test_a_topic_whose_guard_and_states_are_all_gone_is_had_back_from_its_logs(cluster: FakeCluster) -> None:

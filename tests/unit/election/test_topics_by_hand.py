@@ -8,6 +8,7 @@ from regnum_election.health.messages import describe_health
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.creating import create, wanted
+from regnum_testing.interrupted_store import Act, interrupted
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import until
@@ -136,6 +137,108 @@ async def test_topic_removed_by_hand_while_no_controller_reigned(cluster: FakeCl
 
     await until(gone)
     assert await cluster.outside.exists(paths.topic_id(id)) is None
+
+
+async def remove(cluster: FakeCluster, name: str) -> Act:
+    """Remove a topic of one partition by hand; what restores it as it was."""
+    nodes = (paths.topic(name), paths.partition(name, 0), paths.leader_and_isr(name, 0))
+    kept = [(path, (await cluster.outside.get(path)).data) for path in nodes]
+
+    async def restore() -> None:
+        for path, data in kept:
+            await cluster.outside.create(path, data)
+
+    for path in reversed(nodes):
+        await cluster.outside.delete(path, version=None)
+    return restore
+
+
+async def nothing_is_deleted(cluster: FakeCluster, id: TopicId) -> None:
+    assert await cluster.outside.exists(paths.deletion(id)) is None
+    assert await cluster.outside.exists(paths.topic_id(id)) is not None
+    assert (await cluster.topic("t")).topic_id == id
+    assert not any(stop.delete for broker in cluster.brokers.values() for stop in broker.stops)
+
+
+async def test_a_topic_that_is_there_again_before_its_deletion_is_recorded_stays(cluster: FakeCluster) -> None:
+    """Step 1: the controller finds topic node gone and guard standing. Step 2: restored. Step 3: the record."""
+    await cluster.begin(1, 2)
+    acts: dict[str, Act] = {}
+    interrupted(cluster, acts)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    before = controller.picture.topics[id].creation_id
+    cluster.server.hold_watches()
+    acts[paths.deletion(id)] = await remove(cluster, "t")
+    cluster.server.release_watches()
+    await until(lambda: id not in controller.picture.topics or controller.picture.topics[id].creation_id != before)
+    await create(controller, wanted("later", factor=2))
+    assert not acts, "the deletion was about to be recorded"
+    assert controller.picture.partitions[PartitionKey(id, 0)].trouble is None
+    assert controller.picture.partitions[PartitionKey(id, 0)].is_led
+    assert controller.picture.topics[id].creation_id == (await cluster.outside.get(paths.topic("t"))).stat.creation_id
+    await nothing_is_deleted(cluster, id)
+
+
+async def test_a_topic_that_is_there_again_before_a_reign_records_its_deletion_stays(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    await cluster.end_reign()
+    acts = {paths.deletion(id): await remove(cluster, "t")}
+    interrupted(cluster, acts)
+    following = await cluster.reign(2)
+    await until(lambda: id in following.picture.topics and following.picture.partitions[PartitionKey(id, 0)].is_led)
+    assert not acts, "the deletion was about to be recorded"
+    assert following.picture.partitions[PartitionKey(id, 0)].trouble is None
+    await nothing_is_deleted(cluster, id)
+
+
+async def test_a_guard_that_goes_before_a_reign_records_a_deletion_means_none(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    await cluster.end_reign()
+    await remove(cluster, "t")
+    acts: dict[str, Act] = {paths.deletion(id): lambda: cluster.outside.delete(paths.topic_id(id), version=None)}
+    interrupted(cluster, acts)
+    following = await cluster.reign(2)
+    assert not acts, "the deletion was about to be recorded"
+    await create(following, wanted("other", factor=2))
+    assert await cluster.outside.exists(paths.deletion(id)) is None
+    assert not any(stop.delete for broker in cluster.brokers.values() for stop in broker.stops)
+
+
+async def test_a_topic_node_that_comes_back_while_the_topic_is_deleted_goes_with_its_guard(
+    cluster: FakeCluster,
+) -> None:
+    """The record stands, so it is a deletion; a node left without its guard would be damage for ever."""
+    await cluster.begin(1, 2)
+    acts: dict[str, Act] = {}
+    interrupted(cluster, acts)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    data = (await cluster.outside.get(paths.topic("t"))).data
+
+    async def write_back() -> None:
+        await cluster.outside.create(paths.topic("t"), data)
+
+    async def the_last_write_is_next() -> None:
+        acts[paths.topic_id(id)] = write_back
+
+    acts[paths.deletion(id)] = the_last_write_is_next
+    await remove(cluster, "t")
+    await until(lambda: id not in controller.picture.topics)
+
+    async def gone() -> bool:
+        return await cluster.outside.exists(paths.deletion(id)) is None
+
+    await until(gone)
+    assert not acts, "it was written back before the guard went"
+    assert await cluster.outside.exists(paths.topic_id(id)) is None
+    assert await cluster.outside.exists(paths.topic("t")) is None
+    (again,) = await create(controller, wanted("t", factor=2))
+    assert again != id
 
 
 async def test_missing_state_is_offline_and_never_epoch_zero(cluster: FakeCluster) -> None:

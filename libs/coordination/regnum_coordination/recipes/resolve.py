@@ -23,6 +23,7 @@ from typing import assert_never
 
 from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Delete,
@@ -147,13 +148,13 @@ def _check_repeatable(group: Group) -> None:
 
 def _as_written(group: Group, nodes: dict[str, Node | None], session_id: int) -> Written | None:
     """The group's results if every node it writes looks exactly as it leaves it."""
-    if all(isinstance(operation, Check) for operation in group):
+    if all(isinstance(operation, Check | Absent) for operation in group):
         return None
     results: list[OperationResult] = []
     for operation in group:
         node = nodes[operation.path]
         match operation:
-            case Check():
+            case Check() | Absent():
                 results.append(OperationResult(operation.path, None))
             case Create(data=data, ephemeral=ephemeral):
                 owner = session_id if ephemeral else None

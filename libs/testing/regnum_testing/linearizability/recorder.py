@@ -3,13 +3,17 @@
 What the port's errors mean for a history: NodeExists, NoNode and BadVersion are answers. ConnectionLoss is an unknown
 outcome (safety rule S1). SessionExpired says that nothing happened and nothing will: the operation is left out, so
 that data of it which is found later shows up as data that nobody wrote.
+
+A check of absence tells one thing of a node, and is written down as the operation that tells the same: one that held as
+a get that found nothing, one that failed as a creation that was refused. So other judges, to which such a check is
+unknown, can read it.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode
-from regnum_coordination.port import Node, Store
+from regnum_coordination.port import Absent, Create, Node, Store
 
 from regnum_testing.linearizability.register import Action, Operation, Outcome
 
@@ -40,6 +44,30 @@ class Recorder:
         return await self._record(
             Action.CREATE, key, lambda: self._store.create(key, value.encode()), expected=None, value=value
         )
+
+    async def create_beside(self, key: str, value: str, *, absent: str) -> Operation:
+        """Create a node while another one is absent; the operation on the one that decided."""
+        asked = Operation(
+            client=self._client,
+            key=key,
+            action=Action.CREATE,
+            call_ns=self._monotonic_ns(),
+            return_ns=0,
+            outcome=Outcome.OK,
+            value=value,
+        )
+        try:
+            await self._store.multi([Absent(absent), Create(key, value.encode())])
+        except NodeExists as refusal:
+            asked = replace(asked, key=refusal.path, outcome=Outcome.NODE_EXISTS)
+        except ConnectionLoss:
+            asked = replace(asked, outcome=Outcome.UNKNOWN)
+        done = replace(asked, return_ns=self._monotonic_ns())
+        if done.key == key and done.outcome is not Outcome.UNKNOWN:
+            # The check came first, and held whatever became of the creation.
+            self._write_down(replace(done, key=absent, action=Action.GET, outcome=Outcome.NO_NODE, value=None))
+        self._write_down(done)
+        return done
 
     async def get(self, key: str) -> Operation:
         """Read a node, as it is now unless the recorder was told otherwise."""

@@ -2,7 +2,8 @@
 
 Each client writes at the version that it saw last, so that of several only one can be right. Refused, or without an
 answer, it reads before it writes again: so clients that reach no store leave no heap of unknown writes behind. Few
-writes are without a version: where one of them got no answer, little can be told apart.
+writes are without a version: where one of them got no answer, little can be told apart. Every other creation happens
+only while another node is absent.
 """
 
 import random
@@ -63,6 +64,9 @@ class Competitor:
             case Action.GET:
                 return await self._recorder.get(key)
             case Action.CREATE:
+                other = self._chance.choice(self._keys)
+                if other != key and self._chance.randrange(2):
+                    return await self._recorder.create_beside(key, self._value(), absent=other)
                 return await self._recorder.create(key, self._value())
             case Action.SET:
                 careless = self._chance.randrange(100) < self._habits.careless

@@ -5,6 +5,7 @@ from typing import Final
 
 from regnum_coordination.forwarding import ForwardingStore
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Created,
@@ -81,4 +82,4 @@ def _write(operation: str, path: str) -> Write:
 
 
 def _group(operations: Sequence[Operation]) -> Write:
-    return Write(tuple((_NAMES[type(one)], one.path) for one in operations if not isinstance(one, Check)))
+    return Write(tuple((_NAMES[type(one)], one.path) for one in operations if not isinstance(one, Check | Absent)))

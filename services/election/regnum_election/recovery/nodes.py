@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.port import Check, Create, Node, Operation, Set
+from regnum_coordination.port import Absent, Check, Create, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
@@ -188,8 +188,10 @@ def group_for(
     ]
     if nodes.guard is not None:
         operations.append(Check(paths.topic_id(topic.id), nodes.guard))
-    if make_guard:
+    elif make_guard:
         operations.append(Create(paths.topic_id(topic.id), TopicIdNode(topic=topic.name).encode()))
+    else:
+        operations.append(Absent(paths.topic_id(topic.id)))
     if nodes.state is not None:
         operations.append(Set(state_path, data, nodes.state))
     else:

@@ -105,7 +105,7 @@ class FencedStore:
         """The nodes that exist, as of now, by path. A path that no store has is one where nothing is."""
         found: dict[str, Node] = {}
         for start in range(0, len(wanted), READ_PATHS):
-            chunk = [path for path in wanted[start : start + READ_PATHS] if _is_path(path)]
+            chunk = [path for path in wanted[start : start + READ_PATHS] if is_path(path)]
             if not chunk:
                 continue
             while True:
@@ -122,7 +122,7 @@ class FencedStore:
 
     async def names(self, folder: str) -> tuple[str, ...]:
         """Children of a folder as of now; none when there is no folder."""
-        if not _is_path(folder):
+        if not is_path(folder):
             return ()
         while True:
             try:
@@ -192,7 +192,7 @@ class FencedStore:
         await self._clock.sleep(REPEAT_INTERVAL_S)
 
 
-def _is_path(path: str) -> bool:
+def is_path(path: str) -> bool:
     """Whether a store may have such a path; names come from what people write, too."""
     try:
         check_path(path)

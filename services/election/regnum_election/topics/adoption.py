@@ -37,7 +37,7 @@ from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.clearing import TOPICS_TOGETHER
-from regnum_election.topics.deletion import TopicDeleter
+from regnum_election.topics.deletion import TopicDeleter, record_of, record_of_removed
 from regnum_election.topics.found import FoundTopics, every_topic, mentioned_ids, read_guards, read_topics
 from regnum_election.topics.incomplete import IncompleteTopics
 from regnum_election.topics.settling import settle
@@ -56,6 +56,9 @@ PARTITIONS_PER_TURN: Final = 1_000
 
 STATE_BYTES: Final = 250
 """About the size of a leaderAndISR node."""
+
+_IS_BACK: Final = errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+"""What refuses the deletion of a topic whose node was gone and is there again."""
 
 
 class TopicAdopter:
@@ -370,8 +373,13 @@ class TopicAdopter:
         # A guard may go while the record is written.
         refused = {}
         if guarded:
-            refused = await self._deleter.begin_all(dict.fromkeys(guarded), brokers=await _perhaps_hosts(context))
+            brokers = await _perhaps_hosts(context)
+            refused = await self._deleter.begin_all(dict.fromkeys(guarded), brokers=brokers, removed=True)
+        back = [name for id, name in ids.items() if id in refused and refused[id].code == _IS_BACK]
         for id, name in ids.items():
+            if name in back:
+                context.log.warning("topic removed by hand is there again", topic=name, topic_id=id)
+                continue
             if paths.topic_id(id) in guards and id not in refused:
                 context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=id)
                 continue
@@ -379,21 +387,26 @@ class TopicAdopter:
             if id in refused and refused[id].code == errors_pb2.ERROR_CODE_INVALID_REQUEST:
                 reason = refused[id].message
             await _take_out_of_reach(context, id, reason)
+        if back:
+            await self._take_up_anew(back)
         async for _ in self._deleter.clear([id for id in guarded if id not in refused]):
             yield
 
-    async def removed_while_away(self, name: str, topic_id: TopicId) -> None:
-        """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told."""
+    async def removed_while_away(self, name: str, topic_id: TopicId, *, replaced: bool) -> None:
+        """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told.
+
+        ``replaced``: another topic has the name by now. Otherwise a node that is there again is no deletion.
+        """
         context = self._context
         brokers = frozenset(context.picture.brokers) | await known_brokers(context)
-        record = DeletionNode(topic=name, brokers=brokers)
+        deletion = Deletion.recorded_as(topic_id, DeletionNode(topic=name, brokers=brokers), version=0)
         try:
-            await context.store.multi((Create(paths.deletion(topic_id), record.encode()),))
+            await context.store.multi(record_of(deletion) if replaced else record_of_removed(deletion))
         except (NodeExists, NoNode, NotTaken) as error:
             context.log.warning("deletion cannot be recorded", topic=name, reason=str(error))
             return
         context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)
-        context.deletions.add(Deletion.recorded_as(topic_id, record, version=0))
+        context.deletions.add(deletion)
         context.removals.drop_topic(topic_id)
         if name not in context.picture.names:
             context.clearing[name] = topic_id

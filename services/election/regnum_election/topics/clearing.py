@@ -5,7 +5,8 @@ from whatever is left; what people put below a topic does not keep it alive, and
 loses nothing.
 
 Constraints (safety rules S2, S3, S13): every write of a partition checks the topic's guard; the guard goes in one multi
-with the topic node and its settings, after everything below them. Leaders write their states meanwhile.
+with the topic node and its settings, after everything below them. Where the topic node is gone already, that is checked
+instead: a person may write it back at any time. Leaders write their states meanwhile.
 
 Algorithm: guards and settings of all topics are read, then their nodes. What the picture knew of the partitions when
 the deletion began is deleted unread, at the versions known; what is refused is read and deleted as read, and so is what
@@ -22,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from regnum_coordination.errors import NotEmpty
-from regnum_coordination.port import Check, Delete, Group, Node, Refused, Written
+from regnum_coordination.port import Absent, Check, Delete, Group, Node, Operation, Refused, Written
 from regnum_model import paths
 from regnum_model.configs import topic_config
 from regnum_model.ids import TopicId
@@ -30,6 +31,7 @@ from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, TopicIdNode, 
 from regnum_service.slices import slices
 
 from regnum_election.reign.beside import beside
+from regnum_election.reign.writing import is_path
 from regnum_election.state.context import ControllerContext
 
 TOPICS_TOGETHER: Final = 100
@@ -229,10 +231,17 @@ class TopicClearer:
                 return
             # Children before their folders.
             for path in sorted(found, key=len, reverse=True):
-                group = (Check(paths.topic_id(topic_id)), Delete(path, found[path].stat.version))
+                order = Delete(path, found[path].stat.version)
+                group: Group = (Check(paths.topic_id(topic_id)), *still_gone(name), order)
                 (outcome,) = await store.write_batch([group])
                 if isinstance(outcome, Refused):
                     self._context.log.info("orphan not deleted", path=path, reason=str(outcome.error))
+
+
+def still_gone(name: str) -> tuple[Absent, ...]:
+    """That a topic node that was read to be gone is so when something is written; nothing of a name that cannot be."""
+    path = paths.topic(name)
+    return (Absent(path),) if is_path(path) else ()
 
 
 def _known_folders(topic_id: TopicId, name: str, known: Known) -> Iterator[_Folder]:
@@ -244,8 +253,10 @@ def _last_of(topic_id: TopicId, name: str, topic: Node | None, found: Mapping[st
     """The multi that frees the name: the topic node, unless it is another's or gone, the guard, and the settings."""
     config = found.get(topic_config(name))
     removals = found.get(paths.partition_deletions(topic_id))
-    group: list[Delete] = []
-    if topic is not None and is_ours:
+    group: list[Operation] = []
+    if topic is None:
+        group.extend(still_gone(name))
+    elif is_ours:
         group.append(Delete(paths.topic(name), topic.stat.version))
     group.append(Delete(paths.topic_id(topic_id), found[paths.topic_id(topic_id)].stat.version))
     if removals is not None:

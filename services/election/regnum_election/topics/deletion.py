@@ -29,7 +29,7 @@ from regnum_election.reign.beside import PARTITION_WEIGHT, beside
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.deleted_topics import DeletedTopics
-from regnum_election.topics.clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
+from regnum_election.topics.clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer, still_gone
 from regnum_election.topics.deletion_orders import tell_deletions
 from regnum_election.topics.requests import MUTATION_ID_LENGTH_MAX, DeletionRequest, find_topic
 
@@ -182,29 +182,24 @@ class TopicDeleter:
         return (await self.begin_all({topic_id: mutation}, brokers=brokers)).get(topic_id)
 
     async def begin_all(
-        self, topics: Mapping[TopicId, str | None], *, brokers: Collection[BrokerId] = ()
+        self, topics: Mapping[TopicId, str | None], *, brokers: Collection[BrokerId] = (), removed: bool = False
     ) -> dict[TopicId, Rejection]:
         """Write records and stop the topics everywhere; returns those that cannot be deleted, with the reason.
 
         Args:
             topics: topics of the picture, each with the id of the mutation that asks for it.
             brokers: brokers to tell besides the assigned ones.
+            removed: whether their nodes were removed by hand: one that is there again is no deletion (safety rule S14).
         """
         context = self._context
         begun = [await self._planned(id, mutation, brokers) for id, mutation in topics.items()]
-        groups: list[Group] = [
-            (
-                Check(paths.topic_id(one.topic_id)),
-                Create(paths.deletion(one.topic_id), one.record.encode()),
-            )
-            for one in begun
-        ]
+        groups = [record_of_removed(one) if removed else record_of(one) for one in begun]
         refused: dict[TopicId, Rejection] = {}
         for one, outcome in zip(begun, await context.store.write_batch(groups), strict=True):
             match outcome:
                 case Written():
                     pass
-                case Refused(error=NodeExists()):
+                case Refused(error=NodeExists(path=path)) if path == paths.deletion(one.topic_id):
                     context.log.info("deletion recorded already", topic=one.topic, topic_id=one.topic_id)
                 case Refused(error=error):
                     refused[one.topic_id] = _not_recorded(one.topic, error)
@@ -382,7 +377,25 @@ def _answer(request: DeletionRequest, deleted: Deleted) -> DeletionOutcome:
     )
 
 
+def record_of(deletion: Deletion) -> Group:
+    """The write that begins a deletion."""
+    return (
+        Check(paths.topic_id(deletion.topic_id)),
+        Create(paths.deletion(deletion.topic_id), deletion.record.encode()),
+    )
+
+
+def record_of_removed(deletion: Deletion) -> Group:
+    """The write that begins the deletion of a topic whose node is gone, if it is gone still (safety rule S14)."""
+    guard, record = record_of(deletion)
+    return (guard, *still_gone(deletion.topic), record)
+
+
 def _not_recorded(topic: str, error: Exception) -> Rejection:
+    if isinstance(error, NodeExists):
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS, message=f"the node of topic {topic} is there again"
+        )
     if isinstance(error, NoNode):
         return Rejection(
             code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message=f"topic {topic} is damaged: {error}"

@@ -31,7 +31,7 @@ from regnum_coordination.drivers.etcd.transactions import (
     part,
 )
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
-from regnum_coordination.port import Check, Expired, Group, Outcome, SessionState, Unknown
+from regnum_coordination.port import Absent, Check, Expired, Group, Operation, Outcome, SessionState, Unknown
 from regnum_coordination.requests import WavePlan, check_batch
 
 PARALLEL_TRANSACTIONS: Final = 32
@@ -47,6 +47,11 @@ _ALWAYS_FIT: Final = 3
 """Operations of a group that fits into a transaction whatever they are."""
 _ALWAYS_FIT_PATH: Final = 4_000
 """Longest path in such a group: each may stand in a request six times, in four bytes a character."""
+
+
+def _fits(operation: Operation) -> bool:
+    """Whether a few of its kind fit; a check of absence compares every folder above."""
+    return len(operation.path) <= _ALWAYS_FIT_PATH and not isinstance(operation, Absent)
 
 
 class EtcdBatch:
@@ -88,7 +93,7 @@ class EtcdBatch:
             some = self._groups[at : at + _SLICE]
             check_batch(some, self._fence)
             for group in some:
-                if len(group) > _ALWAYS_FIT or any(len(operation.path) > _ALWAYS_FIT_PATH for operation in group):
+                if len(group) > _ALWAYS_FIT or any(not _fits(operation) for operation in group):
                     check_size(part(group, self._keys, self._session.lease_id), self._max_txn_ops)
             await asyncio.sleep(0)
 

@@ -24,8 +24,8 @@ from etcd3.etcdrpc import rpc_pb2
 
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.errors import BadVersion, NodeExists, NodeFailure, NoNode, NotEmpty
-from regnum_coordination.paths import ROOT, parent
-from regnum_coordination.port import Check, Create, Delete, Operation, Set
+from regnum_coordination.paths import ROOT, ancestors, parent
+from regnum_coordination.port import Absent, Check, Create, Delete, Operation, Set
 
 _IMPOSSIBLE: Final = 2**62
 """No node is set so often."""
@@ -100,6 +100,9 @@ def conditions(operations: Sequence[Operation], keys: Keys) -> list[Condition]:
             case Check(version=version):
                 if path != ROOT:
                     result.append(_present(path, version, keys))
+            case Absent():
+                result += _below_no_ephemeral(path, keys, overlay)
+                result.append(_absent(path, keys))
             case Create(ephemeral=ephemeral):
                 result += _parent(path, keys, overlay)
                 result.append(_absent(path, keys))
@@ -149,13 +152,26 @@ def _parent(path: str, keys: Keys, overlay: _Overlay) -> list[Condition]:
     def missing(seen: Seen) -> NodeFailure | None:
         return None if seen.version else NoNode(path, "its parent does not exist")
 
+    return [
+        Condition(at=(key, None), comparison=exists(key), failure=missing),
+        _persistent(path, key),
+    ]
+
+
+def _persistent(path: str, folder: bytes) -> Condition:
+    """The key of a folder has no lease, or is missing."""
+
     def ephemeral(seen: Seen) -> NodeFailure | None:
         return NoNode(path, "its parent is ephemeral") if seen.lease else None
 
-    return [
-        Condition(at=(key, None), comparison=exists(key), failure=missing),
-        Condition(at=(key, None), comparison=_without_lease(key), failure=ephemeral),
-    ]
+    return Condition(at=(folder, None), comparison=_without_lease(folder), failure=ephemeral)
+
+
+def _below_no_ephemeral(path: str, keys: Keys, overlay: _Overlay) -> list[Condition]:
+    folders = tuple(ancestors(path))
+    if any(overlay.created.get(folder) for folder in folders):
+        return [_never(path, keys, NoNode(path, "its parent is ephemeral"))]
+    return [_persistent(path, keys.key(folder)) for folder in folders if folder not in overlay.deleted]
 
 
 def _childless(path: str, keys: Keys, overlay: _Overlay) -> list[Condition]:

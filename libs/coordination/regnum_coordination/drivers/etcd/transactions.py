@@ -35,6 +35,7 @@ from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import ROOT, parent
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Delete,
@@ -118,7 +119,7 @@ def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index:
                 comparisons += 2
                 bytes_max += 2 * (2 * len(key) + _OVERHEAD_BYTES)
             created[path] = operation.ephemeral
-        elif isinstance(operation, Delete) or path == ROOT:
+        elif isinstance(operation, Delete | Absent) or path == ROOT:
             plain = shares = False
     wanted = None if shares else conditions(operations, keys)
     if wanted is not None:
@@ -155,6 +156,8 @@ def fill(item: Part, wanted: Sequence[Condition] | None, message: Any) -> None:
             case Check(version=version):
                 if wanted is None:
                     _compare(message, key, version)
+            case Absent():
+                continue
             case Set(data=data, version=version):
                 if wanted is None:
                     _compare(message, key, version)
@@ -301,7 +304,7 @@ class _Shared:
 def _shared(parts: Sequence[Part]) -> _Shared:
     shared = _Shared(checked=set(), parents=set(), own=0, writes=0)
     for item in parts:
-        checks = sum(isinstance(operation, Check) for operation in item.operations)
+        checks = sum(isinstance(operation, Check | Absent) for operation in item.operations)
         shared.writes += len(item.operations) - checks
         if item.wanted is not None:
             shared.own += len(item.wanted)
@@ -408,7 +411,7 @@ def _results(item: Part, answers: Iterator[Any], revision: int) -> tuple[Operati
     results: list[OperationResult] = []
     for operation in item.operations:
         match operation:
-            case Check():
+            case Check() | Absent():
                 stat = None
             case Create(ephemeral=ephemeral):
                 next(answers)

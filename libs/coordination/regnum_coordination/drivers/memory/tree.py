@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty
-from regnum_coordination.paths import ROOT, name, parent
+from regnum_coordination.paths import ROOT, ancestors, name, parent
 from regnum_coordination.port import (
+    Absent,
     Check,
     Children,
     Create,
@@ -134,8 +135,10 @@ class Tree:
         node = self._nodes.get(path)
         match operation:
             case Check():
-                if (refusal := self.refusal(operation)) is not None:
-                    raise refusal
+                self._check(operation)
+                return OperationResult(path, None)
+            case Absent():
+                self._check_absent(path)
                 return OperationResult(path, None)
             case Create():
                 return self._create(operation, session_id, undo, touched)
@@ -146,14 +149,24 @@ class Tree:
                 self._put(path, Node(data=operation.data, stat=stat), undo, touched)
                 return OperationResult(path, stat)
             case Delete():
-                if (refusal := self.refusal(Check(path, operation.version))) is not None:
-                    raise refusal
+                self._check(Check(path, operation.version))
                 if self._children.get(path):
                     raise NotEmpty(path)
                 self._put(path, None, undo, touched)
                 return OperationResult(path, None)
             case _:
                 assert_never(operation)
+
+    def _check(self, check: Check) -> None:
+        if (refusal := self.refusal(check)) is not None:
+            raise refusal
+
+    def _check_absent(self, path: str) -> None:
+        folders = filter(None, map(self._nodes.get, ancestors(path)))
+        if any(folder.stat.ephemeral_owner is not None for folder in folders):
+            raise NoNode(path, "its parent is ephemeral")
+        if path in self._nodes:
+            raise NodeExists(path)
 
     def _create(
         self, operation: Create, session_id: int, undo: list[Callable[[], None]], touched: Touched

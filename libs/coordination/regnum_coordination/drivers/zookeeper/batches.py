@@ -16,10 +16,11 @@ Example: 1000 groups, conflicts at 17, 18 and 900: transaction, 1000 reads, tran
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from regnum_coordination.drivers.zookeeper.absences import AbsencesChecked
 from regnum_coordination.drivers.zookeeper.answers import to_error
 from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls, value
@@ -28,15 +29,19 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     Packer,
     Seen,
     check_size,
+    checked_instead,
     first_failure,
     refusal,
     results,
     seen_of,
+    sent,
     size,
     touched,
 )
 from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
+from regnum_coordination.paths import parent
 from regnum_coordination.port import (
+    Absent,
     Check,
     Create,
     Expired,
@@ -82,29 +87,53 @@ class Failed:
 class ZooKeeperBatches:
     """Multis and batches of one session."""
 
-    def __init__(self, calls: ZooKeeperCalls, names: ServerNames, *, session_id: int, lose: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        calls: ZooKeeperCalls,
+        names: ServerNames,
+        absences: AbsencesChecked,
+        *,
+        session_id: int,
+        lose: Callable[[], None],
+    ) -> None:
         self._calls = calls
         self._names = names
+        self._absences = absences
         self._session_id = session_id
         self._lose = lose
 
     async def transact(self, operations: Sequence[Operation]) -> Done | Failed:
         """One transaction; raises ConnectionLoss, SessionExpired, InvalidRequest."""
-        request = BulkWrite.of(operations, self._names, self._calls.access)
-        answer = await self._calls.ask(self._calls.transaction(request))
-        if not answer.successful():
-            raise self._told(to_error(answer.exception, operations[0].path))
-        failure = first_failure(answer.value)
-        if failure is None:
-            return Done([told for told in answer.value if told is not None], answer.zxid)
-        sent, found = failure
-        place = request.places[sent]
-        at_fault = operations[place]
-        error = to_error(found, at_fault.path, None if isinstance(at_fault, Create) else at_fault.version)
+        instead: dict[int, str] = {}
+        while True:
+            request = BulkWrite.of(operations, self._names, self._calls.access, instead)
+            answer = await self._calls.ask(self._calls.transaction(request))
+            if not answer.successful():
+                raise self._told(to_error(answer.exception, operations[0].path))
+            failure = first_failure(answer.value)
+            if failure is None:
+                self._note_absences(operations, instead, answer.zxid)
+                return Done([told for told in answer.value if told is not None], answer.zxid)
+            at, found = failure
+            place = request.places[at]
+            at_fault = operations[place]
+            if not isinstance(at_fault, Absent):
+                break
+            other = checked_instead(at_fault, instead.get(place, at_fault.path), found)
+            if other is None:
+                break
+            instead[place] = other
+        version = None if isinstance(at_fault, Create | Absent) else at_fault.version
+        error = to_error(found, at_fault.path, version)
         # The server looks at the session once for each operation, and says so in the same place.
         if isinstance(error, SessionExpired | ConnectionLoss):
             raise self._told(error)
         return Failed(place, error)
+
+    def _note_absences(self, operations: Sequence[Operation], instead: Mapping[int, str], zxid: int) -> None:
+        for place, operation in enumerate(operations):
+            if isinstance(operation, Absent):
+                self._absences.note(parent(instead.get(place, operation.path)), zxid)
 
     def _told(self, error: CoordinationError) -> CoordinationError:
         """The error; the session's end is noted."""
@@ -168,13 +197,14 @@ class _Batch:
                     await asyncio.sleep(0)
                 if wave := order.place(group):
                     later.setdefault(wave, []).append(index)
-                elif pack := self._packer.add(index, len(group), self._sizes[index]):
+                elif pack := self._packer.add(index, sent(group), self._sizes[index]):
                     await self._send(pack, sending)
             await self._send(self._packer.rest(), sending)
         for wave in sorted(later):
             async with asyncio.TaskGroup() as sending:
                 for index in later[wave]:
-                    await self._send(self._packer.add(index, len(self._groups[index]), self._sizes[index]), sending)
+                    group = self._groups[index]
+                    await self._send(self._packer.add(index, sent(group), self._sizes[index]), sending)
                 await self._send(self._packer.rest(), sending)
 
     async def _send(self, pack: Sequence[int], sending: asyncio.TaskGroup) -> None:

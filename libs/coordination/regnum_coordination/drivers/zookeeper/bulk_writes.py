@@ -9,14 +9,15 @@ skips the others. What cannot be read is a request without a known outcome, neve
 Algorithm: the bytes of headers are made once; strings are joined at the end. A check that an earlier operation of the
 same transaction has made already is not sent again: groups of one batch rely on the same guards, and nobody else's
 write comes between two operations of a transaction. Who checks a path after a write to it in the same transaction is
-refused before (``requests.check_operations``, ``requests.WavePlan``).
+refused before (``requests.check_operations``, ``requests.WavePlan``). A check of absence is two operations; see
+``transactions``.
 
 The wire (``MultiOperationRecord`` and ``MultiResponse`` of ZooKeeper): before each part a header of type, whether it is
 the end, and error; parts are those of the single requests and their answers, an error is its number.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self, assert_never
 
@@ -24,7 +25,7 @@ from kazoo.exceptions import EXCEPTIONS
 
 from regnum_coordination.drivers.zookeeper.answers import wire_version
 from regnum_coordination.drivers.zookeeper.names import ServerNames
-from regnum_coordination.port import Check, Create, Delete, Operation, Set, Stat
+from regnum_coordination.port import Absent, Check, Create, Delete, Operation, Set, Stat
 
 _MULTI: Final = 14
 _CREATE: Final = 1
@@ -40,6 +41,8 @@ _END: Final = _HEADER.pack(-1, 1, -1)
 _HEADERS: Final = {kind: _HEADER.pack(kind, 0, -1) for kind in (_CREATE, _DELETE, _SET, _CHECK)}
 _PERSISTENT: Final = _INT.pack(0)
 _EPHEMERAL: Final = _INT.pack(1)
+
+_NOTHING: Final[Mapping[int, str]] = {}
 
 Told = Stat | Exception | None
 """What is answered of one operation: the stat that a set left, kazoo's exception, or nothing more than that it
@@ -57,8 +60,21 @@ class BulkWrite:
     """Index, among the operations that it was made of, of each one that is sent."""
 
     @classmethod
-    def of(cls, operations: Iterable[Operation], names: ServerNames, access: Sequence[Any]) -> Self:
-        """Made of operations; ``access`` is the list for what is created, in kazoo's words."""
+    def of(
+        cls,
+        operations: Iterable[Operation],
+        names: ServerNames,
+        access: Sequence[Any],
+        instead: Mapping[int, str] = _NOTHING,
+    ) -> Self:
+        """Made of operations.
+
+        Args:
+            operations: what it does.
+            names: paths of the server.
+            access: the list for what is created, in kazoo's words.
+            instead: paths whose absence is checked instead of that of an operation, by its index.
+        """
         parts: list[bytes] = []
         places: list[int] = []
         checked: dict[str, int] = {}
@@ -84,6 +100,11 @@ class BulkWrite:
             elif isinstance(operation, Delete):
                 path = names.path(operation.path).encode()
                 parts += (_HEADERS[_DELETE], number(len(path)), path, number(wire_version(operation.version)))
+            elif isinstance(operation, Absent):
+                path = names.path(instead.get(place, operation.path)).encode()
+                parts += (_HEADERS[_CREATE], number(len(path)), path, number(0), allowed, _PERSISTENT)
+                parts += (_HEADERS[_DELETE], number(len(path)), path, number(0))
+                places.append(place)
             else:
                 assert_never(operation)
             places.append(place)

@@ -10,6 +10,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
 from regnum_coordination.drivers.session_state import expired
+from regnum_coordination.drivers.zookeeper.absences import AbsencesChecked
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_coordination.drivers.zookeeper.answers import node_of, stat_of, wire_version
 from regnum_coordination.drivers.zookeeper.batches import Failed, ZooKeeperBatches
@@ -112,8 +113,9 @@ class ZooKeeperStore(Store):
         self._names = names
         self._session = session
         self._reader = ZooKeeperReader(calls, names, self._check_alive)
-        self._batches = ZooKeeperBatches(calls, names, session_id=session.session_id, lose=session.lose)
-        self._watcher = ZooKeeperWatcher(calls, names, session.feed, mailbox, backoff=Backoff())
+        absences = AbsencesChecked()
+        self._batches = ZooKeeperBatches(calls, names, absences, session_id=session.session_id, lose=session.lose)
+        self._watcher = ZooKeeperWatcher(calls, names, session.feed, mailbox, absences, backoff=Backoff())
         self._closing: asyncio.Task[None] | None = None
 
     @property

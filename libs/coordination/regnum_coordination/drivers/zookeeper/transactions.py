@@ -3,18 +3,23 @@
 A transaction that fails names only the first operation that failed; what came before was rolled back, what comes after
 was not looked at. To settle the other groups of a failed transaction, the nodes that they touch are read again and
 each group is held against them here (safety rule S4).
+
+A check of absence is a creation and, behind it, the deletion of what was created, in the same transaction: ZooKeeper
+has no such check, and nothing is to be seen of a node that came and went within one (the exception to safety rule S5).
+Where the parent is missing the creation fails although the node is absent: then the absence of the parent, from which
+it follows, is checked instead.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
+from kazoo.exceptions import NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency, ZookeeperError
 
 from regnum_coordination.drivers.zookeeper.names import ServerNames
 from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NodeFailure, NoNode, NotEmpty
-from regnum_coordination.paths import parent
-from regnum_coordination.port import Create, Delete, Operation, OperationResult, Set, Stat
+from regnum_coordination.paths import ROOT, ancestors, parent
+from regnum_coordination.port import Absent, Create, Delete, Operation, OperationResult, Set, Stat
 
 MAX_TRANSACTION_BYTES: Final = 1_040_000
 """Bytes of one transaction; a server takes frames of 1 MiB less one byte (``jute.maxbuffer``)."""
@@ -69,7 +74,31 @@ def size(operations: Iterable[Operation], names: ServerNames) -> int:
         total += _OVERHEAD + (len(names.root) + len(path) if path.isascii() else len(names.path(path).encode()))
         if isinstance(operation, Create | Set):
             total += len(operation.data)
+        elif isinstance(operation, Absent):
+            # Sent twice.
+            total += _OVERHEAD + len(names.path(path).encode())
     return total
+
+
+def sent(operations: Iterable[Operation]) -> int:
+    """How many operations of ZooKeeper's they are, or fewer."""
+    return sum(2 if isinstance(operation, Absent) else 1 for operation in operations)
+
+
+def checked_instead(check: Absent, checked: str, found: object) -> str | None:
+    """Another path whose absence says as much and has not been refuted; None where the check has failed.
+
+    Args:
+        check: what was asked for.
+        checked: the path that was created and deleted: that of the check, or of a node above it.
+        found: kazoo's exception.
+    """
+    if isinstance(found, NoNodeError) and parent(checked) != ROOT:
+        return parent(checked)
+    if isinstance(found, NodeExistsError) and checked != check.path:
+        # The parent has been created since.
+        return check.path
+    return None
 
 
 def check_size(operations: Sequence[Operation], names: ServerNames) -> int:
@@ -152,6 +181,8 @@ def touched(operations: Iterable[Operation]) -> set[str]:
         paths.add(operation.path)
         if isinstance(operation, Create):
             paths.add(parent(operation.path))
+        elif isinstance(operation, Absent):
+            paths.update(ancestors(operation.path))
     return paths
 
 
@@ -167,6 +198,8 @@ def refusal(operations: Iterable[Operation], nodes: dict[str, Seen | None]) -> N
 def _refusal(operation: Operation, overlay: _Overlay) -> NodeFailure | None:
     if isinstance(operation, Create):
         return _refused_create(operation, overlay)
+    if isinstance(operation, Absent):
+        return _refused_absence(operation.path, overlay)
     path = operation.path
     seen = overlay.at(path)
     if seen is None:
@@ -181,6 +214,12 @@ def _refusal(operation: Operation, overlay: _Overlay) -> NodeFailure | None:
         overlay.changed[path] = None
         overlay.count(parent(path), -1)
     return None
+
+
+def _refused_absence(path: str, overlay: _Overlay) -> NodeFailure | None:
+    if any(folder is not None and folder.ephemeral for folder in map(overlay.at, ancestors(path))):
+        return NoNode(path, "its parent is ephemeral")
+    return None if overlay.at(path) is None else NodeExists(path)
 
 
 def _refused_create(operation: Create, overlay: _Overlay) -> NodeFailure | None:

@@ -9,7 +9,8 @@ calls each of them once for that. Kazoo cannot take a single watch back, so ther
 
 Algorithm: note that nothing has fired, read and set the watch in one request, answer if the state differs from the one
 answered last, wait until something fires or the state of the session changes. A read that fails for want of a
-connection is repeated when the session's state changes, or after a pause.
+connection is repeated when the session's state changes, or after a pause. A set of children that only this session's
+own checks of absence have changed is the one that was answered last (``absences``).
 
 Example: node absent: get says NoNode, exists sets the watch and says absent; created; fired; get.
 """
@@ -17,12 +18,14 @@ Example: node absent: get says NoNode, exists sets the watch and says absent; cr
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
 from regnum_coordination.drivers.session_state import SessionStateFeed, expired
+from regnum_coordination.drivers.zookeeper.absences import AbsencesChecked
 from regnum_coordination.drivers.zookeeper.answers import node_of
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls, value
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
@@ -82,6 +85,7 @@ class ZooKeeperWatcher:
         names: ServerNames,
         session: SessionStateFeed,
         mailbox: Mailbox,
+        absences: AbsencesChecked,
         *,
         backoff: Backoff,
     ) -> None:
@@ -90,6 +94,7 @@ class ZooKeeperWatcher:
         self._session = session
         self._nodes = _Fuses(mailbox)
         self._folders = _Fuses(mailbox)
+        self._absences = absences
         self._backoff = backoff
 
     async def node(self, path: str) -> AsyncGenerator[Node | None, None]:
@@ -117,13 +122,14 @@ class ZooKeeperWatcher:
         self._session.listen(changed)
         self._nodes.listen(path, changed)
         self._folders.listen(path, changed)
+        self._absences.watch(path)
         try:
-            last: tuple[Children, bool] | None = None
+            last: _Set | None = None
             while True:
                 found = await self._last_state(changed, partial(self._read_children, path))
-                if last is None or _differ(last, found):
+                if last is None or self._differ(path, last, found):
                     last = found
-                    yield found[0]
+                    yield found.children
                 else:
                     last = found
                     await changed.wait()
@@ -131,6 +137,16 @@ class ZooKeeperWatcher:
             self._session.unlisten(changed)
             self._nodes.unlisten(path, changed)
             self._folders.unlisten(path, changed)
+            self._absences.unwatch(path)
+
+    def _differ(self, folder: str, before: "_Set", now: "_Set") -> bool:
+        """Whether the set changed, be it only for a moment; a folder without children is as good as none."""
+        if before.children.names != now.children.names:
+            return True
+        if before.life is None or now.life is None or before.children.children_id == now.children.children_id:
+            return False
+        ours = self._absences.changes(folder, before.children.children_id, now.children.children_id)
+        return before.life != now.life or now.changes - before.changes != ours
 
     async def _last_state(self, changed: asyncio.Event, read: Callable[[], Awaitable[_T]]) -> _T:
         """The state now; ``changed`` is set by whatever happens after the read."""
@@ -156,25 +172,30 @@ class ZooKeeperWatcher:
             if value(await self._calls.ask(self._calls.exists(place, watch)), path) is None:
                 return None
 
-    async def _read_children(self, path: str) -> tuple[Children, bool]:
-        """The children, and whether the folder exists."""
+    async def _read_children(self, path: str) -> "_Set":
         place = self._names.path(path)
         while True:
             answer = await self._calls.ask(self._calls.children(place, self._folders.function(path)))
             if not isinstance(answer.exception, NoNodeError):
                 names, stat = value(answer, path)
-                return Children(names=self._names.children(path, names), children_id=stat.pzxid), True
+                children = Children(names=self._names.children(path, names), children_id=stat.pzxid)
+                return _Set(children=children, life=stat.czxid, changes=stat.cversion)
             answer = await self._calls.ask(self._calls.exists(place, self._nodes.function(path)))
             if value(answer, path) is None:
-                return Children(names=(), children_id=answer.zxid), False
+                return _Set(children=Children(names=(), children_id=answer.zxid), life=None, changes=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Set:
+    """The children of a folder as read."""
+
+    children: Children
+    """What is answered of them."""
+    life: int | None
+    """The transaction that created the folder; None: there is none."""
+    changes: int
+    """How often a child came or went since then."""
 
 
 def _identity(node: Node | None) -> tuple[int, int] | None:
     return None if node is None else (node.stat.creation_id, node.stat.modification_id)
-
-
-def _differ(before: tuple[Children, bool], now: tuple[Children, bool]) -> bool:
-    """Whether the set changed, be it only for a moment; a folder without children is as good as none."""
-    if before[0].names != now[0].names:
-        return True
-    return before[1] and now[1] and before[0].children_id != now[0].children_id
