@@ -272,8 +272,8 @@ def _conclude(topic: str | None, recoveries: "Recoveries", *, accept_loss: bool)
         which = ", ".join(elected[:RECOVERED_NAMED]) + (f" and {more} more" if more > 0 else "")
         note(
             f"recovered, with the loss that is shown: {which}. Producers and consumers go on by themselves; "
-            f"`regnum topics describe {topic or 'TOPIC'}` shows the leaders, and replicas that return are made equal to "
-            "theirs"
+            f"`regnum topics describe {topic or 'TOPIC'}` shows the leaders, and replicas that return are made equal "
+            "to theirs"
         )
 
 
