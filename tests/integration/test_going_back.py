@@ -5,15 +5,20 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from regnum_client import Admin, Producer, TopicPartition
 from regnum_client.cluster.view import PartitionView
+from regnum_coordination import open_store
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import read_everything
 from regnum_local.plan import Role
+from regnum_model import paths
+from regnum_model.ids import BrokerId
+from regnum_model.nodes import TopicNode
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.replica_files import segments_with
 from regnum_testing.under_load import until
@@ -153,6 +158,19 @@ async def restore_in_place(tmp_path: Path, store: StoreFiles, waits_for: Sequenc
     assert (status, told["restored"]) == (0, True), error
 
 
+async def move_as_status_says(cluster: LocalCluster, store: StoreFiles) -> None:
+    """The tree has the assignment of then: a person puts the partition where its newest log is."""
+    await says(cluster, "broker 2, which is not assigned to it, has a newer log")
+    session = await open_store(store.url)
+    try:
+        path = paths.topic(MOVED)
+        node = await session.get(path, current=True)
+        moved = replace(TopicNode.decode(node.data), partitions={0: (BrokerId(2),)})
+        await session.set(path, moved.encode(), version=node.stat.version)
+    finally:
+        await session.close()
+
+
 async def all_is_there(cluster: LocalCluster) -> None:
     for topic in (KEPT, MOVED):
 
@@ -187,6 +205,7 @@ async def test_t9_the_store_goes_back_while_everything_is_stopped(tmp_path: Path
         await cluster.kill_all()
     await restore_in_place(tmp_path, store)
     async with cluster_of(tmp_path, store) as cluster:
+        await move_as_status_says(cluster, store)
         await all_is_there(cluster)
         await write(cluster, KEPT, range(10, 12))
         assert await numbers_in(cluster, KEPT) == list(range(12))
@@ -208,6 +227,7 @@ async def test_t9_the_store_goes_back_under_processes_that_run(tmp_path: Path, s
         await cluster.kill_all()
     await restore_in_place(tmp_path, store)
     async with cluster_of(tmp_path, store) as cluster:
+        await move_as_status_says(cluster, store)
         await all_is_there(cluster)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from regnum_client.commands.backups.backup import back_up
 from regnum_client.commands.backups.files import BackupFile
-from regnum_client.commands.backups.restore import Restored, Wish, restore_from
+from regnum_client.commands.backups.restore import Restored, Wish, restore_from, restore_in_place
 from regnum_coordination.backup.restoring import Restore, RestoreRefusedError, look
 from regnum_coordination.backup.taking import NoTreeError
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -19,8 +19,8 @@ from regnum_model import paths
 from regnum_model.backup.lines import Entry, Header, LineWriter, MalformedBackupError
 from regnum_model.backup.nodes import MARK, RestoredState, RestoreMark
 from regnum_model.backup.plan import Write
-from regnum_model.ids import BrokerId, TopicId
-from regnum_model.nodes import ProducerIdBlockNode, TopicIdNode, TopicNode
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
+from regnum_model.nodes import LeaderAndIsr, Membership, ProducerIdBlockNode, TopicIdNode, TopicNode
 from regnum_service.clock import SystemClock
 
 TREE = {
@@ -431,3 +431,59 @@ async def test_a_backup_says_how_many_brokers_it_knows_the_logs_of(tmp_path: Pat
     assert (await _take(store, tmp_path / "alone"))["brokers"] == 0
     await store.create("/brokers/ids/1", b"{}", ephemeral=True)
     assert (await _take(store, tmp_path / "with"))["brokers"] == 1
+
+
+async def test_a_tree_is_restored_in_place(tmp_path: Path) -> None:
+    """What a store holds that was put back by other means: first told, then done, with the tree kept in a file."""
+    lives = {f"/brokers/lives/{id}": b"{}" for id in (1, 2, 7)}
+    signs = {"/cluster/went_back": b"{}", "/cluster/tree_id": b"former"}
+    store = await _filled({**_tree(), "/brokers/lives": b"", **lives, **signs})
+    before = await _everything(store)
+    file = tmp_path / "before"
+    asked = {"replace": False, "without_tokens": False, "more_brokers": frozenset({9})}
+    told = await restore_in_place(store, "memory://x", Wish(file=file, execute=False, **asked), _nothing)  # type: ignore[arg-type]
+    assert told.row["waits_for_brokers"] == [1, 2, 7, 9]
+    assert await _everything(store) == before
+    assert not file.exists()
+    done = await restore_in_place(store, "memory://x", Wish(file=file, execute=True, **asked), _nothing)  # type: ignore[arg-type]
+    assert (done.row["restored"], done.row["topics"]) == (True, 3)
+    found = await _everything(store)
+    assert not {*lives, "/cluster/went_back"} & found.keys()
+    mark = RestoreMark.decode(found[MARK])
+    assert found["/cluster/tree_id"] == mark.run.encode()
+    assert mark.brokers == {1, 2, 7, 9}
+    assert RestoredState.decode(found["/brokers/topics/t0/0/leaderAndISR"])
+    # What a restore that is cut off goes on with.
+    again = MemoryStore(MemoryServer())
+    await _restore(again, file)
+    assert RestoredState.decode((await _everything(again))["/brokers/topics/t0/0/leaderAndISR"])
+
+
+async def test_nothing_is_restored_in_place_while_a_process_runs(tmp_path: Path) -> None:
+    store = await _filled(_tree())
+    await store.create("/brokers/ids/1", b"{}", ephemeral=True, make_parents=True)
+    before = await _everything(store)
+    wish = Wish(file=tmp_path / "before", execute=True, replace=False, without_tokens=False, more_brokers=frozenset())
+    with pytest.raises(RestoreRefusedError, match="a process runs"):
+        await restore_in_place(store, "memory://x", wish, _nothing)
+    assert await _everything(store) == before
+    assert not wish.file.exists()
+
+
+async def test_logs_that_states_record_are_known_without_any_broker(tmp_path: Path) -> None:
+    """A tree that is taken when every process has stopped: log ids in ISR and ELR say which logs are unchanged."""
+    state = LeaderAndIsr(
+        topic_id=_id(0),
+        leader=BrokerId(1),
+        leader_epoch=LeaderEpoch(4),
+        isr=(BrokerId(1),),
+        elr=(BrokerId(2),),
+        members={BrokerId(id): Membership(broker_epoch=BrokerEpoch(id), log_id=LogId(f"log {id}")) for id in (1, 2)},
+        controller_epoch=ControllerEpoch(1),
+    )
+    tree = {path: data for path, data in _tree().items() if not path.startswith("/brokers/ids/")}
+    file = await _backup(tmp_path, {**tree, paths.leader_and_isr("t0", 0): state.encode()})
+    store = MemoryStore(MemoryServer())
+    await _restore(store, file)
+    mark = RestoreMark.decode((await _everything(store))[MARK])
+    assert mark.logs == {1: {"log 1"}, 2: {"log 2"}}

@@ -124,3 +124,29 @@ async def test_an_acceptance_whose_answer_was_lost_is_not_sent_again(cluster: Fa
         # A report changes nothing, so it is.
         cluster.elections[1].silent_answers = 1
         assert len(await admin.recover_partitions("t")) == 1
+
+
+async def test_all_partitions_of_the_cluster_are_looked_at_topic_by_topic(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    """With 30 topics that lost their leaders, each once, and no topic beside them."""
+    names = [f"t{number:02}" for number in range(30)]
+    cluster.leaders.offline = [
+        admin_pb2.OfflinePartition(topic=name, partition=number) for name in names for number in (0, 1)
+    ]
+    cluster.recoveries.offline = [offline(0), offline(1)]
+    shown = await regnum("partitions", "recover", "--all", "-o", "json")
+    assert shown.status == 0, shown.err
+    rows = json.loads(shown.out)
+    assert [(row["topic"], row["partition"]) for row in rows] == [(name, number) for name in names for number in (0, 1)]
+    assert sorted(asked.topic for asked in cluster.recoveries.requests) == names
+    assert not any(asked.accept_loss for asked in cluster.recoveries.requests)
+    done = await regnum("partitions", "recover", "--all", "--accept-loss")
+    assert done.status == 0, done.err
+    assert "t00/0" in done.err
+    assert "and 40 more" in done.err
+
+
+@pytest.mark.parametrize("words", [(), ("t", "--all")])
+async def test_all_takes_the_place_of_a_topic(regnum: CommandHere, words: tuple[str, ...]) -> None:
+    assert (await regnum("partitions", "recover", *words)).status == 2
