@@ -17,7 +17,7 @@ from regnum_broker.log.epochs import EpochEnd
 from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions import truncation, watermark
-from regnum_broker.replication.decisions.histories import contradict, contradict_in_epoch, mark_of
+from regnum_broker.replication.decisions.histories import contradict, leader_lacks, mark_of
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.sessions.marks import of_wire
 
@@ -121,9 +121,7 @@ def store(
             if other_history is not None:
                 error = log.found_damaged(other_history).reason
             elif answer.error_code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE:
-                error = (
-                    "the leader says that its log has another batch than the last one here, which is not so any more"
-                )
+                error = "the leader has another batch than one that was the last here, and is not any more"
             elif answer.HasField("diverging_epoch"):
                 _truncate(partition, answer.diverging_epoch)
             elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
@@ -144,25 +142,21 @@ def store(
 
 
 def _other_history(followed: Followed, answer: replication_pb2.FetchedPartition, *, broker: BrokerId) -> str | None:
-    """Why the log here and its leader's are of different histories, though their epochs agree; None: they may be of one.
-
-    Looked for where the leader has compared, and where records would be cut: a leader lacks nothing that was appended
-    in its own epoch.
-    """
+    """Why the log here and its leader's are of two histories, though their epochs agree; None: they may be of one."""
     log, leader, epoch = followed.partition.log, followed.following.leader, followed.following.leader_epoch
     place = f"{followed.partition.topic}-{followed.partition.key.partition}"
     of_leader = of_wire(answer)
     if of_leader is not None:
         own = mark_of(log.batch_at(min(of_leader.next_offset, log.log_end_offset) - 1))
-        agreed = answer.error_code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE
-        if (contradict if agreed else contradict_in_epoch)(own, of_leader):
-            return _two_histories(f"{place}: this broker ({broker}) has {own}, and leader {leader} has {of_leader}")
+        if contradict(own, of_leader, agreed=answer.error_code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE):
+            return _two_histories(f"{place}: broker {broker} has {own}, and broker {leader}, which leads, {of_leader}")
     end = log.written_end_offset
-    ahead = answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE and answer.log_end_offset < end
-    if ahead and log.epochs.epoch_at(end - 1) == epoch:
+    if answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE and leader_lacks(
+        leader_end=answer.log_end_offset, leader_epoch=epoch, end=end, last_epoch=log.epochs.epoch_at(end - 1)
+    ):
         return _two_histories(
-            f"{place}: this broker ({broker}) has records of leader epoch {epoch} up to offset {end - 1}, and"
-            f" broker {leader}, which leads that epoch, only up to {answer.log_end_offset - 1}"
+            f"{place}: broker {broker} has records of leader epoch {epoch} up to offset {end - 1}, and broker {leader},"
+            f" which leads in it, has none from offset {answer.log_end_offset} on"
         )
     return None
 

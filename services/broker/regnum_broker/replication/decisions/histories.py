@@ -9,13 +9,14 @@ an earlier copy gives epochs out a second time. Then two logs have other records
 Algorithm: followers append what their leader has, byte for byte, so within one history a batch has one extent, one
 leader epoch and one checksum, on all replicas, for as long as nothing rewrites it. Compaction does, on each replica by
 itself; but what it has rewritten has fewer records than offsets, and a producer's batch has as many. So batches with as
-many are compared, and others say nothing.
+many are compared, and others say nothing. And a leader cuts nothing of what it appends, in the epoch in which it leads.
 
 Example: offsets 3 to 5 are one batch of epoch 6 here, and there 3 to 4 are one: one of the two was never here.
 """
 
 from typing import NamedTuple
 
+from regnum_model.ids import LeaderEpoch
 from regnum_records.header import BatchHeader
 
 
@@ -43,13 +44,27 @@ def mark_of(header: BatchHeader | None) -> BatchMark | None:
     return BatchMark(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
 
 
-def contradict(one: BatchMark | None, other: BatchMark | None) -> bool:
-    """Whether no log has both: they share an offset and are not the same. None says nothing."""
+def contradict(one: BatchMark | None, other: BatchMark | None, *, agreed: bool) -> bool:
+    """Whether no log has both batches, and no order of the epochs sets that right. None says nothing.
+
+    Args:
+        one: a batch of one log.
+        other: a batch of the other.
+        agreed: whether the logs agree by their epochs as far as these go; else batches of different epochs say nothing.
+    """
     if one is None or other is None or one == other:
         return False
-    return one.base_offset < other.next_offset and other.base_offset < one.next_offset
+    share_offsets = one.base_offset < other.next_offset and other.base_offset < one.next_offset
+    return share_offsets and (agreed or one.leader_epoch == other.leader_epoch)
 
 
-def contradict_in_epoch(one: BatchMark | None, other: BatchMark | None) -> bool:
-    """The same of two logs that need not agree by their epochs: batches of other epochs are what sets them right."""
-    return contradict(one, other) and one is not None and other is not None and one.leader_epoch == other.leader_epoch
+def leader_lacks(*, leader_end: int, leader_epoch: LeaderEpoch, end: int, last_epoch: LeaderEpoch) -> bool:
+    """Whether a follower has records of its leader's own epoch that the leader has not, though none was cut there.
+
+    Args:
+        leader_end: where the leader's log ends.
+        leader_epoch: in which it leads.
+        end: where the follower's log ends.
+        last_epoch: of the follower's last record.
+    """
+    return leader_end < end and last_epoch == leader_epoch

@@ -228,7 +228,11 @@ def _verdict(
         return found
     refused, own = refusal(position, partition), mark_of(found)
     position.own_batch = own
-    if refused is None and contradict(position.last_batch, own) and divergence(position, partition) is None:
+    if (
+        refused is None
+        and divergence(position, partition) is None
+        and contradict(position.last_batch, own, agreed=True)
+    ):
         return errors_pb2.ERROR_CODE_CORRUPT_MESSAGE
     position.last_batch = None
     return refused
