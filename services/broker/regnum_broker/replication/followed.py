@@ -15,8 +15,11 @@ from regnum_telemetry import conventions, tracing
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.epochs import EpochEnd
 from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions import truncation, watermark
+from regnum_broker.replication.decisions.histories import contradict, leader_lacks, mark_of
 from regnum_broker.replication.partition import Following, Partition
+from regnum_broker.replication.sessions.marks import of_wire
 
 
 @dataclass(slots=True, eq=False)
@@ -89,15 +92,37 @@ def take_truncations(storing: asyncio.Future[list[Outcome]]) -> None:
                 outcome.followed.partition.truncated(outcome.log_end)
 
 
-def store(directory: LogDirectory, followed: Followed, answer: replication_pb2.FetchedPartition) -> Outcome:
-    """On the writer thread: append or truncate. A partition whose role changed meanwhile is left alone."""
+def recall_last_batches(logs: Sequence[ReplicaLog]) -> None:
+    """On a reader thread: take the last batch of each log into memory. Of one that cannot be read, none is."""
+    for log in logs:
+        try:
+            log.batch_at(log.log_end_offset - 1)
+        except DirectoryFailedError:
+            raise
+        except StorageError:
+            # A damaged one has been said to be that; the others are deleted, or refused for want of descriptors.
+            continue
+
+
+def store(
+    directory: LogDirectory, followed: Followed, answer: replication_pb2.FetchedPartition, *, broker: BrokerId
+) -> Outcome:
+    """On the writer thread: append or truncate. A partition whose role changed meanwhile is left alone.
+
+    So is one whose log turns out to be of another history than its leader's: it is damaged from then on, as it is.
+    """
     partition = followed.partition
     log = partition.log
     error: str | None = None
     before, high_watermark = log.log_end_offset, partition.high_watermark
     if followed.stands:
         try:
-            if answer.HasField("diverging_epoch"):
+            other_history = _other_history(followed, answer, broker=broker)
+            if other_history is not None:
+                error = log.found_damaged(other_history).reason
+            elif answer.error_code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE:
+                error = "the leader has another batch than one that was the last here, and is not any more"
+            elif answer.HasField("diverging_epoch"):
                 _truncate(partition, answer.diverging_epoch)
             elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
                 _return_into_range(partition, answer)
@@ -114,6 +139,34 @@ def store(directory: LogDirectory, followed: Followed, answer: replication_pb2.F
             # On a full disk the next checkpoint that fits says it.
             directory.checkpoint_high_watermarks({partition.key: log.log_end_offset})
     return Outcome(followed, before, log.log_end_offset, high_watermark, error)
+
+
+def _other_history(followed: Followed, answer: replication_pb2.FetchedPartition, *, broker: BrokerId) -> str | None:
+    """Why the log here and its leader's are of two histories, though their epochs agree; None: they may be of one."""
+    log, leader, epoch = followed.partition.log, followed.following.leader, followed.following.leader_epoch
+    place = f"{followed.partition.topic}-{followed.partition.key.partition}"
+    of_leader = of_wire(answer)
+    if of_leader is not None:
+        own = mark_of(log.batch_at(min(of_leader.next_offset, log.log_end_offset) - 1))
+        if contradict(own, of_leader, agreed=answer.error_code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE):
+            return _two_histories(f"{place}: broker {broker} has {own}, and broker {leader}, which leads, {of_leader}")
+    end = log.written_end_offset
+    if answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE and leader_lacks(
+        leader_end=answer.log_end_offset, leader_epoch=epoch, end=end, last_epoch=log.epochs.epoch_at(end - 1)
+    ):
+        return _two_histories(
+            f"{place}: broker {broker} has records of leader epoch {epoch} up to offset {end - 1}, and broker {leader},"
+            f" which leads in it, has none from offset {answer.log_end_offset} on"
+        )
+    return None
+
+
+def _two_histories(what: str) -> str:
+    return (
+        f"{what}. Two brokers led one leader epoch, as after the coordination store was put back to an earlier copy."
+        " Nothing is cut: the records stay on this disk until a person says which log counts"
+        ' (docs/operations.md, "Two logs of one partition")'
+    )
 
 
 def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -> None:

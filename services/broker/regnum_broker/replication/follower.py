@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -39,11 +40,13 @@ from regnum_telemetry.metrics import Counter
 
 from regnum_broker.identity import Identity
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions.histories import mark_of
 from regnum_broker.replication.filling import Filling
 from regnum_broker.replication.followed import (
     Followed,
     Outcome,
     Stored,
+    recall_last_batches,
     record_truncation,
     store,
     take_high_watermark,
@@ -52,6 +55,7 @@ from regnum_broker.replication.followed import (
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.pauses import Pauses
+from regnum_broker.replication.sessions.marks import to_wire
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
 
@@ -79,6 +83,15 @@ PAUSES_S: Final[Mapping[int, float]] = {
     errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER: 0.1,
 }
 """Pause before a partition is asked for again after an error that ends by itself."""
+
+STORED: Final = frozenset(
+    {
+        errors_pb2.ERROR_CODE_NONE,
+        errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
+        errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,
+    }
+)
+"""Errors after which the log here is looked at, or changed, by the writer."""
 
 PAUSE_S: Final = 1.0
 """The same after any other error."""
@@ -287,7 +300,10 @@ class LeaderStream:
         while (ended := self._pauses.ended(now_s)) is not None:
             self._changed[ended] = None
             await turns.took()
-        for key in tuple(self._changed):
+        keys = tuple(self._changed)
+        async for logs in slices(self._without_last_batch(keys), SLICE):
+            await self._storage.read(partial(recall_last_batches, logs))
+        for key in keys:
             await turns.took()
             followed = self._followed.get(key)
             if followed is None or key not in self._changed:
@@ -320,6 +336,12 @@ class LeaderStream:
             answers_taken=taken,
         )
 
+    def _without_last_batch(self, keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
+        """Logs whose last batch the leader is to be told, and is not in memory."""
+        named = (self._followed[key] for key in keys if key in self._followed)
+        logs = [followed.partition.log for followed in named if followed.taken_from is None]
+        return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
+
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
         """Carry an answer out, sent after so many requests: jobs for the writer, and the high watermarks."""
         now_s = self._clock.monotonic()
@@ -332,7 +354,7 @@ class LeaderStream:
             # An answer from before the present order, or to before a restart, is about another position.
             if followed is None or not followed.takes(requests_taken) or not followed.stands:
                 continue
-            if answer.error_code not in {errors_pb2.ERROR_CODE_NONE, errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE}:
+            if answer.error_code not in STORED:
                 if self._pause(followed, answer, now_s):
                     refused.setdefault(answer.error_code, []).append(followed)
                 continue
@@ -361,7 +383,7 @@ class LeaderStream:
 
         def append() -> list[Outcome]:
             with directory.many_appends():
-                return [store(directory, followed, answer) for followed, answer in work]
+                return [store(directory, followed, answer, broker=self._broker) for followed, answer in work]
 
         size_bytes = sum(len(answer.records) for _, answer in work)
         self._received_bytes.add(size_bytes)
@@ -438,6 +460,10 @@ def _position(key: PartitionKey, followed: Followed, *, continues: bool) -> repl
     """Where a partition is to be fetched from, as its leader is told."""
     log = followed.partition.log
     end, epoch = _end_of(log)
+    last = None if continues else mark_of(log.last_batch)
+    if last is not None and (last.next_offset, last.leader_epoch) != (end, epoch):
+        # The writer went on between the two.
+        last = None
     return replication_pb2.FetchPosition(
         topic_id=key.topic_id,
         partition=key.partition,
@@ -446,6 +472,7 @@ def _position(key: PartitionKey, followed: Followed, *, continues: bool) -> repl
         last_fetched_epoch=epoch,
         log_start_offset=log.log_start_offset,
         continues=continues,
+        last_batch=to_wire(last),
     )
 
 

@@ -105,6 +105,7 @@ class FetchPosition(_message.Message):
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
+    LAST_BATCH_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     """Topic id."""
     partition: _builtins.int
@@ -121,6 +122,12 @@ class FetchPosition(_message.Message):
     """Whether the follower takes what is on its way beyond fetch_offset. Otherwise it takes nothing of the partition from
     an answer that was sent before the leader had this request, and the leader begins at fetch_offset again.
     """
+    @_builtins.property
+    def last_batch(self) -> Global___BatchMark:
+        """Unless continues: the last batch of the follower's log, where it is as its producer wrote it. The leader sends
+        nothing of the partition before it has compared it with its own log. Absent: nothing is compared.
+        """
+
     def __init__(
         self,
         *,
@@ -131,14 +138,49 @@ class FetchPosition(_message.Message):
         last_fetched_epoch: _builtins.int = ...,
         log_start_offset: _builtins.int = ...,
         continues: _builtins.bool = ...,
+        last_batch: Global___BatchMark | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_batch", b"last_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "last_batch", b"last_batch", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FetchPosition: _TypeAlias = FetchPosition  # noqa: Y015
+
+@_typing.final
+class BatchMark(_message.Message):
+    """What tells a record batch from any other one that may stand at its place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CRC_FIELD_NUMBER: _builtins.int
+    base_offset: _builtins.int
+    """Offset of its first record."""
+    next_offset: _builtins.int
+    """Offset after its last record."""
+    leader_epoch: _builtins.int
+    """Leader epoch in which it was appended."""
+    crc: _builtins.int
+    """CRC32C, as it stands in its head."""
+    def __init__(
+        self,
+        *,
+        base_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        crc: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "crc", b"crc", "leader_epoch", b"leader_epoch", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchMark: _TypeAlias = BatchMark  # noqa: Y015
 
 @_typing.final
 class ForgottenPartition(_message.Message):
@@ -209,12 +251,15 @@ class FetchedPartition(_message.Message):
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     THROTTLED_FIELD_NUMBER: _builtins.int
+    OWN_BATCH_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     """Topic id."""
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
-    """FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, INCONSISTENT_TOPIC_ID, ..."""
+    """FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, INCONSISTENT_TOPIC_ID, ...
+    CORRUPT_MESSAGE: by their epochs the two logs agree, and the leader has another batch (own_batch) than last_batch.
+    """
     high_watermark: _builtins.int
     """The leader's high watermark."""
     log_start_offset: _builtins.int
@@ -229,6 +274,13 @@ class FetchedPartition(_message.Message):
     def diverging_epoch(self) -> Global___DivergingEpoch:
         """Set when the follower's log diverges; records is then empty and the high watermark must not be taken."""
 
+    @_builtins.property
+    def own_batch(self) -> Global___BatchMark:
+        """With CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE or diverging_epoch, where last_batch was compared: the leader's batch at
+        that place or, where its part of that epoch ends before it, the last one there. A follower that has another batch of
+        that leader epoch there cuts nothing: one epoch was led by two brokers.
+        """
+
     def __init__(
         self,
         *,
@@ -241,10 +293,11 @@ class FetchedPartition(_message.Message):
         diverging_epoch: Global___DivergingEpoch | None = ...,
         records: _builtins.bytes = ...,
         throttled: _builtins.bool = ...,
+        own_batch: Global___BatchMark | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch", "own_batch", b"own_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "records", b"records", "throttled", b"throttled", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "own_batch", b"own_batch", "partition", b"partition", "records", b"records", "throttled", b"throttled", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

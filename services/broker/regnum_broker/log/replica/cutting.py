@@ -40,7 +40,8 @@ class Cutting(Swapping):
             return end
         segment = segment_of(shown.segments, offset)
         kept = [other for other in shown.segments if other.base_offset < segment.base_offset]
-        position, new_end = shown.undamaged(lambda: segment.find_offset(offset))
+        position, header = shown.undamaged(lambda: segment.find_offset(offset))
+        new_end = segment.next_offset if header is None else header.base_offset
         if new_end < start:
             # The log began within that batch, and still begins there.
             self._epochs.write(sync=False)

@@ -39,8 +39,8 @@ from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 class ReplicaLog(Cutting):
     """One replica. Created by LogDirectory only.
 
-    Properties (``producers`` excepted), ``read``, ``offset_for_timestamp`` and ``configure`` are for any thread; all
-    else is for the directory's writer thread alone.
+    Properties (``producers`` excepted), ``read``, ``batch_at``, ``offset_for_timestamp`` and ``configure`` are for any
+    thread; all else is for the directory's writer thread alone.
     """
 
     __slots__ = ("_defaults",)
@@ -126,6 +126,11 @@ class ReplicaLog(Cutting):
     def last_record_epoch(self) -> LeaderEpoch:
         """Leader epoch of the last record, also if it was deleted since; -1: there was none in the log as it is."""
         return self.epochs.epoch_at(self.log_end_offset - 1)
+
+    @property
+    def last_batch(self) -> BatchHeader | None:
+        """Head of the last batch, where it is in memory; ``batch_at`` takes it there. None: it is not, or none is."""
+        return self._shown.last_batch
 
     @property
     def producers(self) -> ProducerStates:
@@ -244,6 +249,16 @@ class ReplicaLog(Cutting):
             UnknownReplicaError: it was deleted.
         """
         return self._shown.read(offset, bytes_max=bytes_max, end_offset=end_offset)
+
+    def batch_at(self, offset: int) -> BatchHeader | None:
+        """Head of the batch that contains an offset; None: the log has none, or what it has changes all the time.
+
+        Raises:
+            CorruptLogError: the files contradict themselves, or cannot be read.
+            ResourceExhaustedError: no descriptor for it now.
+            UnknownReplicaError: it was deleted.
+        """
+        return self._shown.batch_at(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """Base offset of the first batch with a timestamp at or after ``timestamp_ms``; None: no batch is that young.

@@ -259,12 +259,12 @@ class Segment:
             yield header, chunk[at : at + header.size_bytes]
             position += header.size_bytes
 
-    def find_offset(self, offset: int) -> tuple[int, int]:
-        """Position and base offset of the batch that contains ``offset``; the end of the segment if none does."""
+    def find_offset(self, offset: int) -> tuple[int, BatchHeader | None]:
+        """Position and head of the batch that contains ``offset``; the end of the segment and None if none does."""
         for position, header in self.headers(self._index_for(offset).position_for_offset(offset)):
             if header.next_offset > offset:
-                return position, header.base_offset
-        return self.size_bytes, self.next_offset
+                return position, header
+        return self.size_bytes, None
 
     def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> int | None:
         """Base offset of the first batch with a timestamp at or after ``timestamp_ms`` and records from an offset on.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from regnum_model.ids import PartitionKey
+from regnum_records.header import BatchHeader
 
 from regnum_broker.log.disk.disk import DamagedFileError
 from regnum_broker.log.errors import (
@@ -34,7 +35,17 @@ T = TypeVar("T")
 class ShownLog:
     """Segments and end of one replica. Reads and ``damaged`` are for any thread, all else is for the writer."""
 
-    __slots__ = ("_deleted", "_generation", "_host", "_key", "fault", "log_end_offset", "log_start_offset", "segments")
+    __slots__ = (
+        "_deleted",
+        "_generation",
+        "_host",
+        "_key",
+        "_last_batch",
+        "fault",
+        "log_end_offset",
+        "log_start_offset",
+        "segments",
+    )
 
     def __init__(
         self, key: PartitionKey, host: ReplicaHost, segments: tuple[Segment, ...], log_start_offset: int
@@ -43,6 +54,8 @@ class ShownLog:
         self._host = host
         self._generation = 0
         self._deleted = False
+        self._last_batch: tuple[int, BatchHeader] | None = None
+        """Head of a batch that was the last one, in which generation; None: of none."""
         self.segments = segments
         """All of them, by base offset; one at least."""
         self.log_start_offset = log_start_offset
@@ -76,6 +89,32 @@ class ShownLog:
             return next((offset for offset in found if offset is not None), None)
 
         return self._beside_writer(attempt, None)
+
+    @property
+    def last_batch(self) -> BatchHeader | None:
+        """See ``ReplicaLog.last_batch``."""
+        generation, header = self._last_batch or (-1, None)
+        is_last = header is not None and generation == self._generation and header.next_offset == self.log_end_offset
+        return header if is_last else None
+
+    def appended(self, header: BatchHeader) -> None:
+        """Remember the batch that is the last one as soon as the log's end says so. By the writer."""
+        self._last_batch = self._generation, header
+
+    def batch_at(self, offset: int) -> BatchHeader | None:
+        """See ``ReplicaLog.batch_at``."""
+
+        def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> tuple[int, BatchHeader | None]:
+            generation = self._generation
+            if not max(self.log_start_offset, segments[0].base_offset) <= offset < log_end_offset:
+                return generation, None
+            return generation, segment_of(segments, offset).find_offset(offset)[1]
+
+        nothing: tuple[int, BatchHeader | None] = (-1, None)
+        generation, header = self._beside_writer(attempt, nothing)
+        if header is not None and header.next_offset == self.log_end_offset:
+            self._last_batch = generation, header
+        return header
 
     def begin_at(self, offset: int, segments: tuple[Segment, ...]) -> None:
         """Show a log that begins later, and has fewer segments."""

@@ -158,6 +158,7 @@ class Tail:
         self._producers.apply(headers, seen_ms=now_ms)
         for header in headers:
             self._epochs.show(LeaderEpoch(header.leader_epoch), header.base_offset)
+        self._shown.appended(headers[-1])
         self._changed = self._unsynced = True
         if hidden:
             self._hide()

@@ -4,22 +4,34 @@ The functions look and change nothing of it; the session acts.
 """
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
-from regnum_records.header import end_offset_of
+from regnum_records.header import BatchHeader, end_offset_of
 from regnum_service.errors import Code
 
 from regnum_broker.log.errors import DirectoryFailedError, OffsetOutOfRangeError, StorageError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions import truncation
+from regnum_broker.replication.decisions.histories import BatchMark, contradict, mark_of
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.sessions.fresh_appends import NO_BATCHES, Batches, FreshAppends
+from regnum_broker.replication.sessions.marks import of_wire, to_wire
 from regnum_broker.storage import Storage
+
+T = TypeVar("T")
+
+COMPARED: Final = frozenset({None, errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE})
+"""Refusals (None: there is none) upon which a follower changes its log."""
+
+Answer = replication_pb2.FetchReplicaResponse
+"""What a follower is sent."""
 
 UNSENT: Final = 0
 """In place of a high watermark that the follower is known to have. None is below 0, and one of 0 is no news to anybody:
@@ -57,11 +69,13 @@ class Position:
         "counted",
         "epoch",
         "key",
+        "last_batch",
         "last_epoch",
         "log_start",
         "named_in",
         "next_offset",
         "offset",
+        "own_batch",
         "sent_high_watermark",
         "sent_log_start",
         "session",
@@ -80,6 +94,11 @@ class Position:
         self.named_in = 0
         """Number of the answer that named it last with more than a high watermark; 0: none did."""
         self.last_epoch = 0
+        self.last_batch: BatchMark | None = None
+        """The follower's last batch until it was compared with the log here, and as long as the position counts for
+        nothing. None: there is nothing to compare (any more)."""
+        self.own_batch: BatchMark | None = None
+        """What that was compared with, for the follower to compare its log with before it changes that."""
         self.sent_high_watermark = UNSENT
         """What the follower was told since it named its position."""
         self.log_start = 0
@@ -108,6 +127,7 @@ class Position:
             self.next_offset = self.offset
             self.awaited = False
         if not wanted.continues:
+            self.last_batch, self.own_batch = of_wire(wanted), None
             # What was sent before may have been meant for another role of the follower, which took nothing from it.
             self.sent_high_watermark = UNSENT
 
@@ -154,6 +174,21 @@ def refusal(position: Position, partition: Partition | None, follower: BrokerId 
     return None
 
 
+def _or_code(read: Callable[[], T]) -> T | Code:
+    """What was read, or why it was not."""
+    try:
+        return read()
+    except OffsetOutOfRangeError:
+        return errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+    except UnknownReplicaError:
+        # Deleted while the read waited for a thread.
+        return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+    except DirectoryFailedError:
+        raise
+    except StorageError:
+        return errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+
+
 def read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[Batches | Code]:
     """On a reader thread: read one log after another until the answer is full; at least one."""
     found: list[Batches | Code] = []
@@ -161,21 +196,53 @@ def read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[Batc
     for log, offset in wanted:
         if found and room <= 0:
             break
-        try:
-            data = log.read(offset, bytes_max=max(room, 1))
-        except OffsetOutOfRangeError:
-            found.append(errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
-        except UnknownReplicaError:
-            # Deleted while the read waited for a thread.
-            found.append(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
-        except DirectoryFailedError:
-            raise
-        except StorageError:
-            found.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
-        else:
+        data = _or_code(partial(log.read, offset, bytes_max=max(room, 1)))
+        if isinstance(data, bytes):
             found.append(Batches(data, end_offset_of(data) if data else offset))
             room -= len(data)
+        else:
+            found.append(data)
     return found
+
+
+async def compared(
+    reads: Sequence[Read], *, storage: Storage, refusal: Callable[[Position, Partition], Code | None]
+) -> list[tuple[Read, Code | None]]:
+    """Compare last batches of followers with the logs here, which takes looks into their files.
+
+    The batch here at the last one there or, where that leader epoch ends before it, the last of that. Of each why the
+    position cannot be answered with records; None: it can, or its leadership is over.
+    """
+    wanted = [(read.partition.log, _compared_at(read.position, read.partition.log)) for read in reads]
+    found = await storage.read(lambda: [_or_code(partial(log.batch_at, offset)) for log, offset in wanted])
+    return [(read, _verdict(read, batch, refusal)) for read, batch in zip(reads, found, strict=True)]
+
+
+def _verdict(
+    read: Read, found: BatchHeader | Code | None, refusal: Callable[[Position, Partition], Code | None]
+) -> Code | None:
+    position, partition = read.position, read.partition
+    if partition.role is not read.leadership:
+        return None
+    if isinstance(found, int):
+        return found
+    refused, own = refusal(position, partition), mark_of(found)
+    position.own_batch = own
+    if (
+        refused is None
+        and divergence(position, partition) is None
+        and contradict(position.last_batch, own, agreed=True)
+    ):
+        return errors_pb2.ERROR_CODE_CORRUPT_MESSAGE
+    position.last_batch = None
+    return refused
+
+
+def _compared_at(position: Position, log: ReplicaLog) -> int:
+    assert position.last_batch is not None, "there is something to compare"  # noqa: S101
+    last_epoch = LeaderEpoch(position.last_epoch)
+    of_leader = log.epochs.end_offset_for(last_epoch, log_end_offset=log.log_end_offset)
+    return min(position.last_batch.base_offset, of_leader.end_offset - 1) if of_leader.epoch == last_epoch else -1
 
 
 async def data_of(
@@ -199,6 +266,19 @@ async def data_of(
     return found + list(itertools.zip_longest(behind, read_now))
 
 
+def is_compared(position: Position, partition: Partition) -> bool:
+    """Whether there is nothing to compare, or nothing to be read for it: the follower's last batch is the last here."""
+    return position.last_batch is None or position.last_batch == mark_of(partition.log.last_batch)
+
+
+def to_compare(position: Position, partition: Partition | None, refused: Code | None) -> Read | None:
+    """The position, if the follower acts on what it is told, and its last batch has to be compared before."""
+    if partition is None or refused not in COMPARED or is_compared(position, partition):
+        return None
+    assert isinstance(partition.role, Leadership), "such a refusal, or none, means leading"  # noqa: S101
+    return Read(position, partition, partition.role)
+
+
 def divergence(position: Position, partition: Partition) -> replication_pb2.DivergingEpoch | None:
     """Where the follower's log left the log here; None: as far as its last batch shows, it did not."""
     last_epoch = LeaderEpoch(position.last_epoch)
@@ -212,9 +292,7 @@ def divergence(position: Position, partition: Partition) -> replication_pb2.Dive
     return replication_pb2.DivergingEpoch(epoch=of_leader.epoch, end_offset=of_leader.end_offset)
 
 
-def add_to(
-    answer: replication_pb2.FetchReplicaResponse, position: Position, partition: Partition
-) -> replication_pb2.FetchedPartition:
+def add_to(answer: Answer, position: Position, partition: Partition) -> replication_pb2.FetchedPartition:
     """Name a partition in an answer, with its high watermark and the ends of its log."""
     position.sent_high_watermark = partition.high_watermark
     position.sent_log_start = partition.log.log_start_offset
@@ -225,6 +303,24 @@ def add_to(
         log_start_offset=partition.log.log_start_offset,
         log_end_offset=partition.log.log_end_offset,
     )
+
+
+def add_refusal(
+    answer: Answer,
+    position: Position,
+    partition: Partition | None,
+    code: Code,
+) -> None:
+    """Name a partition in an answer, with why there is nothing else."""
+    refused = answer.partitions.add(
+        topic_id=position.key.topic_id,
+        partition=position.key.partition,
+        error_code=code,
+        own_batch=to_wire(position.own_batch),
+    )
+    if partition is not None:
+        refused.log_start_offset = partition.log.log_start_offset
+        refused.log_end_offset = partition.log.log_end_offset
 
 
 def has_moved(position: Position, partition: Partition) -> bool:

@@ -33,19 +33,25 @@ from regnum_broker.replication.purgatory import Signal
 from regnum_broker.replication.sessions.allowance import Allowance
 from regnum_broker.replication.sessions.fetch_positions import (
     UNSENT,
+    Answer,
     Commits,
     Position,
     Read,
+    add_refusal,
     add_to,
+    compared,
     data_of,
     divergence,
     has_moved,
+    is_compared,
     refusal,
+    to_compare,
     unsubscribe,
 )
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams
 from regnum_broker.replication.sessions.fresh_appends import Batches, FreshAppends
 from regnum_broker.replication.sessions.held_back import HeldBack
+from regnum_broker.replication.sessions.marks import to_wire
 from regnum_broker.replication.throttle import Meter
 from regnum_broker.storage import Storage
 
@@ -140,7 +146,7 @@ class FetchSession:
         if self._attentive:
             self._wake.set()
 
-    async def next_answer(self) -> replication_pb2.FetchReplicaResponse | None:
+    async def next_answer(self) -> Answer | None:
         """The next answer, as soon as there is something to say and the follower may be sent it; None: the end.
 
         Raises:
@@ -191,14 +197,14 @@ class FetchSession:
         # What waits for an order says nothing of the load.
         self._busy = len(self._dirty) > len(self._unordered.intersection(self._dirty))
 
-    def _is_due(self, answer: replication_pb2.FetchReplicaResponse) -> bool:
+    def _is_due(self, answer: Answer) -> bool:
         """Whether it is sent now; else what there is to say waits for more."""
         if answer.partitions or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
             return True
         hurried = self._window.hurried or bool(self._requests)
         return self._window.idle and (hurried or self._clock.monotonic() >= self._patience_s)
 
-    def _sent(self, answer: replication_pb2.FetchReplicaResponse) -> replication_pb2.FetchReplicaResponse:
+    def _sent(self, answer: Answer) -> Answer:
         self._attentive = False
         self._add_watermarks(answer)
         answer.requests_taken = self._window.requests
@@ -250,10 +256,9 @@ class FetchSession:
         """Tell the leadership how far the follower is, once for each position, as soon as it can be counted."""
         if position.counted or partition is None or self._refusal(position, partition) is not None:
             return
-        leadership = partition.role
-        assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
-        if divergence(position, partition) is None:
-            position.counted = True
+        leadership = _leadership(partition)
+        if is_compared(position, partition) and divergence(position, partition) is None:
+            position.counted, position.last_batch, position.own_batch = True, None, None
             now_s = self._clock.monotonic()
             if leadership.record_fetch(stream, offset=position.offset, now_s=now_s):
                 leadership.record_log_start(stream.broker, position.log_start)
@@ -263,9 +268,9 @@ class FetchSession:
     def _refusal(self, position: Position, partition: Partition | None) -> Code | None:
         return refusal(position, partition, None if self._stream is None else self._stream.broker)
 
-    async def _collect(self, bytes_max: int) -> replication_pb2.FetchReplicaResponse:
+    async def _collect(self, bytes_max: int) -> Answer:
         """Everything new that needs an answer now; what did not fit stays for the next one."""
-        answer = replication_pb2.FetchReplicaResponse()
+        answer = Answer()
         reads: list[Read] = []
         turns = Turns(SLICE)
         if self._held_back.may_go(bytes_max):
@@ -284,12 +289,15 @@ class FetchSession:
                 self._unordered.add(key)
                 continue
             self._unordered.discard(key)
-            if partition is None or refused is not None:
+            if (read := to_compare(position, partition, refused)) is not None:
+                reads.append(read)
+            elif partition is None or refused is not None:
                 self._refuse(answer, position, partition, refused or errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
             else:
                 self._look(answer, reads, position, partition)
             if len(reads) + len(answer.partitions) >= CHANGES_MAX:
                 self._dirty = dict.fromkeys((*looking, *self._dirty))
+        await self._compare(answer, reads)
         throttled, free = _parted(reads, self._is_throttled)
         if throttled:
             room = await self._read(answer, free, bytes_max) if free else bytes_max
@@ -301,9 +309,7 @@ class FetchSession:
     def _is_throttled(self, read: Read) -> bool:
         return self._stream is not None and read.leadership.is_throttled(self._stream.broker, self._clock.monotonic())
 
-    async def _read_throttled(
-        self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int
-    ) -> None:
+    async def _read_throttled(self, answer: Answer, reads: list[Read], bytes_max: int) -> None:
         """What goes to new replicas, as far as this broker and the follower allow."""
         self._allowance.want()
         room, first = self._allowance.room(bytes_max), len(answer.partitions)
@@ -319,42 +325,44 @@ class FetchSession:
         if not kept:
             self._allowance.rest()
 
-    def _look(
-        self,
-        answer: replication_pb2.FetchReplicaResponse,
-        reads: list[Read],
-        position: Position,
-        partition: Partition,
-    ) -> None:
+    def _look(self, answer: Answer, reads: list[Read], position: Position, partition: Partition) -> None:
         """What a partition that may be answered has to say."""
-        leadership = partition.role
-        assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
+        leadership = _leadership(partition)
         diverging = divergence(position, partition)
         if diverging is not None:
-            add_to(answer, position, partition).diverging_epoch.CopyFrom(diverging)
+            item = add_to(answer, position, partition)
+            item.diverging_epoch.CopyFrom(diverging)
+            if (own_batch := to_wire(position.own_batch)) is not None:
+                item.own_batch.CopyFrom(own_batch)
             # The follower goes back and takes nothing else from this answer.
             position.sent_high_watermark = UNSENT
             self._await(position)
             return
         if not position.counted and self._stream is not None:
-            # It waited for this broker to become leader.
+            # It waited for this broker to become leader, or was compared.
             self._count(position, partition, self._stream)
+            self._watermarks[position.key] = None
         if position.next_offset < partition.log.log_end_offset:
             reads.append(Read(position, partition, leadership))
 
-    def _refuse(
-        self,
-        answer: replication_pb2.FetchReplicaResponse,
-        position: Position,
-        partition: Partition | None,
-        code: Code,
-    ) -> None:
-        refused = answer.partitions.add(
-            topic_id=position.key.topic_id, partition=position.key.partition, error_code=code
-        )
-        if partition is not None:
-            refused.log_start_offset = partition.log.log_start_offset
-            refused.log_end_offset = partition.log.log_end_offset
+    async def _compare(self, answer: Answer, reads: list[Read]) -> None:
+        """Take those that are to be compared out of the reads, compare them, and look at them again."""
+        uncompared = [read for read in reads if read.position.last_batch is not None]
+        if not uncompared:
+            return
+        reads[:] = [read for read in reads if read.position.last_batch is None]
+        turns = Turns(SLICE)
+        for read, refused in await compared(uncompared, storage=self._storage, refusal=self._refusal):
+            await turns.took()
+            if read.partition.role is not read.leadership:
+                self._dirty[read.position.key] = None
+            elif refused is None:
+                self._look(answer, reads, read.position, read.partition)
+            else:
+                self._refuse(answer, read.position, read.partition, refused)
+
+    def _refuse(self, answer: Answer, position: Position, partition: Partition | None, code: Code) -> None:
+        add_refusal(answer, position, partition, code)
         position.sent_high_watermark = UNSENT
         self._await(position)
 
@@ -363,7 +371,7 @@ class FetchSession:
         position.awaited = True
         position.named_in = self._window.sent + 1
 
-    async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int) -> int:
+    async def _read(self, answer: Answer, reads: list[Read], bytes_max: int) -> int:
         """Add records to an answer; how many bytes of what it may have are left."""
         left = bytes_max
         turns = Turns(SLICE)
@@ -397,7 +405,7 @@ class FetchSession:
         if end_offset < read.partition.log.log_end_offset:
             self._dirty[position.key] = None
 
-    def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
+    def _add_watermarks(self, answer: Answer) -> None:
         """Add high watermarks and log starts that moved since they were sent; more than fit ride on the next one."""
         for key in tuple(itertools.islice(self._watermarks, WATERMARKS_MAX)):
             del self._watermarks[key]
@@ -406,12 +414,19 @@ class FetchSession:
             if (
                 position is not None
                 and not position.awaited
+                and position.last_batch is None
                 and partition is not None
                 and has_moved(position, partition)
                 and self._refusal(position, partition) is None
                 and divergence(position, partition) is None
             ):
                 add_to(answer, position, partition)
+
+
+def _leadership(partition: Partition) -> Leadership:
+    """That of a partition of which fetches are not refused, or only for their offset."""
+    assert isinstance(partition.role, Leadership), "no refusal means leading"  # noqa: S101
+    return partition.role
 
 
 def _goes_on(read: Read) -> bool:
