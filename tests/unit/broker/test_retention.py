@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.replication.partition import Following
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import AGAIN_MS, RetentionWatch
 from regnum_broker.storage import Storage
 from regnum_model.configs import NO_SETTINGS, ReplicaSettings
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.topics import OFFSETS_TOPIC
+from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.clock import FakeClock, settle
@@ -55,7 +57,15 @@ class Watched:
         self.clock = clock
         self.moved: list[PartitionKey] = []
         self.mover = StartMover(storage=leader.storage, moved=self.moved.append, clock=clock)
-        self.watch = RetentionWatch(replicas=leader.replicas, storage=leader.storage, mover=self.mover, clock=clock)
+        self.expiry = ExpiryClock(clock, difference_s_max=300.0)
+        self.expiry.hear(clock.wall_ms())
+        self.watch = RetentionWatch(
+            replicas=leader.replicas,
+            storage=leader.storage,
+            mover=self.mover,
+            clock=clock,
+            expiry_now_ms=self.expiry.now_ms,
+        )
 
     async def look(self) -> None:
         """One look, and what it asks for."""
@@ -241,6 +251,8 @@ async def test_a_follower_begins_where_its_leader_does(tmp_path: Path) -> None:
             result = await world.produce(1, batch_of(VALUE))
             assert result.error_code == 0
         leader, follower = (world.brokers[BrokerId(id)] for id in (1, 2))
+        # There is no controller whose clock it could compare with its own.
+        leader.broker.expiry.hear(SystemClock().wall_ms())
         leader.broker.replicas.configure(leader.partition(), ReplicaSettings(retention_ms=0))
 
         async def emptied() -> bool:

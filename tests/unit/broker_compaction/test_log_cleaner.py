@@ -11,6 +11,7 @@ from regnum_broker.compaction.cleanable import AGAIN_MS
 from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.pace import CompactionStoppedError, Pace
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
@@ -35,11 +36,14 @@ class Cleaned:
         self.leader = leader
         self.clock = clock
         self.metrics = Metrics()
+        self.expiry = ExpiryClock(clock, difference_s_max=300.0)
+        self.expiry.hear(clock.wall_ms())
         self.cleaner = LogCleaner(
             replicas=leader.replicas,
             storage=leader.storage,
             keys_max=1000,
             clock=clock,
+            expiry_now_ms=self.expiry.now_ms,
             chance=random.Random(1),
             metrics=self.metrics,
             small_bytes=SMALL_BYTES,

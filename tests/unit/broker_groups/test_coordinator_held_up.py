@@ -20,6 +20,7 @@ from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import FORGOTTEN_S, TopicLives
 from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.storage import WRITE_BYTES_HELD_MAX
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -49,6 +50,8 @@ class Held:
         self.known = TopicsShown()
         self.store: Store | None = None
         self.may_forget = True
+        self.expiry = ExpiryClock(clock, difference_s_max=300.0)
+        self.expiry.hear(clock.wall_ms())
         nothing: Any = None
         producing = ProduceHandler(
             replicas=leading.replicas,
@@ -69,6 +72,7 @@ class Held:
             storage=leading.storage,
             append=producing.append,
             clock=clock,
+            expiry_now_ms=self.expiry.now_ms,
             spawn=lambda _, coroutine: asyncio.create_task(coroutine),
             retention_ms=1_000_000,
             may_forget=lambda: self.may_forget,

@@ -40,6 +40,7 @@ from regnum_election.reign.events import (
     AwaitsInSync,
     BrokerDead,
     CatchingUp,
+    ClockCompared,
     ClusterEvent,
     Hint,
     IsrsWritten,
@@ -66,6 +67,9 @@ BUSY_MAX: Final = 1_000
 
 MOVING_MAX: Final = 1_000
 """Moving replicas that are taken from one message."""
+
+CLOCK_TOLD_MS: Final = 1_000
+"""A broker's wall clock is reported again when it has moved by so much against this process's."""
 
 WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
@@ -99,6 +103,8 @@ class Stream:
     """What it last said of fetches between it and others."""
     busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
     """What it last said of busy partitions; nobody reads it before the broker is dead."""
+    clock: ClockCompared | None = None
+    """What was reported last of its wall clock; None: it has not said."""
     awaits_in_sync: bool = False
     """Whether it asked how far it is from being in sync."""
     catching_up: controller_pb2.CatchingUp | None = None
@@ -269,6 +275,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     fenced=self._is_over(stream),
                     beat_interval_ms=round(interval_s * 1000),
                     catching_up=stream.take_catching_up(),
+                    wall_clock_ms=self._clock.wall_ms(),
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
@@ -317,12 +324,30 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         if request.HasField("busy"):
             stream.busy = request.busy
+        if request.HasField("clock_difference"):
+            self._compare_clocks(stream, request.clock_difference)
         if request.moving_replicas:
             self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:
             self._take_up(stream, request)
             stream.report = request.report_number
             stream.due.set()
+
+    def _compare_clocks(self, stream: Stream, said: controller_pb2.ClockDifference) -> None:
+        compared = ClockCompared(
+            broker=stream.broker,
+            epoch=stream.epoch,
+            ahead_ms=said.ahead_ms,
+            expiry_held_back=said.expiry_held_back,
+        )
+        before = stream.clock
+        if (
+            before is None
+            or before.expiry_held_back != compared.expiry_held_back
+            or abs(before.ahead_ms - compared.ahead_ms) >= CLOCK_TOLD_MS
+        ):
+            stream.clock = compared
+            self._report(compared)
 
     def _take_up(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
         written: dict[PartitionKey, ReportedNode | None] = {}
