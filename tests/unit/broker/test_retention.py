@@ -27,6 +27,7 @@ from regnum_testing.waiting import eventually, within
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
 MEGABYTE = 1 << 20
+YEAR_S = 365 * 86_400.0
 
 
 class HeldWriter:
@@ -138,6 +139,46 @@ async def test_records_expire_by_age_the_last_segment_included(watched: Watched)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (4, 4, 0)
     await watched.write(1)
     assert log.log_end_offset == 5
+
+
+async def test_nothing_expires_by_a_clock_that_jumped_and_logs_are_kept_to_their_size(watched: Watched) -> None:
+    for number in (0, 1):
+        watched.configure(ReplicaSettings(retention_ms=3_600_000, retention_bytes=2 * MEGABYTE), number)
+        await watched.write(4, number)
+    await watched.look()
+    log = watched.leader.partition(1).log
+    watched.clock.jump(YEAR_S)
+    watched.leader.files.wall_ms = watched.clock.wall_ms()
+    await watched.look()
+    assert (watched.start, log.log_start_offset) == (0, 0)
+    before = watched.watch.looked_at
+    for _ in range(10):
+        watched.clock.skip(60.0)
+        await watched.look()
+    assert watched.watch.looked_at == before, "what is held back is not looked at in vain"
+    await watched.write(12)
+    await watched.look()
+    assert watched.start > 0
+    assert watched.leader.partition().log.size_bytes >= 2 * MEGABYTE
+    assert log.log_start_offset == 0
+    watched.clock.jump(-YEAR_S)
+    await watched.look()
+    assert log.log_start_offset == 0, "it is not an hour old"
+    watched.clock.skip(3_000.0)
+    await watched.look()
+    assert log.log_start_offset == log.log_end_offset == 4
+
+
+async def test_what_was_held_back_expires_when_the_clocks_agree_again(watched: Watched) -> None:
+    watched.configure(ReplicaSettings(retention_ms=3_600_000))
+    await watched.write(4)
+    watched.clock.jump(YEAR_S)
+    watched.clock.skip(3_600.0)
+    await watched.look()
+    assert watched.start == 0
+    watched.clock.jump(-YEAR_S)
+    await watched.look()
+    assert watched.start == 4
 
 
 async def test_logs_at_rest_are_not_looked_at(watched: Watched) -> None:

@@ -158,6 +158,27 @@ def test_what_must_not_be_compacted_yet_is_not_however_old_it_is() -> None:
     assert (found.is_due, found.again_ms) == (False, NOW_MS + AGAIN_MS), "nothing of it is committed"
 
 
+def test_nothing_is_old_by_a_clock_that_is_not_to_be_believed() -> None:
+    old = segments(10, 20, written_ms=NOW_MS - 9_000)
+    for min_lag_ms, ratio, count, due in ((0, 1000, 2, False), (0, 500, 2, True), (1, 500, 0, False)):
+        settings = LogSettings(
+            segment_bytes=100,
+            min_cleanable_dirty_ratio=ratio,
+            min_compaction_lag_ms=min_lag_ms,
+            max_compaction_lag_ms=5_000,
+        )
+        found = cleanable(
+            old,
+            cleaned_offset=0,
+            log_start_offset=0,
+            high_watermark=99,
+            now_ms=NOW_MS,
+            by_age=False,
+            settings=settings,
+        )
+        assert (found.count, found.is_due, found.is_overdue) == (count, due, False)
+
+
 def test_segments_of_a_compacted_log_are_closed_before_they_are_too_old_to_be_compacted_in_time() -> None:
     defaults = LogSettings(segment_bytes=100, segment_ms=10_000)
     for policy, max_lag_ms, expected in (

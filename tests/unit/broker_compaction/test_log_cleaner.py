@@ -25,6 +25,7 @@ from regnum_testing.waiting import until
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
+YEAR_S = 365 * 86_400.0
 SMALL_BYTES = 10 * 1024 * 1024
 COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT)
 
@@ -69,6 +70,11 @@ class Cleaned:
             )
         if committed:
             self.leader.partition(number).commit(log.log_end_offset)
+
+    async def delete(self, key: bytes, number: int = 0) -> None:
+        log = self.log(number)
+        batch = keyed_batch((key, None))
+        await self.leader.storage.write(lambda: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0)))
 
     def offsets(self, number: int = 0) -> list[int]:
         return [record.offset for record in records_of(self.log(number))]
@@ -126,6 +132,39 @@ async def test_what_is_not_committed_is_looked_at_again(cleaned: Cleaned) -> Non
     cleaned.clock.skip(AGAIN_MS / 1000)
     await cleaned.cleaner.look()
     assert len(cleaned.offsets()) == 2
+
+
+async def test_no_record_is_old_enough_by_a_clock_that_jumped(cleaned: Cleaned) -> None:
+    cleaned.configure(ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_compaction_lag_ms=60_000))
+    await cleaned.write(10)
+    cleaned.clock.jump(YEAR_S)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.clock.jump(-YEAR_S)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.clock.skip(60.0)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 2
+
+
+async def test_a_deletion_is_not_gone_by_a_clock_that_jumped(cleaned: Cleaned) -> None:
+    settings = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0, delete_retention_ms=60_000)
+    cleaned.configure(settings)
+    await cleaned.delete(b"gone")
+    await cleaned.write(10)
+    await cleaned.cleaner.look()
+    assert cleaned.offsets()[0] == 0
+    for jump_s in (YEAR_S, -YEAR_S):
+        cleaned.clock.jump(jump_s)
+        await cleaned.write(10)
+        await cleaned.cleaner.look()
+        assert cleaned.offsets()[0] == 0
+        assert len(cleaned.offsets()) < 6, "it was compacted"
+    cleaned.clock.skip(60.0)
+    await cleaned.write(10)
+    await cleaned.cleaner.look()
+    assert cleaned.offsets()[0] > 0
 
 
 async def test_records_are_kept_as_they_are_for_as_long_as_the_topic_says(cleaned: Cleaned) -> None:

@@ -269,6 +269,26 @@ async def test_offsets_of_a_topic_are_forgotten_when_the_store_says_so_too(held:
     await eventually(forgotten, what="its offsets go")
 
 
+async def test_no_offset_is_forgotten_by_a_clock_that_jumped(held: Held) -> None:
+    await held.loaded()
+    await held.commit(5)
+    held.clock.jump(10_000_000.0)
+    await held.coordinator.expire_offsets()
+    await settle()
+    assert held.shard.offsets.of("g")
+    held.clock.jump(-10_000_000.0)
+    await held.coordinator.expire_offsets()
+    await settle()
+    assert held.shard.offsets.of("g")
+    held.clock.skip(10_000.0)
+    await held.coordinator.expire_offsets()
+
+    async def forgotten() -> bool:
+        return not held.shard.groups
+
+    await eventually(forgotten, what="the offset is forgotten")
+
+
 async def test_while_nobody_knows_for_how_long_offsets_are_kept_none_is_forgotten(held: Held) -> None:
     await held.loaded()
     await held.commit(5)

@@ -210,10 +210,9 @@ class HealthView:
         controllers = f"controller {self.controller}'s, which shows {_moment(self.controller_wall_clock_ms)}"
         if len(differing) == comparing > 1:
             shown = "; ".join(map(self._clock_of, differing[:3]))
+            advice = "most likely the controller's is wrong: set the clock of its machine right (NTP)"
             differ = f"the clocks of all {comparing} brokers differ from {controllers} ({shown})"
-            return [
-                f"{differ}: nothing expires by time; most likely the controller's is wrong: set it right there (NTP)"
-            ]
+            return [f"{differ}: nothing expires by time; {advice}"]
         return [
             f"the clock of {self._clock_of(one)} of {controllers}: nothing expires by time on that broker; set the "
             "wrong one right on its machine (NTP)"
