@@ -24,6 +24,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
+from regnum_election.brokers.compared_clocks import clock_news
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.decisions.liveness import (
@@ -67,9 +68,6 @@ BUSY_MAX: Final = 1_000
 
 MOVING_MAX: Final = 1_000
 """Moving replicas that are taken from one message."""
-
-CLOCK_TOLD_MS: Final = 1_000
-"""A broker's wall clock is reported again when it has moved by so much against this process's."""
 
 WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
@@ -324,30 +322,15 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         if request.HasField("busy"):
             stream.busy = request.busy
-        if request.HasField("clock_difference"):
-            self._compare_clocks(stream, request.clock_difference)
+        if clock := clock_news(stream.clock, request, broker=stream.broker, epoch=stream.epoch):
+            stream.clock = clock
+            self._report(clock)
         if request.moving_replicas:
             self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:
             self._take_up(stream, request)
             stream.report = request.report_number
             stream.due.set()
-
-    def _compare_clocks(self, stream: Stream, said: controller_pb2.ClockDifference) -> None:
-        compared = ClockCompared(
-            broker=stream.broker,
-            epoch=stream.epoch,
-            ahead_ms=said.ahead_ms,
-            expiry_held_back=said.expiry_held_back,
-        )
-        before = stream.clock
-        if (
-            before is None
-            or before.expiry_held_back != compared.expiry_held_back
-            or abs(before.ahead_ms - compared.ahead_ms) >= CLOCK_TOLD_MS
-        ):
-            stream.clock = compared
-            self._report(compared)
 
     def _take_up(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
         written: dict[PartitionKey, ReportedNode | None] = {}
