@@ -96,6 +96,10 @@ async def test_a_cluster_says_how_it_is(tmp_path: Path) -> None:
         assert [one["regnum_broker_log_segments"] for one in brokers] == [4, 4]
         assert sum(one["regnum_broker_replication_received_bytes_total"] for one in brokers) > 0
         assert all(one["regnum_server_connections"] > 0 and one["regnum_broker_registered"] == 1 for one in brokers)
+        # All of them on one machine: what they differ by is what messages took.
+        assert all(abs(one["regnum_broker_clock_difference_seconds"]) < 60 for one in brokers)
+        clocks = [(one["clock_ahead_s"] is not None, one["expiry_held_back"]) for one in document["brokers"]]
+        assert clocks == [(True, False)] * 2
         assert sorted(one["regnum_controller_active"] for one in elections) == [0.0, 1.0]
         reigning = max(elections, key=lambda one: one["regnum_controller_active"])
         assert reigning["regnum_controller_partitions"] == 4

@@ -56,6 +56,10 @@ class FakeClock:
         """Move time without waking anybody: what a blocked event loop looks like."""
         self._now_s += seconds
 
+    def jump(self, seconds: float) -> None:
+        """Have the wall clock show another time at the same moment."""
+        self._wall_zero_ms += round(seconds * 1000)
+
 
 class SkippingClock(SystemClock):
     """Real time, for tests over real sockets, that a test can move on."""

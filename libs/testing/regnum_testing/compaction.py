@@ -36,7 +36,7 @@ def keyed_batch(
 def prepared(log: ReplicaLog, *, now_ms: int, high_watermark: int | None = None, keys_max: int = 1000) -> Work | None:
     """What is to be done to compact a log now; None: nothing, it is not time."""
     committed = log.log_end_offset if high_watermark is None else high_watermark
-    closed, found = look(log, high_watermark=committed, now_ms=now_ms)
+    closed, found = look(log, high_watermark=committed, now_ms=now_ms, by_age=True)
     if not found.is_due:
         return None
     noting = Noting(log, closed, found, keys_max=keys_max)

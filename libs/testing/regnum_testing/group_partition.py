@@ -66,7 +66,7 @@ class GroupPartition:
 
     async def expire_offsets(self) -> None:
         """Forget what is over after a week."""
-        await expire_offsets(self.shard, clock=self.clock, retention_ms=7 * DAY_MS)
+        await expire_offsets(self.shard, now_ms=self.clock.wall_ms(), retention_ms=7 * DAY_MS)
 
     def _failed(self, outcome: OwnAppend) -> None:
         self.failures.append(outcome)

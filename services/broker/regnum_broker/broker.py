@@ -58,6 +58,7 @@ from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.replication.throttle import ReplicationThrottle
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.settings import BrokerSettings
@@ -113,6 +114,8 @@ class Broker:
         """Of the log directory; None before it is open."""
         self.replicas: Final = Replicas(self._id)
         self.throttle: Final = ReplicationThrottle(clock)
+        self.expiry: Final = ExpiryClock(clock, difference_s_max=settings.clock_difference_max_s, metrics=self._metrics)
+        """What time it is for whoever deletes or forgets by it."""
         self._limits: Final = ClientLimits(
             held_max=settings.queued_max_request_bytes,
             connection_held_max=settings.connection_queued_max_bytes,
@@ -152,6 +155,7 @@ class Broker:
             offline=lambda: tuple(storage.directory.offline),
             tls=tls.files,
             readiness=self.readiness,
+            expiry=self.expiry,
         )
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
         supervisor.defer(
@@ -280,6 +284,7 @@ class Broker:
             settings=self._settings,
             supervisor=self._supervisor,
             clock=self._clock,
+            expiry=self.expiry,
             metrics=self._metrics,
             sessions=self._sessions,
             fence=self.fence,

@@ -138,9 +138,24 @@ class ProducerExpiry:
     """Forgets idempotent producers that have gone away: nobody says so, and each takes memory in each partition."""
 
     def __init__(
-        self, *, storage: Storage, expiration_ms: int, clock: Clock, may_forget: Callable[[], bool] = lambda: True
+        self,
+        *,
+        storage: Storage,
+        expiration_ms: int,
+        clock: Clock,
+        expiry_now_ms: Callable[[], int | None],
+        may_forget: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Only assigns; ``may_forget``: whether ``expiration_ms`` is what was set, as far as anything was."""
+        """Only assigns.
+
+        Args:
+            storage: where the logs are.
+            expiration_ms: milliseconds without an append.
+            clock: source of time.
+            expiry_now_ms: milliseconds since 1970, as far as producers may be forgotten by that; None: they may not.
+            may_forget: whether ``expiration_ms`` is what was set, as far as anything was.
+        """
+        self._expiry_now_ms: Final = expiry_now_ms
         self._storage: Final = storage
         self.expiration_ms = expiration_ms
         """Milliseconds without an append; may be replaced at any time."""
@@ -155,9 +170,10 @@ class ProducerExpiry:
 
     async def expire(self) -> None:
         """Forget once, a slice of the replicas at a time: appends go between."""
-        if not self._may_forget():
+        now_ms = self._expiry_now_ms()
+        if now_ms is None or not self._may_forget():
             return
-        before_ms = self._clock.wall_ms() - self.expiration_ms
+        before_ms = now_ms - self.expiration_ms
         logs = tuple(self._storage.directory.replicas.values())
         async for part in slices(logs, SLICE):
             await self._storage.write(partial(_expire, part, before_ms))

@@ -100,6 +100,12 @@ class BrokerSettings(ListenerSettings, TokenSettings):
         ge=1,
         description="Milliseconds without an append after which an idempotent producer is forgotten in a partition.",
     )
+    clock_difference_max_s: float = Field(
+        default=300.0,
+        ge=1.0,
+        description="Seconds by which this machine's wall clock may differ from the controller's. While it differs by "
+        "more, nothing is deleted or forgotten by time: records, idempotent producers, offsets of groups.",
+    )
     log_cleaner_dedupe_buffer_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=32 * 1024 * 1024,

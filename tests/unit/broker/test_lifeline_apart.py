@@ -15,8 +15,10 @@ from regnum_broker.cluster.controller import ControllerLocation
 from regnum_broker.cluster.lifeline import Lifeline
 from regnum_broker.cluster.lifeline_stream import LifelineStream
 from regnum_broker.identity import Identity
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, Registration
 from regnum_model.nodes import Address
+from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import eventually, within
 
 WAIT_S = 30.0
@@ -27,6 +29,8 @@ class Controller(controller_pb2_grpc.LifelineServiceServicer):
 
     def __init__(self) -> None:
         self.answers_max = 1_000_000
+        self.wall_clock_ms: int | None = None
+        """What it says the time is; None: it is of a release that does not say."""
         self.heard: list[controller_pb2.BrokerLifelineRequest] = []
         self.heard_more = threading.Condition()
 
@@ -37,7 +41,7 @@ class Controller(controller_pb2_grpc.LifelineServiceServicer):
             with self.heard_more:
                 self.heard.append(request)
                 self.heard_more.notify_all()
-            yield controller_pb2.BrokerLifelineResponse(probe=number)
+            yield controller_pb2.BrokerLifelineResponse(probe=number, wall_clock_ms=self.wall_clock_ms)
             if number >= self.answers_max:
                 return
 
@@ -122,6 +126,35 @@ async def test_beats_and_answered_probes_go_on_while_the_main_loop_is_held(
     assert beats == sorted(set(beats))
     assert controller.heard[0].hello.broker_epoch == 7
     assert controller.heard[-1].probe_answered > 5
+    running.cancel()
+    await asyncio.wait([running])
+    await soon(lambda: not readers(), what="the stream to be closed")
+
+
+async def test_a_broker_compares_its_wall_clock_with_the_controllers_and_says_what_it_finds(
+    controller: Controller, address: Address
+) -> None:
+    clock = FakeClock()
+    expiry = ExpiryClock(clock, difference_s_max=300.0)
+    lifeline = Lifeline(BrokerId(1), offline=lambda: (), expiry=expiry)
+    running = asyncio.create_task(lifeline.run())
+    lifeline.identify(Identity(broker_epoch=BrokerEpoch(7), registration=Registration(0)))
+    lifeline.move(ControllerLocation(election_id=ElectionId("e"), internal=address, lifeline=address))
+    await within(lifeline.wait_open())
+    await soon(lambda: expiry.now_ms() is not None, what="a controller of release 0.1.0 to be heard")
+    assert not any(request.HasField("clock_difference") for request in controller.heard)
+
+    controller.wall_clock_ms = clock.wall_ms() - 400_000
+
+    def said() -> tuple[int, bool]:
+        said = controller.heard[-1].clock_difference
+        return said.ahead_ms, said.expiry_held_back
+
+    await soon(lambda: said() == (400_000, True), what="the controller to hear that the clocks differ")
+    assert expiry.now_ms() is None
+    controller.wall_clock_ms = clock.wall_ms() - 200_000
+    await soon(lambda: said() == (200_000, False), what="the controller to hear that they agree")
+    assert expiry.now_ms() == clock.wall_ms()
     running.cancel()
     await asyncio.wait([running])
     await soon(lambda: not readers(), what="the stream to be closed")

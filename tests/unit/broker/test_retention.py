@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.replication.partition import Following
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import AGAIN_MS, RetentionWatch
 from regnum_broker.storage import Storage
 from regnum_model.configs import NO_SETTINGS, ReplicaSettings
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.topics import OFFSETS_TOPIC
+from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.clock import FakeClock, settle
@@ -25,6 +27,7 @@ from regnum_testing.waiting import eventually, within
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
 MEGABYTE = 1 << 20
+YEAR_S = 365 * 86_400.0
 
 
 class HeldWriter:
@@ -55,7 +58,15 @@ class Watched:
         self.clock = clock
         self.moved: list[PartitionKey] = []
         self.mover = StartMover(storage=leader.storage, moved=self.moved.append, clock=clock)
-        self.watch = RetentionWatch(replicas=leader.replicas, storage=leader.storage, mover=self.mover, clock=clock)
+        self.expiry = ExpiryClock(clock, difference_s_max=300.0)
+        self.expiry.hear(clock.wall_ms())
+        self.watch = RetentionWatch(
+            replicas=leader.replicas,
+            storage=leader.storage,
+            mover=self.mover,
+            clock=clock,
+            expiry_now_ms=self.expiry.now_ms,
+        )
 
     async def look(self) -> None:
         """One look, and what it asks for."""
@@ -128,6 +139,46 @@ async def test_records_expire_by_age_the_last_segment_included(watched: Watched)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (4, 4, 0)
     await watched.write(1)
     assert log.log_end_offset == 5
+
+
+async def test_nothing_expires_by_a_clock_that_jumped_and_logs_are_kept_to_their_size(watched: Watched) -> None:
+    for number in (0, 1):
+        watched.configure(ReplicaSettings(retention_ms=3_600_000, retention_bytes=2 * MEGABYTE), number)
+        await watched.write(4, number)
+    await watched.look()
+    log = watched.leader.partition(1).log
+    watched.clock.jump(YEAR_S)
+    watched.leader.files.wall_ms = watched.clock.wall_ms()
+    await watched.look()
+    assert (watched.start, log.log_start_offset) == (0, 0)
+    before = watched.watch.looked_at
+    for _ in range(10):
+        watched.clock.skip(60.0)
+        await watched.look()
+    assert watched.watch.looked_at == before, "what is held back is not looked at in vain"
+    await watched.write(12)
+    await watched.look()
+    assert watched.start > 0
+    assert watched.leader.partition().log.size_bytes >= 2 * MEGABYTE
+    assert log.log_start_offset == 0
+    watched.clock.jump(-YEAR_S)
+    await watched.look()
+    assert log.log_start_offset == 0, "it is not an hour old"
+    watched.clock.skip(3_000.0)
+    await watched.look()
+    assert log.log_start_offset == log.log_end_offset == 4
+
+
+async def test_what_was_held_back_expires_when_the_clocks_agree_again(watched: Watched) -> None:
+    watched.configure(ReplicaSettings(retention_ms=3_600_000))
+    await watched.write(4)
+    watched.clock.jump(YEAR_S)
+    watched.clock.skip(3_600.0)
+    await watched.look()
+    assert watched.start == 0
+    watched.clock.jump(-YEAR_S)
+    await watched.look()
+    assert watched.start == 4
 
 
 async def test_logs_at_rest_are_not_looked_at(watched: Watched) -> None:
@@ -241,6 +292,8 @@ async def test_a_follower_begins_where_its_leader_does(tmp_path: Path) -> None:
             result = await world.produce(1, batch_of(VALUE))
             assert result.error_code == 0
         leader, follower = (world.brokers[BrokerId(id)] for id in (1, 2))
+        # There is no controller whose clock it could compare with its own.
+        leader.broker.expiry.hear(SystemClock().wall_ms())
         leader.broker.replicas.configure(leader.partition(), ReplicaSettings(retention_ms=0))
 
         async def emptied() -> bool:

@@ -77,6 +77,7 @@ def test_the_example_of_the_decision_is_right() -> None:
         log_start_offset=0,
         high_watermark=35,
         now_ms=NOW_MS,
+        by_age=True,
         settings=LogSettings(segment_bytes=100),
     )
     assert (found.count, found.dirty_offset, found.end_offset, found.is_due, found.again_ms) == (3, 10, 30, True, None)
@@ -91,12 +92,19 @@ def test_a_log_is_compacted_when_more_than_the_ratio_is_new() -> None:
             log_start_offset=0,
             high_watermark=99,
             now_ms=NOW_MS,
+            by_age=True,
             settings=settings,
         )
         assert found.is_due is due
     settings = LogSettings(segment_bytes=100, min_cleanable_dirty_ratio=0)
     found = cleanable(
-        segments(10), cleaned_offset=10, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, settings=settings
+        segments(10),
+        cleaned_offset=10,
+        log_start_offset=0,
+        high_watermark=99,
+        now_ms=NOW_MS,
+        by_age=True,
+        settings=settings,
     )
     assert not found.is_due, "nothing is new"
 
@@ -104,11 +112,19 @@ def test_a_log_is_compacted_when_more_than_the_ratio_is_new() -> None:
 def test_what_is_not_committed_or_too_young_waits_and_is_looked_at_again() -> None:
     settings = LogSettings(segment_bytes=100, min_compaction_lag_ms=5_000)
     found = cleanable(
-        segments(10, 20), cleaned_offset=0, log_start_offset=0, high_watermark=19, now_ms=NOW_MS, settings=settings
+        segments(10, 20),
+        cleaned_offset=0,
+        log_start_offset=0,
+        high_watermark=19,
+        now_ms=NOW_MS,
+        by_age=True,
+        settings=settings,
     )
     assert (found.count, found.again_ms) == (1, NOW_MS + AGAIN_MS)
     young = segments(10, 20, written_ms=NOW_MS - 4_000)
-    found = cleanable(young, cleaned_offset=0, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, settings=settings)
+    found = cleanable(
+        young, cleaned_offset=0, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, by_age=True, settings=settings
+    )
     assert (found.count, found.is_due, found.again_ms) == (0, False, NOW_MS + 1_000)
 
 
@@ -121,6 +137,7 @@ def test_what_is_old_enough_is_compacted_however_little_there_is_of_it() -> None
             log_start_offset=0,
             high_watermark=99,
             now_ms=NOW_MS,
+            by_age=True,
             settings=settings,
         )
         assert found.is_due is due, "what is dirty came after the segment before it was written"
@@ -130,11 +147,36 @@ def test_what_is_old_enough_is_compacted_however_little_there_is_of_it() -> None
 def test_what_must_not_be_compacted_yet_is_not_however_old_it_is() -> None:
     settings = LogSettings(segment_bytes=100, min_compaction_lag_ms=9_000, max_compaction_lag_ms=5_000)
     old = segments(10, 20, written_ms=NOW_MS - 6_000)
-    found = cleanable(old, cleaned_offset=0, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, settings=settings)
+    found = cleanable(
+        old, cleaned_offset=0, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, by_age=True, settings=settings
+    )
     assert (found.is_due, found.again_ms) == (False, NOW_MS + 3_000)
     settings = LogSettings(segment_bytes=100, max_compaction_lag_ms=5_000)
-    found = cleanable(old, cleaned_offset=0, log_start_offset=0, high_watermark=9, now_ms=NOW_MS, settings=settings)
+    found = cleanable(
+        old, cleaned_offset=0, log_start_offset=0, high_watermark=9, now_ms=NOW_MS, by_age=True, settings=settings
+    )
     assert (found.is_due, found.again_ms) == (False, NOW_MS + AGAIN_MS), "nothing of it is committed"
+
+
+def test_nothing_is_old_by_a_clock_that_is_not_to_be_believed() -> None:
+    old = segments(10, 20, written_ms=NOW_MS - 9_000)
+    for min_lag_ms, ratio, count, due in ((0, 1000, 2, False), (0, 500, 2, True), (1, 500, 0, False)):
+        settings = LogSettings(
+            segment_bytes=100,
+            min_cleanable_dirty_ratio=ratio,
+            min_compaction_lag_ms=min_lag_ms,
+            max_compaction_lag_ms=5_000,
+        )
+        found = cleanable(
+            old,
+            cleaned_offset=0,
+            log_start_offset=0,
+            high_watermark=99,
+            now_ms=NOW_MS,
+            by_age=False,
+            settings=settings,
+        )
+        assert (found.count, found.is_due, found.is_overdue) == (count, due, False)
 
 
 def test_segments_of_a_compacted_log_are_closed_before_they_are_too_old_to_be_compacted_in_time() -> None:

@@ -11,6 +11,7 @@ from regnum_broker.compaction.cleanable import AGAIN_MS
 from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.pace import CompactionStoppedError, Pace
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
@@ -24,6 +25,7 @@ from regnum_testing.waiting import until
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
+YEAR_S = 365 * 86_400.0
 SMALL_BYTES = 10 * 1024 * 1024
 COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT)
 
@@ -35,11 +37,14 @@ class Cleaned:
         self.leader = leader
         self.clock = clock
         self.metrics = Metrics()
+        self.expiry = ExpiryClock(clock, difference_s_max=300.0)
+        self.expiry.hear(clock.wall_ms())
         self.cleaner = LogCleaner(
             replicas=leader.replicas,
             storage=leader.storage,
             keys_max=1000,
             clock=clock,
+            expiry_now_ms=self.expiry.now_ms,
             chance=random.Random(1),
             metrics=self.metrics,
             small_bytes=SMALL_BYTES,
@@ -65,6 +70,11 @@ class Cleaned:
             )
         if committed:
             self.leader.partition(number).commit(log.log_end_offset)
+
+    async def delete(self, key: bytes, number: int = 0) -> None:
+        log = self.log(number)
+        batch = keyed_batch((key, None))
+        await self.leader.storage.write(lambda: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0)))
 
     def offsets(self, number: int = 0) -> list[int]:
         return [record.offset for record in records_of(self.log(number))]
@@ -122,6 +132,39 @@ async def test_what_is_not_committed_is_looked_at_again(cleaned: Cleaned) -> Non
     cleaned.clock.skip(AGAIN_MS / 1000)
     await cleaned.cleaner.look()
     assert len(cleaned.offsets()) == 2
+
+
+async def test_no_record_is_old_enough_by_a_clock_that_jumped(cleaned: Cleaned) -> None:
+    cleaned.configure(ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_compaction_lag_ms=60_000))
+    await cleaned.write(10)
+    cleaned.clock.jump(YEAR_S)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.clock.jump(-YEAR_S)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.clock.skip(60.0)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 2
+
+
+async def test_a_deletion_is_not_gone_by_a_clock_that_jumped(cleaned: Cleaned) -> None:
+    settings = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0, delete_retention_ms=60_000)
+    cleaned.configure(settings)
+    await cleaned.delete(b"gone")
+    await cleaned.write(10)
+    await cleaned.cleaner.look()
+    assert cleaned.offsets()[0] == 0
+    for jump_s in (YEAR_S, -YEAR_S):
+        cleaned.clock.jump(jump_s)
+        await cleaned.write(10)
+        await cleaned.cleaner.look()
+        assert cleaned.offsets()[0] == 0
+        assert len(cleaned.offsets()) < 6, "it was compacted"
+    cleaned.clock.skip(60.0)
+    await cleaned.write(10)
+    await cleaned.cleaner.look()
+    assert cleaned.offsets()[0] > 0
 
 
 async def test_records_are_kept_as_they_are_for_as_long_as_the_topic_says(cleaned: Cleaned) -> None:

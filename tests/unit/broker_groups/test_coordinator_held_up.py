@@ -20,6 +20,7 @@ from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import FORGOTTEN_S, TopicLives
 from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.storage import WRITE_BYTES_HELD_MAX
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -49,6 +50,8 @@ class Held:
         self.known = TopicsShown()
         self.store: Store | None = None
         self.may_forget = True
+        self.expiry = ExpiryClock(clock, difference_s_max=300.0)
+        self.expiry.hear(clock.wall_ms())
         nothing: Any = None
         producing = ProduceHandler(
             replicas=leading.replicas,
@@ -69,6 +72,7 @@ class Held:
             storage=leading.storage,
             append=producing.append,
             clock=clock,
+            expiry_now_ms=self.expiry.now_ms,
             spawn=lambda _, coroutine: asyncio.create_task(coroutine),
             retention_ms=1_000_000,
             may_forget=lambda: self.may_forget,
@@ -263,6 +267,26 @@ async def test_offsets_of_a_topic_are_forgotten_when_the_store_says_so_too(held:
         return not held.shard.offsets.of("g")
 
     await eventually(forgotten, what="its offsets go")
+
+
+async def test_no_offset_is_forgotten_by_a_clock_that_jumped(held: Held) -> None:
+    await held.loaded()
+    await held.commit(5)
+    held.clock.jump(10_000_000.0)
+    await held.coordinator.expire_offsets()
+    await settle()
+    assert held.shard.offsets.of("g")
+    held.clock.jump(-10_000_000.0)
+    await held.coordinator.expire_offsets()
+    await settle()
+    assert held.shard.offsets.of("g")
+    held.clock.skip(10_000.0)
+    await held.coordinator.expire_offsets()
+
+    async def forgotten() -> bool:
+        return not held.shard.groups
+
+    await eventually(forgotten, what="the offset is forgotten")
 
 
 async def test_while_nobody_knows_for_how_long_offsets_are_kept_none_is_forgotten(held: Held) -> None:

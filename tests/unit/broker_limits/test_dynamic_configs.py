@@ -203,7 +203,13 @@ async def test_no_producer_is_forgotten_while_nobody_knows_when_it_is_to_be(tmp_
         await leading.storage.write(lambda: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0)))
         seen_ms = log.producers.entries[7].seen_ms
         clock.skip((seen_ms - clock.wall_ms()) / 1000 + 1_000)
-        expiry = ProducerExpiry(storage=leading.storage, expiration_ms=1, clock=clock, may_forget=lambda: known)
+        expiry = ProducerExpiry(
+            storage=leading.storage,
+            expiration_ms=1,
+            clock=clock,
+            expiry_now_ms=clock.wall_ms,
+            may_forget=lambda: known,
+        )
         await expiry.expire()
         assert set(log.producers.entries) == {7}
         known = True

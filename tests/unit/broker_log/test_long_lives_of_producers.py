@@ -6,6 +6,7 @@ import pytest
 from regnum_broker.log.replica.parts import Appended
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import LeaderEpoch
+from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
 from regnum_testing.log_directories import ReopenedDirectory
 
@@ -25,6 +26,8 @@ def write(log: ReplicaLog, producer: int, sequence: int) -> None:
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 def test_forty_days_of_producers_take_the_memory_of_two(tmp_path: Path, is_clean: bool) -> None:
     place = ReopenedDirectory(tmp_path, segment_bytes=10_000)
+    # Files are written by the machine's clock.
+    place.wall_ms = SystemClock().wall_ms()
     place.open()
     log, most, sequence = place.replica(), 0, 0
     for day in range(40):

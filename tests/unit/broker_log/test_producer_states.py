@@ -7,7 +7,11 @@ from regnum_broker.log.replica.producers.snapshots import decode_snapshot, encod
 from regnum_broker.log.replica.producers.states import NOBODY, Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import BatchHeader, read_header
+from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
+
+DAY_MS = 86_400_000
+YEAR_MS = 365 * DAY_MS
 
 
 def head(sequence: int, *, count: int = 1, epoch: int = 0, producer: int = 7, offset: int = 0) -> BatchHeader:
@@ -134,6 +138,8 @@ def test_who_appends_nothing_for_long_is_forgotten():
 @pytest.mark.parametrize("stop", ["stop_and_open", "kill_and_open"])
 def test_a_restart_lets_nobody_be_forgotten_early_and_nobody_stay_for_ever(place, stop):
     """Timestamps of records are the client's: a clock that is wrong there does not make a duplicate here."""
+    # Files are written by the machine's clock.
+    place.wall_ms = SystemClock().wall_ms()
     batch = batch_of(b"v", timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=0)
     place.replica().append_as_leader([batch], leader_epoch=LeaderEpoch(0))
     appended_ms = place.wall_ms
@@ -143,3 +149,18 @@ def test_a_restart_lets_nobody_be_forgotten_early_and_nobody_stay_for_ever(place
     assert replica.append_as_leader([batch], leader_epoch=LeaderEpoch(0)) == [Duplicate(base_offset=0, last_offset=0)]
     assert replica.expire_producers(place.wall_ms + 1) == 1
     assert place.stop_and_open().producers.entries == NOBODY
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_start_with_a_clock_that_is_far_behind_has_nobody_forgotten_once_it_is_right(place, is_cut):
+    place.wall_ms = SystemClock().wall_ms()
+    for number in range(2):
+        batch = batch_of(b"v", producer_id=5, producer_epoch=0, base_sequence=number)
+        place.replica().append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    place.wall_ms -= YEAR_MS
+    replica = place.kill_and_open()
+    if is_cut:
+        replica.truncate(1)
+    place.wall_ms += YEAR_MS
+    assert replica.expire_producers(place.wall_ms - DAY_MS) == 0
+    assert len(replica.producers.entries[5].batches) == (1 if is_cut else 2)

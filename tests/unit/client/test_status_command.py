@@ -207,6 +207,30 @@ async def test_replicas_that_cannot_be_used_and_many_brokers_that_are_away_are_s
     assert unusable == "broker 1 cannot use 4 of its replicas"
 
 
+async def test_clocks_that_differ_are_named_with_what_to_do() -> None:
+    response = answer(controller_id=1, controller_wall_clock_ms=1_700_000_000_000)
+    for broker in response.brokers:
+        broker.clock_ahead_ms = 20
+    assert health_view(response).problems == ()
+    response.brokers[1].clock_ahead_ms, response.brokers[1].expiry_held_back = 31_536_000_000, True
+    (problem,) = health_view(response).problems
+    assert problem == (
+        "the clock of broker 2 shows 2024-11-13T22:13:20Z, 31536000 s ahead of controller 1's, which shows "
+        "2023-11-14T22:13:20Z: nothing expires by time on that broker; set the wrong one right on its machine (NTP)"
+    )
+    for broker in response.brokers:
+        broker.clock_ahead_ms, broker.expiry_held_back = -400_000, True
+    (problem,) = health_view(response).problems
+    assert problem.startswith(
+        "the clocks of all 3 brokers differ from controller 1's, which shows 2023-11-14T22:13:20Z"
+    )
+    assert "(broker 1 shows 2023-11-14T22:06:40Z, 400 s behind; broker 2 " in problem
+    assert problem.endswith("most likely the controller's is wrong: set the clock of its machine right (NTP)")
+    del response.brokers[1:]
+    response.brokers[0].clock_ahead_ms = 2**63 - 1
+    assert " ms since 1970, " in health_view(response).problems[0]
+
+
 async def test_a_trouble_that_is_not_known_here_is_left_out() -> None:
     response = answer()
     response.troubles.add(trouble=77, partitions=3)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX, describe_health, partitions_named
 from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.history.events import Entry, OtherEntry
+from regnum_election.reign.events import ClockCompared
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
@@ -140,6 +141,40 @@ async def test_an_order_of_a_full_set_grows_old_too_and_ends_with_its_last_part(
     assert (overdue.broker, overdue.count, len(overdue.keys)) == (3, PARTITIONS, PARTITIONS)
     broker.held.set()
     await until(lambda: not dispatch.outstanding())
+
+
+async def test_a_broker_whose_clock_differs_is_told_of_once_and_described_while_it_is_registered(
+    cluster: FakeCluster,
+) -> None:
+    controller, _ = await reign_with_topic(cluster)
+    epoch = controller.picture.brokers[BrokerId(2)].epoch
+
+    def say(ahead_ms: int, held_back: bool) -> None:
+        controller.health.heard_of(
+            ClockCompared(broker=BrokerId(2), epoch=epoch, ahead_ms=ahead_ms, expiry_held_back=held_back)
+        )
+
+    say(400_000, True)
+    with capture_logs() as logs:
+        await controller.health.turn()
+        await controller.health.turn()
+    assert [(line["broker"], line["ahead_s"]) for line in logs if line["event"] == "wall clock differs"] == [(2, 400)]
+    before_ms = cluster.clock.wall_ms()
+    answer = await describe_health(controller.health, most=20)
+    assert before_ms <= answer.controller_wall_clock_ms <= cluster.clock.wall_ms()
+    assert [broker.broker_id for broker in answer.brokers if broker.HasField("clock_ahead_ms")] == [2]
+    assert [(one.broker_id, one.clock_ahead_ms) for one in answer.brokers if one.expiry_held_back] == [(2, 400_000)]
+    say(0, False)
+    with capture_logs() as logs:
+        await controller.health.turn()
+    assert [line["broker"] for line in logs if line["event"] == "wall clock differs no more"] == [2]
+    say(400_000, True)
+    await cluster.register(2)
+    await until(
+        lambda: any(one.id == 2 and one.epoch != epoch for one in controller.picture.brokers.values()),
+        what="another registration",
+    )
+    assert controller.health.clock_of(BrokerId(2)) is None, "it has said nothing yet"
 
 
 async def test_a_broker_that_is_gone_owes_nothing(cluster: FakeCluster) -> None:

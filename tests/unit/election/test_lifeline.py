@@ -9,7 +9,7 @@ import pytest
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.decisions.cluster import Broker
-from regnum_election.reign.events import BrokerDead, ClusterEvent, IsrsWritten, ReplicasOffline
+from regnum_election.reign.events import BrokerDead, ClockCompared, ClusterEvent, Hint, IsrsWritten, ReplicasOffline
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
@@ -25,7 +25,7 @@ class Thread:
     """A lifeline thread and what it reports."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[int, ClusterEvent]] = []
+        self.events: list[tuple[int, ClusterEvent | Hint]] = []
         self.address = Address(host="127.0.0.1", port=unused_port())
         clock = SystemClock()
         self.supervisor = Supervisor("test")
@@ -214,6 +214,26 @@ async def test_offline_replicas_belong_to_the_registration_that_the_stream_speak
         broker=end.broker.id, epoch=end.broker.epoch, keys=frozenset({PartitionKey(TopicId("t" * 22), 1)})
     )
     assert lifelines.events == [(3, offline)]
+    await end.die()
+
+
+async def test_each_message_says_what_the_time_is_and_what_a_broker_makes_of_it_is_reported_when_it_changes(
+    lifelines: Thread,
+) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    before_ms = SystemClock().wall_ms()
+    response = await end.hello()
+    assert before_ms <= response.wall_clock_ms <= SystemClock().wall_ms()
+    said = ((400_000, True), (400_999, True), (401_000, True), (401_000, True), (-9, False))
+    for beat, (ahead_ms, held_back) in enumerate(said, 2):
+        difference = controller_pb2.ClockDifference(ahead_ms=ahead_ms, expiry_held_back=held_back)
+        await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=beat, clock_difference=difference))
+    await until(lambda: len(lifelines.events) >= 3)
+    assert lifelines.events == [
+        (3, ClockCompared(broker=end.broker.id, epoch=end.broker.epoch, ahead_ms=ahead_ms, expiry_held_back=held_back))
+        for ahead_ms, held_back in (said[0], said[2], said[4])
+    ]
     await end.die()
 
 

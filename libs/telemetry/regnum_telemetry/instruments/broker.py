@@ -323,6 +323,13 @@ LIFELINE_OPEN: Final = DEFINED.gauge(
     "1 while the lifeline to the controller is open",
 )
 
+CLOCK_DIFFERENCE: Final = DEFINED.gauge(
+    "regnum.broker.clock.difference",
+    "s",
+    "This machine's wall clock less the controller's; negative: it is behind. Beyond --clock-difference-max-s, either "
+    "way, nothing is deleted or forgotten by time. Not shown until a controller has told its clock",
+)
+
 READY: Final = DEFINED.gauge(
     "regnum.broker.ready",
     "{brokers}",

@@ -7,7 +7,8 @@ Algorithm: a thread with an event loop of its own holds one stream to the contro
 beat every 100 ms (as seldom as the controller says where there are many brokers), and at once when a probe comes.
 Reports travel in numbered batches (see ``reports``). A stream says in its first message which registration it speaks
 for; when that changes, a new stream is opened. The controller may answer that this registration is over. Until the
-broker has been in sync once, each stream asks how far it is from that.
+broker has been in sync once, each stream asks how far it is from that. Each message of the controller says what its
+wall clock is, and each beat how far the broker's is from that (``retention.clocks``).
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from regnum_broker.cluster.reports import Reports
 from regnum_broker.identity import Identity
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_broker.replication.moving import MovingReplica
+from regnum_broker.retention.expiry_clock import ExpiryClock
 
 BEAT_INTERVAL_S: Final = 0.1
 """Time between two beats, unless the controller names a longer one."""
@@ -60,6 +62,7 @@ class Lifeline:
         offline: Callable[[], Collection[PartitionKey]],
         tls: WatchedFiles | None = None,
         readiness: Readiness | None = None,
+        expiry: ExpiryClock | None = None,
     ) -> None:
         """Only assigns.
 
@@ -68,10 +71,11 @@ class Lifeline:
             offline: the replicas that cannot be used now; called on the lifeline's thread.
             tls: what the controller is shown; None: plaintext.
             readiness: told how far the broker is from being in sync; None: nobody wants to know.
+            expiry: told the controller's wall clock, on the lifeline's thread; None: nobody wants to know.
         """
         self._readiness: Final = readiness or Readiness()
         self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
-        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline), tls)
+        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline), tls, expiry)
         self._speaker.awaits_in_sync = readiness is not None
         self._open: Final = asyncio.Event()
         self._fenced: Final = asyncio.Event()
@@ -183,8 +187,10 @@ class _Speaker:
         tell_main: Callable[[_Told, int], None],
         reports: Reports,
         tls: WatchedFiles | None,
+        expiry: ExpiryClock | None,
     ) -> None:
         self._broker: Final = broker
+        self._expiry: Final = expiry
         self._tls: Final = tls
         self._reports: Final = reports
         self._tell_main: Final = tell_main
@@ -295,6 +301,8 @@ class _Speaker:
         """Hold one stream until something about it changes; returns why it ended."""
         stream = LifelineStream.open(target, self._tls)
         self._reports.begin_stream()
+        if self._expiry is not None:
+            self._expiry.begin_stream()
         self._probe = 0
         self._interval_s = BEAT_INTERVAL_S
         hello = controller_pb2.LifelineHello(
@@ -324,6 +332,9 @@ class _Speaker:
             self._beat += 1
             message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
             self._reports.put_into(message)
+            if self._expiry is not None and (difference := self._expiry.difference) is not None:
+                message.clock_difference.ahead_ms = difference.ahead_ms
+                message.clock_difference.expiry_held_back = difference.held_back
             stream.write(message)
             first = None
             with contextlib.suppress(TimeoutError):
@@ -337,6 +348,8 @@ class _Speaker:
                 answer = await stream.read()
             if answer is None:
                 return
+            if self._expiry is not None:
+                self._expiry.hear(answer.wall_clock_ms if answer.HasField("wall_clock_ms") else None)
             if not opened:
                 opened = True
                 self._ended = ""

@@ -2,7 +2,7 @@
 
 Goals: Kafka's meaning of ``min.cleanable.dirty.ratio``, ``min.compaction.lag.ms`` and ``max.compaction.lag.ms``;
 nothing that is not committed is touched, nor the segment that grows; going through a log pays, because enough of it is
-new.
+new; nothing is done because of an age while this broker's clock is not to be believed.
 
 Algorithm: what can be compacted are closed segments from the log start up to the first one that is not committed as a
 whole, or was written to less than ``min.compaction.lag.ms`` ago, by this broker's clock. (Kafka goes by timestamps,
@@ -70,6 +70,7 @@ def cleanable(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
+    by_age: bool,
     settings: LogSettings,
 ) -> Cleanable:
     """What of a log may be compacted, and whether it is time.
@@ -80,6 +81,7 @@ def cleanable(
         log_start_offset: where it begins.
         high_watermark: everything below is committed.
         now_ms: milliseconds since 1970.
+        by_age: False: no segment counts as old enough, whatever ``now_ms`` says.
         settings: how it is kept.
     """
     count, again_ms = 0, None
@@ -87,9 +89,12 @@ def cleanable(
         if segment.next_offset > high_watermark:
             again_ms = now_ms + AGAIN_MS
             break
-        if 0 < settings.min_compaction_lag_ms > now_ms - segment.written_ms:
-            again_ms = segment.written_ms + settings.min_compaction_lag_ms
-            break
+        if settings.min_compaction_lag_ms > 0:
+            young_until_ms = segment.written_ms + settings.min_compaction_lag_ms
+            if young_until_ms > now_ms:
+                again_ms = young_until_ms
+            if young_until_ms > now_ms or not by_age:
+                break
         count += 1
     within = closed[:count]
     dirty_offset = max(cleaned_offset, log_start_offset)
@@ -98,7 +103,7 @@ def cleanable(
     by_ratio = dirty_bytes * 1000 > all_bytes * settings.min_cleanable_dirty_ratio
     oldest_ms = _oldest_dirty_ms(closed, dirty_offset) if settings.max_compaction_lag_ms is not None else None
     due_ms = None if oldest_ms is None else oldest_ms + (settings.max_compaction_lag_ms or 0)
-    by_age = dirty_bytes > 0 and due_ms is not None and due_ms <= now_ms
+    is_overdue = by_age and dirty_bytes > 0 and due_ms is not None and due_ms <= now_ms
     if due_ms is not None and due_ms > now_ms:
         again_ms = due_ms if again_ms is None else min(again_ms, due_ms)
     return Cleanable(
@@ -107,8 +112,8 @@ def cleanable(
         end_offset=within[-1].next_offset if within else 0,
         dirty_ratio=dirty_bytes / all_bytes if all_bytes else 0.0,
         size_bytes=all_bytes,
-        is_due=by_ratio or by_age,
-        is_overdue=by_age,
+        is_due=by_ratio or is_overdue,
+        is_overdue=is_overdue,
         again_ms=again_ms,
     )
 

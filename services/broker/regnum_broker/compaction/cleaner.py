@@ -1,7 +1,8 @@
 """Compacts the logs of this broker that want it, the dirtiest first, and looks at no others.
 
 A log is looked at when its topic's settings change, when it closes a segment, and when what it waits for (that records
-are committed, or old enough) may have come. Every replica does it by itself, the leader's and the followers' alike.
+are committed, or old enough) may have come; what is looked at while nothing may expire by time, again as soon as
+something may. Every replica does it by itself, the leader's and the followers' alike.
 
 What takes long runs on a thread of its own, at a pace (``pace``), and in steps of a segment (``passes``). Two logs are
 gone through at a time, in turns, of which only one may be a large one (``dirty_logs``).
@@ -10,6 +11,7 @@ gone through at a time, in turns, of which only one may be a large one (``dirty_
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -65,6 +67,7 @@ class LogCleaner:
         storage: Storage,
         keys_max: int,
         clock: Clock,
+        expiry_now_ms: Callable[[], int | None],
         chance: random.Random,
         metrics: Metrics | None = None,
         small_bytes: int = SMALL_BYTES,
@@ -76,6 +79,8 @@ class LogCleaner:
             storage: has the threads.
             keys_max: so many keys are kept in memory; a log with more new ones is gone through several times.
             clock: source of time.
+            expiry_now_ms: milliseconds since 1970, as far as anything is old by that; None: nothing is, so records
+                younger than ``min.compaction.lag.ms`` and deletions stay.
             chance: spreads the keys in memory; nobody may foresee it.
             metrics: where the numbers go.
             small_bytes: a log with at most so many bytes to go through does not wait for larger ones.
@@ -84,6 +89,8 @@ class LogCleaner:
         self._storage: Final = storage
         self._keys_max: Final = keys_max
         self._clock: Final = clock
+        self._expiry_now_ms: Final = expiry_now_ms
+        self._held_back: Final[set[PartitionKey]] = set()
         self._chance: Final = chance
         self.pace: Final = Pace(clock, storage.wait_for_stop)
         """How fast it goes; may be set at any time."""
@@ -134,7 +141,8 @@ class LogCleaner:
 
     async def _take_in(self) -> None:
         """Have those logs wait that are due and whose time it is."""
-        now_ms = self._clock.wall_ms()
+        expiry_ms = self._expiry_now_ms()
+        now_ms = self._clock.wall_ms() if expiry_ms is None else expiry_ms
         self._ran_s = self._clock.monotonic()
         for key in [key for key, log in self._uncleanable.items() if self._log_of(key) is not log]:
             del self._uncleanable[key]
@@ -143,18 +151,21 @@ class LogCleaner:
             self._due.set(key, now_ms)
         while closed:
             self._due.set(closed.popleft(), now_ms)
+        while self._held_back and expiry_ms is not None:
+            # The moments at which they were due were of a clock that may have gone back since.
+            self._due.set(self._held_back.pop(), now_ms)
         turns = Turns(SLICE)
         under_way = {one.log.key for one in self._passes.values()}
         for key in self._due.take(now_ms, count_max=len(self._due)):
             # One that is under way is looked at when it ends.
             if key not in under_way:
-                await turns.took(SEGMENTS_MIN + self._look_at(key, now_ms))
+                await turns.took(SEGMENTS_MIN + self._look_at(key, now_ms, by_age=expiry_ms is not None))
 
     def _log_of(self, key: PartitionKey) -> ReplicaLog | None:
         partition = self._replicas.get(key)
         return None if partition is None else partition.log
 
-    def _look_at(self, key: PartitionKey, now_ms: int) -> int:
+    def _look_at(self, key: PartitionKey, now_ms: int, *, by_age: bool) -> int:
         """Returns how many segments it has looked at."""
         partition = self._replicas.get(key)
         if partition is None or not partition.log.settings.is_compacted or key in self._uncleanable:
@@ -162,7 +173,9 @@ class LogCleaner:
             return 0
         self.looked_at += 1
         log = partition.log
-        _, found = look(log, high_watermark=partition.high_watermark, now_ms=now_ms)
+        if not by_age:
+            self._held_back.add(key)
+        _, found = look(log, high_watermark=partition.high_watermark, now_ms=now_ms, by_age=by_age)
         if found.is_due:
             self._dirty.put(
                 key, is_overdue=found.is_overdue, dirty_ratio=found.dirty_ratio, size_bytes=found.size_bytes
@@ -185,6 +198,7 @@ class LogCleaner:
                         storage=self._storage,
                         pace=self.pace,
                         clock=self._clock,
+                        expiry_now_ms=self._expiry_now_ms,
                     )
 
     async def _go_on(self, place: Place, under_way: Pass) -> None:
@@ -203,6 +217,8 @@ class LogCleaner:
         if ended is None:
             return
         del self._passes[place]
+        if self._expiry_now_ms() is None:
+            self._held_back.add(log.key)
         if ended.is_damaged:
             self._uncleanable[log.key] = log
         self._due.set(log.key, ended.again_ms)

@@ -5,6 +5,7 @@ segment. What is given up in the middle has changed nothing but what is whole.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -46,6 +47,7 @@ class Pass:
         storage: Storage,
         pace: Pace,
         clock: Clock,
+        expiry_now_ms: Callable[[], int | None],
     ) -> None:
         """Only assigns.
 
@@ -57,7 +59,9 @@ class Pass:
             storage: has the threads.
             pace: of the cleaner's.
             clock: source of time.
+            expiry_now_ms: milliseconds since 1970, as far as anything is old by that; None: nothing is.
         """
+        self._expiry_now_ms: Final = expiry_now_ms
         self.log: Final = log
         """Which."""
         self.read_bytes = self.written_bytes = 0
@@ -97,19 +101,22 @@ class Pass:
 
     def _noted(self) -> Ended | None:
         """On the cleaner's thread."""
-        log, now_ms = self.log, self._clock.wall_ms()
+        log, expiry_ms = self.log, self._expiry_now_ms()
+        now_ms = self._clock.wall_ms() if expiry_ms is None else expiry_ms
         self._pace.begin()
         closed: tuple[Segment, ...] = ()
         try:
             if self._noting is None:
-                closed, found = look(log, high_watermark=self._high_watermark, now_ms=now_ms)
+                closed, found = look(
+                    log, high_watermark=self._high_watermark, now_ms=now_ms, by_age=expiry_ms is not None
+                )
                 if not found.is_due:
                     return Ended(again_ms=found.again_ms)
                 self._noting = Noting(log, closed, found, keys_max=self._keys_max, salt=self._salt)
             closed = self._noting.closed
             self.read_bytes += self._noting.next_bytes
             if self._noting.step(went_on=self._pace.went_on):
-                self._work = self._noting.work(now_ms=now_ms)
+                self._work = self._noting.work(now_ms=expiry_ms)
         except (DamagedFileError, CorruptBatchError) as error:
             return self._given_up(closed, error)
         return None

@@ -38,8 +38,8 @@ class Work:
         return rewrite(group, self.retention, self.log.disk, index_interval_bytes=interval_bytes, went_on=went_on)
 
 
-def look(log: ReplicaLog, *, high_watermark: int, now_ms: int) -> tuple[tuple[Segment, ...], Cleanable]:
-    """What of a log may be compacted now: which segments, and whether it is time. From any thread."""
+def look(log: ReplicaLog, *, high_watermark: int, now_ms: int, by_age: bool) -> tuple[tuple[Segment, ...], Cleanable]:
+    """What of a log may be compacted now: which segments, and whether it is time (see ``cleanable``). Any thread."""
     closed = log.segments[:-1]
     found = cleanable(
         [_facts(segment) for segment in closed],
@@ -47,6 +47,7 @@ def look(log: ReplicaLog, *, high_watermark: int, now_ms: int) -> tuple[tuple[Se
         log_start_offset=log.log_start_offset,
         high_watermark=high_watermark,
         now_ms=now_ms,
+        by_age=by_age,
         settings=log.settings,
     )
     return closed[: found.count], found
@@ -105,11 +106,11 @@ class Noting:
             self._left.clear()
         return not self._left
 
-    def work(self, *, now_ms: int) -> Work:
+    def work(self, *, now_ms: int | None) -> Work:
         """What is to be done by what is known.
 
         Args:
-            now_ms: milliseconds since 1970.
+            now_ms: milliseconds since 1970; None: that is not to be believed, and deletions stay, however old.
 
         Raises:
             CorruptBatchError: a batch has more records than there is memory for.
@@ -122,7 +123,9 @@ class Noting:
         for count in grouped([_facts(segment) for segment in within], size_bytes_max=settings.segment_bytes):
             groups.append(tuple(within[:count]))
             del within[:count]
-        done = deletions_done_until(log.cleaned, now_ms=now_ms, delete_retention_ms=settings.delete_retention_ms)
+        done = 0
+        if now_ms is not None:
+            done = deletions_done_until(log.cleaned, now_ms=now_ms, delete_retention_ms=settings.delete_retention_ms)
         return Work(
             log=log,
             groups=tuple(groups),

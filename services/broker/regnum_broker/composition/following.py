@@ -38,11 +38,14 @@ def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, 
         storage=storage,
         keys_max=parts.settings.log_cleaner_dedupe_buffer_bytes // BYTES_FOR_KEY,
         clock=clock,
+        expiry_now_ms=parts.expiry.now_ms,
         chance=random.SystemRandom(),
         metrics=parts.metrics,
     )
     parts.configs.on(CLEANER_PROCESSOR_PERCENTAGE, cleaner.pace.set)
-    watch = RetentionWatch(replicas=replicas, storage=storage, mover=mover, clock=clock)
+    watch = RetentionWatch(
+        replicas=replicas, storage=storage, mover=mover, clock=clock, expiry_now_ms=parts.expiry.now_ms
+    )
     supervisor.start("log starts", mover.run())
     supervisor.start("retention", watch.run())
     supervisor.start("log cleaner", cleaner.run())

@@ -71,6 +71,7 @@ def start_groups(
         storage=parts.storage,
         append=producing.append,
         clock=clock,
+        expiry_now_ms=parts.expiry.now_ms,
         spawn=parts.supervisor.start,
         retention_ms=settings.offsets_retention_minutes * 60_000,
         may_forget=lambda: parts.configs.is_known(OFFSETS_RETENTION_MINUTES),

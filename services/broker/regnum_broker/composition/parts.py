@@ -21,6 +21,7 @@ from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.replication.throttle import ReplicationThrottle
+from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_broker.settings import BrokerSettings
 from regnum_broker.storage import Storage
 
@@ -34,6 +35,8 @@ class BrokerParts:
     supervisor: Supervisor
     """Runs every task, and undoes what was started in reverse order."""
     clock: Clock
+    expiry: ExpiryClock
+    """What time it is for whoever deletes or forgets by it."""
     metrics: Metrics
     """Of the process."""
     sessions: Sessions

@@ -44,6 +44,7 @@ def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: O
         storage=storage,
         expiration_ms=settings.producer_id_expiration_ms,
         clock=clock,
+        expiry_now_ms=parts.expiry.now_ms,
         may_forget=lambda: parts.configs.is_known(PRODUCER_ID_EXPIRATION_MS),
     )
     supervisor.start("producer expiry", expiry.run())

@@ -77,6 +77,7 @@ class GroupCoordinator:
         storage: Storage,
         append: Callable[[Leadership, bytes], Awaitable[OwnAppend]],
         clock: Clock,
+        expiry_now_ms: Callable[[], int | None],
         spawn: Spawn,
         retention_ms: int,
         session_s_min: float,
@@ -96,6 +97,7 @@ class GroupCoordinator:
             storage: reads it.
             append: appends to it under a leadership, and returns when that is committed or will not be.
             clock: source of time.
+            expiry_now_ms: milliseconds since 1970, as far as offsets may be forgotten by that; None: they may not.
             spawn: starts supervised tasks.
             retention_ms: how long offsets of groups without members are kept.
             session_s_min: shortest session time-out of members.
@@ -118,6 +120,7 @@ class GroupCoordinator:
         self._storage: Final = storage
         self._append: Final = append
         self._clock: Final = clock
+        self._expiry_now_ms: Final = expiry_now_ms
         self._spawn: Final = spawn
         self.retention_ms = retention_ms
         """How long offsets of groups without members are kept; may be replaced at any time."""
@@ -150,11 +153,12 @@ class GroupCoordinator:
 
     async def expire_offsets(self) -> None:
         """Forget offsets that are over."""
-        if not self._may_forget():
+        now_ms = self._expiry_now_ms()
+        if now_ms is None or not self._may_forget():
             return
         for seat in tuple(self._seats.values()):
             if self._may_write(seat):
-                await expire_offsets(seat.shard, clock=self._clock, retention_ms=self.retention_ms)
+                await expire_offsets(seat.shard, now_ms=now_ms, retention_ms=self.retention_ms)
 
     async def forget_topics(self) -> None:
         """Forget offsets of topics that are gone."""

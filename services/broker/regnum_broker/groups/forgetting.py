@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Final
 
-from regnum_service.clock import Clock
 from regnum_service.slices import Turns
 
 from regnum_broker.groups.decisions.offsets import expired, may_expire
@@ -17,12 +16,12 @@ TOPICS_SLICE: Final = 5_000
 """Topics put together between two turns."""
 
 
-async def expire_offsets(shard: Shard, *, clock: Clock, retention_ms: int) -> None:
+async def expire_offsets(shard: Shard, *, now_ms: int, retention_ms: int) -> None:
     """Forget offsets that are over, and groups of which nothing is left."""
     turns = Turns(SLICE)
     for group_id in tuple(shard.groups):
         await turns.took(1 + len(shard.offsets.of(group_id)))
-        group, now_ms = shard.groups.get(group_id), clock.wall_ms()
+        group = shard.groups.get(group_id)
         if group is None or group.pending or shard.is_committing(group_id) or shard.log.is_full:
             continue
         if not may_expire(group, now_ms=now_ms, retention_ms=retention_ms):

@@ -1,11 +1,13 @@
 """Looks at the logs that this broker leads when something in them may have expired, and at no others.
 
 A look is due when a leadership begins, when a topic's settings change, when the first records of a segment are written
-(so by size a log is looked at once in a segment, and at rest never), and when the oldest segment reaches its age.
+(so by size a log is looked at once in a segment, and at rest never), and when the oldest segment reaches its age. What
+is looked at while nothing may expire by time is kept to its size alone, and looked at again as soon as something may.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from regnum_model.ids import PartitionKey
@@ -39,7 +41,15 @@ PAUSE_S_MAX: Final = 60.0
 class RetentionWatch:
     """Decides where logs begin that this broker leads. Belongs to the event loop."""
 
-    def __init__(self, *, replicas: Replicas, storage: Storage, mover: StartMover, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        storage: Storage,
+        mover: StartMover,
+        clock: Clock,
+        expiry_now_ms: Callable[[], int | None],
+    ) -> None:
         """Only assigns.
 
         Args:
@@ -47,7 +57,10 @@ class RetentionWatch:
             storage: says which logs have begun a segment.
             mover: moves their starts.
             clock: source of time.
+            expiry_now_ms: milliseconds since 1970, as far as records may expire by that; None: they may not.
         """
+        self._expiry_now_ms: Final = expiry_now_ms
+        self._held_back: Final[set[PartitionKey]] = set()
         self._replicas: Final = replicas
         self._storage: Final = storage
         self._mover: Final = mover
@@ -71,17 +84,22 @@ class RetentionWatch:
 
     async def look(self) -> None:
         """Look at the logs that are due."""
-        now_ms = self._clock.wall_ms()
+        expiry_ms = self._expiry_now_ms()
+        now_ms = self._clock.wall_ms() if expiry_ms is None else expiry_ms
         keys = dict.fromkeys(self._replicas.take_unlooked())
+        if expiry_ms is not None:
+            # The moments at which they were due were of a clock that may have gone back since.
+            keys |= dict.fromkeys(self._held_back)
+            self._held_back.clear()
         begun = self._storage.directory.segments_begun
         while begun:
             keys[begun.popleft()] = None
         keys |= dict.fromkeys(self._due.take(now_ms, count_max=LOOKED_AT_ONCE))
         turns = Turns(SLICE)
         for key in keys:
-            await turns.took(SEGMENTS_MIN + self._look_at(key, now_ms))
+            await turns.took(SEGMENTS_MIN + self._look_at(key, now_ms, by_age=expiry_ms is not None))
 
-    def _look_at(self, key: PartitionKey, now_ms: int) -> int:
+    def _look_at(self, key: PartitionKey, now_ms: int, *, by_age: bool) -> int:
         """Returns how many segments it has looked at."""
         partition = self._replicas.get(key)
         settings = None if partition is None else partition.log.settings
@@ -95,7 +113,9 @@ class RetentionWatch:
         self.looked_at += 1
         log, high_watermark = partition.log, partition.high_watermark
         present = log.log_start_offset
-        limits = expiry.Limits(size_bytes=settings.retention_bytes, age_ms=settings.retention_ms)
+        if not by_age:
+            self._held_back.add(key)
+        limits = expiry.Limits(size_bytes=settings.retention_bytes, age_ms=settings.retention_ms if by_age else None)
         segments = _facts(log)
         start = expiry.log_start(segments, present=present, high_watermark=high_watermark, now_ms=now_ms, limits=limits)
         if start > present:

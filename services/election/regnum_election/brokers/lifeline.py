@@ -24,6 +24,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
+from regnum_election.brokers.compared_clocks import clock_news
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.decisions.liveness import (
@@ -40,6 +41,7 @@ from regnum_election.reign.events import (
     AwaitsInSync,
     BrokerDead,
     CatchingUp,
+    ClockCompared,
     ClusterEvent,
     Hint,
     IsrsWritten,
@@ -99,6 +101,8 @@ class Stream:
     """What it last said of fetches between it and others."""
     busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
     """What it last said of busy partitions; nobody reads it before the broker is dead."""
+    clock: ClockCompared | None = None
+    """What was reported last of its wall clock; None: it has not said."""
     awaits_in_sync: bool = False
     """Whether it asked how far it is from being in sync."""
     catching_up: controller_pb2.CatchingUp | None = None
@@ -269,6 +273,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     fenced=self._is_over(stream),
                     beat_interval_ms=round(interval_s * 1000),
                     catching_up=stream.take_catching_up(),
+                    wall_clock_ms=self._clock.wall_ms(),
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
@@ -317,6 +322,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         if request.HasField("busy"):
             stream.busy = request.busy
+        if clock := clock_news(stream.clock, request, broker=stream.broker, epoch=stream.epoch):
+            stream.clock = clock
+            self._report(clock)
         if request.moving_replicas:
             self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:

@@ -22,6 +22,7 @@ from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
+from regnum_election.reign.events import ClockCompared
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
@@ -94,10 +95,11 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         store_went_back=reign.went_back,
         order_overdue=duration_of(health.limits.order_s),
         trouble_overdue=duration_of(health.limits.trouble_s),
+        controller_wall_clock_ms=context.clock.wall_ms(),
     )
     orders = {one.broker: one for one in health.orders}
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
-        response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
+        response.brokers.extend(_broker(picture, id, orders.get(id), health.clock_of(id), now_s) for id in ids)
     response.damaged.extend(islice(_damaged(context), most))
     incomplete = sum(1 for _ in _incomplete(context))
     removals = map(len, context.removals.damaged.values())
@@ -171,7 +173,9 @@ def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
     return (one for one in context.incomplete.items() if one[0] in standing and one[0] not in context.refused)
 
 
-def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: float) -> admin_pb2.BrokerHealth:
+def _broker(
+    picture: Cluster, id: BrokerId, orders: BrokerOrders | None, clock: ClockCompared | None, now_s: float
+) -> admin_pb2.BrokerHealth:
     return admin_pb2.BrokerHealth(
         broker_id=id,
         registered=id in picture.brokers,
@@ -181,6 +185,8 @@ def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: 
         offline_replicas=len(picture.offline.get(id, ())),
         orders_outstanding=0 if orders is None else orders.count,
         oldest_order_age=None if orders is None else duration_of(now_s - orders.oldest_s),
+        clock_ahead_ms=None if clock is None else clock.ahead_ms,
+        expiry_held_back=clock is not None and clock.expiry_held_back,
     )
 
 

@@ -24,6 +24,7 @@ from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.dispatch import Dispatch
 from regnum_election.health.troubles import TroubleBook, troubles_of
+from regnum_election.reign.events import ClockCompared
 from regnum_election.state.context import ControllerContext
 
 INTERVAL_S: Final = 1.0
@@ -83,11 +84,22 @@ class HealthWatch:
         """Orders that are not acknowledged, as of the last look."""
         self.overdue: Sequence[OverdueOrders] = ()
         """Those of them that are overdue."""
+        self._clocks: Final[dict[BrokerId, ClockCompared]] = {}
+        self._clocks_off: frozenset[BrokerId] = frozenset()
         self.looked_at_all = False
         """Whether every partition has been looked at in this reign."""
         self._settings: object = None
         self._later: list[Collection[PartitionKey]] = []
         self._log: Final = structlog.get_logger("health").bind(epoch=context.reign.epoch)
+
+    def heard_of(self, compared: ClockCompared) -> None:
+        """A broker has compared its wall clock with this process's."""
+        self._clocks[compared.broker] = compared
+
+    def clock_of(self, id: BrokerId) -> ClockCompared | None:
+        """What a broker says of its wall clock in the registration that it has; None: nothing."""
+        broker, compared = self.context.picture.brokers.get(id), self._clocks.get(id)
+        return compared if broker is not None and compared is not None and compared.epoch == broker.epoch else None
 
     def changed(self, keys: Collection[PartitionKey], deleted: Collection[TopicId]) -> None:
         """Look at partitions that changed, at many of them in the next turn; forget topics that are gone."""
@@ -122,6 +134,7 @@ class HealthWatch:
             await self._look_in_steps(self.book.keys)
         now_s = self._clock.monotonic()
         self._find_overdue(now_s)
+        self._find_clocks_off()
         lasted = self.book.turn(now_s, self.limits.trouble_s, most=LASTED_AT_ONCE)
         for trouble, found in groupby(lasted, key=lambda one: one[0]):
             self._tell_of_trouble(trouble, [(key, since_s) for _, key, since_s in found], now_s)
@@ -165,6 +178,17 @@ class HealthWatch:
                 self._tell_of_orders(one)
         for broker in before - {one.broker for one in self.overdue}:
             self._log.info("orders acknowledged again", broker=broker)
+
+    def _find_clocks_off(self) -> None:
+        compared = [one for id in self._clocks if (one := self.clock_of(id)) is not None and one.expiry_held_back]
+        before, self._clocks_off = self._clocks_off, frozenset(one.broker for one in compared)
+        for one in compared:
+            if one.broker not in before:
+                self._log.warning(
+                    "wall clock differs", broker=one.broker, ahead_s=one.ahead_ms / 1000, effect="nothing expires there"
+                )
+        for broker in before - self._clocks_off:
+            self._log.info("wall clock differs no more", broker=broker)
 
     def _tell_of_orders(self, overdue: OverdueOrders) -> None:
         dispatch, picture = self.context.dispatch, self.context.picture

@@ -226,7 +226,22 @@ Report = IsrsWritten | ReplicasOffline | ReplicasUsable | LeadershipsFenced | Re
 """What a broker says of its replicas."""
 ClusterEvent = BrokersChanged | TopicsChanged | BrokerDead | LeaderCutOff | Report | Superseded
 Event = ClusterEvent | Mutation
-Hint = ReplicasMoving | AwaitsInSync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockCompared:
+    """How far a broker's wall clock is from this process's, as it says: not for the queue, people look at it."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    ahead_ms: int
+    """Milliseconds; negative: it is behind."""
+    expiry_held_back: bool
+    """Whether that is more than it allows: nothing expires there."""
+
+
+Hint = ReplicasMoving | AwaitsInSync | ClockCompared
 """What brokers say that no event follows from."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
@@ -43,6 +44,10 @@ class BrokerHealth:
     """Orders that it has not acknowledged."""
     oldest_order_age_s: float
     """Age of the oldest of them; 0 without any."""
+    clock_ahead_s: float | None = None
+    """Seconds by which its wall clock is ahead of the controller's; negative: behind; None: it does not say."""
+    expiry_held_back: bool = False
+    """Whether that is more than it allows: nothing expires there by time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +174,8 @@ class HealthView:
     """In force; None: not known."""
     inter_broker_protocol_max: int | None = None
     """The highest that all of these processes speak; None: not known."""
+    controller_wall_clock_ms: int | None = None
+    """The controller's wall clock when it answered, milliseconds since 1970; None: not known."""
 
     store_went_back: str = ""
     """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
@@ -199,10 +206,31 @@ class HealthView:
             for broker in self.brokers
             if broker.offline_replicas
         )
+        found.extend(self._clocks())
         found.extend(f"{one.role} {one.id} is refused: {one.refused}" for one in self.releases if one.refused)
         if self.damaged_count:
             found.append(f"{self.damaged_count} nodes in the store cannot be read and wait for a person")
         return tuple(found)
+
+    def _clocks(self) -> list[str]:
+        differing = [one for one in self.brokers if one.expiry_held_back]
+        comparing = sum(one.clock_ahead_s is not None for one in self.brokers)
+        controllers = f"controller {self.controller}'s, which shows {_moment(self.controller_wall_clock_ms)}"
+        if len(differing) == comparing > 1:
+            shown = "; ".join(map(self._clock_of, differing[:3]))
+            advice = "most likely the controller's is wrong: set the clock of its machine right (NTP)"
+            differ = f"the clocks of all {comparing} brokers differ from {controllers} ({shown})"
+            return [f"{differ}: nothing expires by time; {advice}"]
+        return [
+            f"the clock of {self._clock_of(one)} of {controllers}: nothing expires by time on that broker; set the "
+            "wrong one right on its machine (NTP)"
+            for one in differing
+        ]
+
+    def _clock_of(self, broker: BrokerHealth) -> str:
+        ahead_s, told_ms = broker.clock_ahead_s or 0.0, self.controller_wall_clock_ms
+        shown = _moment(None if told_ms is None else told_ms + round(ahead_s * 1000))
+        return f"broker {broker.id} shows {shown}, {abs(ahead_s):.0f} s {'behind' if ahead_s < 0 else 'ahead'}"
 
     def _counted(self) -> tuple[tuple[Trouble, int], ...]:
         none = TroubleCount(partitions=0, for_long=0)
@@ -225,6 +253,18 @@ _WORDS: Final[Mapping[Trouble, str]] = MappingProxyType(
         Trouble.UNDER_REPLICATED: "under-replicated for long",
     }
 )
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _moment(unix_ms: int | None) -> str:
+    if unix_ms is None:
+        return "no time"
+    try:
+        return (_EPOCH + timedelta(milliseconds=unix_ms)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{unix_ms} ms since 1970"
 
 
 def _list(ids: list[int], most: int = 10) -> str:
@@ -286,6 +326,7 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         ),
         inter_broker_protocol=answer.inter_broker_protocol or None,
         inter_broker_protocol_max=answer.inter_broker_protocol_max or None,
+        controller_wall_clock_ms=answer.controller_wall_clock_ms or None,
         store_went_back=answer.store_went_back,
     )
 
@@ -300,6 +341,8 @@ def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
         offline_replicas=message.offline_replicas,
         orders_outstanding=message.orders_outstanding,
         oldest_order_age_s=seconds_of(message.oldest_order_age),
+        clock_ahead_s=message.clock_ahead_ms / 1000 if message.HasField("clock_ahead_ms") else None,
+        expiry_held_back=message.expiry_held_back,
     )
 
 

@@ -216,6 +216,8 @@ def _brokers(health: "HealthView") -> list[dict[str, Any]]:
             "offline_replicas": broker.offline_replicas,
             "orders_outstanding": broker.orders_outstanding,
             "oldest_order_age_s": broker.oldest_order_age_s,
+            "clock_ahead_s": broker.clock_ahead_s,
+            "expiry_held_back": broker.expiry_held_back,
         }
         for broker in health.brokers
     ]

@@ -2510,6 +2510,7 @@ class DescribeHealthResponse(_message.Message):
     RELEASES_FIELD_NUMBER: _builtins.int
     INTER_BROKER_PROTOCOL_FIELD_NUMBER: _builtins.int
     INTER_BROKER_PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
+    CONTROLLER_WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     STORE_WENT_BACK_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
@@ -2531,6 +2532,8 @@ class DescribeHealthResponse(_message.Message):
     """The highest that every registered process speaks; where it is above the one in force, that may be raised to it. 0:
     not known.
     """
+    controller_wall_clock_ms: _builtins.int
+    """Wall clock of the controller, in milliseconds since 1970. 0: the controller is of a release that does not say."""
     store_went_back: _builtins.str
     """What proves that the coordination store was put back to an earlier state. While that is so no partition gets another
     leader and no log is deleted. Empty: nothing does.
@@ -2592,11 +2595,12 @@ class DescribeHealthResponse(_message.Message):
         releases: _abc.Iterable[Global___ProcessRelease] | None = ...,
         inter_broker_protocol: _builtins.int = ...,
         inter_broker_protocol_max: _builtins.int = ...,
+        controller_wall_clock_ms: _builtins.int = ...,
         store_went_back: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2658,6 +2662,8 @@ class BrokerHealth(_message.Message):
     ORDERS_OUTSTANDING_FIELD_NUMBER: _builtins.int
     OLDEST_ORDER_AGE_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_MS_FIELD_NUMBER: _builtins.int
+    EXPIRY_HELD_BACK_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     registered: _builtins.bool
@@ -2672,6 +2678,10 @@ class BrokerHealth(_message.Message):
     """Orders that it has not acknowledged."""
     draining: _builtins.bool
     """Whether it is being drained: it is given no new replicas."""
+    clock_ahead_ms: _builtins.int
+    """Its wall clock less the controller's, in milliseconds, as it says. Absent: it does not say, or is not registered."""
+    expiry_held_back: _builtins.bool
+    """That is more than its clock-difference-max-s: it deletes and forgets nothing by time."""
     @_builtins.property
     def oldest_order_age(self) -> _duration_pb2.Duration:
         """Age of the oldest of them. Absent when there is none."""
@@ -2687,12 +2697,16 @@ class BrokerHealth(_message.Message):
         orders_outstanding: _builtins.int = ...,
         oldest_order_age: _duration_pb2.Duration | None = ...,
         draining: _builtins.bool = ...,
+        clock_ahead_ms: _builtins.int | None = ...,
+        expiry_held_back: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest_order_age", b"oldest_order_age"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "clock_ahead_ms", b"clock_ahead_ms", "oldest_order_age", b"oldest_order_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "draining", b"draining", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clock_ahead_ms: _TypeAlias = _typing.Literal["clock_ahead_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_ahead_ms: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_ahead_ms) -> _WhichOneofReturnType__clock_ahead_ms | None: ...
 
 Global___BrokerHealth: _TypeAlias = BrokerHealth  # noqa: Y015
 

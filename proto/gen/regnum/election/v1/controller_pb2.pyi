@@ -418,6 +418,7 @@ class BrokerLifelineRequest(_message.Message):
     FETCH_CONTACTS_FIELD_NUMBER: _builtins.int
     BUSY_FIELD_NUMBER: _builtins.int
     MOVING_REPLICAS_FIELD_NUMBER: _builtins.int
+    CLOCK_DIFFERENCE_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -454,6 +455,12 @@ class BrokerLifelineRequest(_message.Message):
         are any, at most 500. A hint for people; it decides nothing.
         """
 
+    @_builtins.property
+    def clock_difference(self) -> Global___ClockDifference:
+        """How far the broker's wall clock is from the controller's. Absent: the broker does not know, or is of a release that
+        does not compare them.
+        """
+
     def __init__(
         self,
         *,
@@ -466,14 +473,43 @@ class BrokerLifelineRequest(_message.Message):
         fetch_contacts: Global___FetchContacts | None = ...,
         busy: Global___BusyPartitions | None = ...,
         moving_replicas: _abc.Iterable[Global___MovingReplica] | None = ...,
+        clock_difference: Global___ClockDifference | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerLifelineRequest: _TypeAlias = BrokerLifelineRequest  # noqa: Y015
+
+@_typing.final
+class ClockDifference(_message.Message):
+    """How far the wall clock of a broker is from that of the controller, by the broker's own account."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AHEAD_MS_FIELD_NUMBER: _builtins.int
+    EXPIRY_HELD_BACK_FIELD_NUMBER: _builtins.int
+    ahead_ms: _builtins.int
+    """The broker's less the controller's, in milliseconds; negative: the broker's is behind. Too large by no more than the
+    shortest time that a message of the last ten seconds was under way from the controller.
+    """
+    expiry_held_back: _builtins.bool
+    """That is more than the broker's clock-difference-max-s: it deletes and forgets nothing by time."""
+    def __init__(
+        self,
+        *,
+        ahead_ms: _builtins.int = ...,
+        expiry_held_back: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead_ms", b"ahead_ms", "expiry_held_back", b"expiry_held_back"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClockDifference: _TypeAlias = ClockDifference  # noqa: Y015
 
 @_typing.final
 class MovingReplica(_message.Message):
@@ -706,6 +742,7 @@ class BrokerLifelineResponse(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     BEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     CATCHING_UP_FIELD_NUMBER: _builtins.int
+    WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     beat: _builtins.int
@@ -719,6 +756,10 @@ class BrokerLifelineResponse(_message.Message):
     beat_interval_ms: _builtins.int
     """Milliseconds until the next beat of the controller, unless it has news before: 100, and more where there are more
     than a hundred brokers. The broker takes it for its own beats as well. 0 means 100.
+    """
+    wall_clock_ms: _builtins.int
+    """Wall clock of the controller when it made this message, in milliseconds since 1970. Absent: the controller is of a
+    release that does not say; the broker deletes and forgets by its own clock then, as 0.1.0 did.
     """
     @_builtins.property
     def catching_up(self) -> Global___CatchingUp:
@@ -736,12 +777,15 @@ class BrokerLifelineResponse(_message.Message):
         fenced: _builtins.bool = ...,
         beat_interval_ms: _builtins.int = ...,
         catching_up: Global___CatchingUp | None = ...,
+        wall_clock_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["catching_up", b"catching_up"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms", "catching_up", b"catching_up", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "catching_up", b"catching_up", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms", "beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "catching_up", b"catching_up", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged", "wall_clock_ms", b"wall_clock_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__wall_clock_ms: _TypeAlias = _typing.Literal["wall_clock_ms"]  # noqa: Y015
+    _WhichOneofArgType__wall_clock_ms: _TypeAlias = _typing.Literal["_wall_clock_ms", b"_wall_clock_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wall_clock_ms) -> _WhichOneofReturnType__wall_clock_ms | None: ...
 
 Global___BrokerLifelineResponse: _TypeAlias = BrokerLifelineResponse  # noqa: Y015
 

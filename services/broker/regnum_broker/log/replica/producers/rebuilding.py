@@ -25,7 +25,9 @@ def rebuilt_producers(
     What is nearest is gone from: the newest mark up to ``at_most``, else the newest snapshot; then what follows it. Not
     from one before ``first_offset``, where the first segment begins: the batches between them are gone, and with them
     the sequences that their producers had reached. They are forgotten then, as if they had expired. ``snapshots`` are
-    the offsets of those on the disk, in order; None: that is looked up.
+    the offsets of those on the disk, in order; None: that is looked up. What is gone through counts as appended at
+    ``now_ms``, or when its file was written to last if that is later: the clock may be far behind, as some machines'
+    are when they start, and what is remembered now must not be forgotten as soon as it is set right.
     """
     mark = marks.newest(at_most=at_most)
     if mark is not None and mark.end_offset >= first_offset:
@@ -42,7 +44,7 @@ def rebuilt_producers(
             continue
         position = segment.find_offset(offset)[0] if segment.base_offset < offset else 0
         for _, header in segment.headers(position):
-            states.apply(header, seen_ms=now_ms)
+            states.apply(header, seen_ms=max(now_ms, segment.written_ms))
             marks.note(1, header.next_offset, states.entries)
     return states
 

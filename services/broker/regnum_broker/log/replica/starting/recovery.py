@@ -308,7 +308,7 @@ class _Recovery:
             nonlocal epochs
             for header in headers:
                 epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
-                producers.apply(header, seen_ms=self._circumstances.now_ms)
+                producers.apply(header, seen_ms=max(self._circumstances.now_ms, file.written_ms))
             self._marks.note(batches, end_offset, producers.entries)
 
         scanned, last = self._scanned(file, take, checked_bytes=TAIL_BYTES if self._circumstances.same_boot else None)
