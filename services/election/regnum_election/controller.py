@@ -31,7 +31,6 @@ from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.quotas import Quotas
 from regnum_election.brokers.calls import BrokerCalls
 from regnum_election.brokers.changes import fence_broker, look_at_brokers, take_up_isrs
-from regnum_election.brokers.fenced_leaderships import take_fenced
 from regnum_election.brokers.forgetting import BrokerForgetting
 from regnum_election.brokers.in_sync import Tell, nobody_is_told
 from regnum_election.brokers.offline_replicas import take_back, take_offline
@@ -48,6 +47,7 @@ from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.leaders.balance import FIRST_LOOK_S
 from regnum_election.leaders.calls import LeaderCalls
+from regnum_election.leaders.fenced import take_fenced
 from regnum_election.partitions.by_hand import FOLDERS, OrdersByHand
 from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
