@@ -20,9 +20,8 @@ from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
-DEADLINE_S = 20.0
 TOPICS = 150
 NAMES = [f"t{number:03}" for number in range(TOPICS)]
 

@@ -17,7 +17,7 @@ from regnum_service.errors import RegnumError
 from regnum_testing.fake_broker import FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.producing import numbered, producer_to
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_a_frozen_leader_is_left_when_another_leads(cluster: FakeCluster) 
         produced = cluster.calls["Produce"]
         await until(lambda: cluster.calls["Produce"] > produced)
         cluster.elect("t", 0, 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             assert (await waiting).offset == 1
         cluster.brokers[1].thawed.set()
     assert cluster.values("t") == [b"0", b"1"]
