@@ -15,7 +15,7 @@ from regnum_model.ids import BrokerId
 from regnum_records.header import assign
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld, refusal
-from regnum_testing.waiting import DEADLINE_S, eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, until, within
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ async def test_a_repeat_is_not_acknowledged_before_the_original_is_committed(wor
     for _ in range(2):
         result = await world.produce(1, batch, timeout_ms=200)
         assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
-    assert world.brokers[next(iter(world.brokers))].partition().log.log_end_offset == 1
+    await until(lambda: world.brokers[BrokerId(1)].partition().log.log_end_offset == 1, "it is appended")
 
 
 async def test_sequences_that_break(world: BrokerWorld) -> None:
