@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+# A part of the suite tells the whole of it what its tests came to, in a file of its own in that folder.
+PYTEST = $(BIN)/python -m pytest $(if $(OUTCOMES),--outcomes=$(OUTCOMES)/$@)
 SERVICES := $(addprefix tests/unit/,election broker broker_log metadata quota)
 # Tests start some hundred processes: where the environment forbids to keep bytecode, each of them compiles all that it
 # imports, for a third of the time of its start.
@@ -37,31 +39,33 @@ kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hu
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
 # Tests with servers wait for much, so that those of clusters, those of the stores and the unit tests, in two parts, run all
-# at once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves.
+# at once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
+# failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
 test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
-	@$(MAKE) --no-print-directory -j4 check-clusters check-services check-units check-stores lint
-	@$(MAKE) --no-print-directory -j2 check-loops-of-election check-loops
+	@$(BIN)/python -m regnum_testing.suite \
+	  "check-clusters check-services check-units check-stores lint" \
+	  "check-loops-of-election check-loops"
 
 test-full: lint ## every check and every test, one after another
 	@$(BIN)/python -m pytest
 
 check-stores: install
-	@$(BIN)/python -m pytest -m "not full and not alone" tests/contract tests/faults
+	@$(PYTEST) -m "not full and not alone" tests/contract tests/faults
 
 check-clusters: install
-	@$(BIN)/python -m pytest -m "not full and not alone" tests/integration
+	@$(PYTEST) -m "not full and not alone" tests/integration
 
 check-loops-of-election: install
-	@$(BIN)/python -m pytest -m "alone and not full" tests/unit/election
+	@$(PYTEST) -m "alone and not full" tests/unit/election
 
 check-loops: install
-	@$(BIN)/python -m pytest -m "alone and not full" --ignore tests/unit/election
+	@$(PYTEST) -m "alone and not full" --ignore tests/unit/election
 
 check-units: install
-	@$(BIN)/python -m pytest -m "not full and not alone" tests/unit $(addprefix --ignore ,$(SERVICES))
+	@$(PYTEST) -m "not full and not alone" tests/unit $(addprefix --ignore ,$(SERVICES))
 
 check-services: install
-	@$(BIN)/python -m pytest -m "not full and not alone" $(SERVICES)
+	@$(PYTEST) -m "not full and not alone" $(SERVICES)
 
 upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes)
 	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd

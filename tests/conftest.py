@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# What an example takes is the machine's matter.
+settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # A shell starts a background job with SIGINT ignored, and a process hands that on to all that it starts: tests that
 # interrupt a command would wait for ever. Whatever started the tests, the processes that they start hear SIGINT.

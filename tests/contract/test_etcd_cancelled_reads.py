@@ -12,7 +12,7 @@ import pytest_asyncio
 from regnum_coordination import open_store
 from regnum_coordination.port import Check, Create, Store
 from regnum_testing.etcd_server import EtcdServer
-from regnum_testing.waiting import within
+from regnum_testing.waiting import DEADLINE_S, within
 
 MAX_TXN_OPS: Final = 4000
 """Many reads in each transaction: the server is in the middle of one most of the time."""
@@ -80,8 +80,8 @@ class _Crowd:
         from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
-            answer = await rpc_pb2_grpc.MaintenanceStub(channel).Status(rpc_pb2.StatusRequest(), timeout=5)
-            read = await rpc_pb2_grpc.KVStub(channel).Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=5)
+            answer = await rpc_pb2_grpc.MaintenanceStub(channel).Status(rpc_pb2.StatusRequest(), timeout=DEADLINE_S)
+            read = await rpc_pb2_grpc.KVStub(channel).Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=DEADLINE_S)
         return _Status(term=answer.raftTerm, raft_index=answer.raftIndex, revision=read.header.revision)
 
 
@@ -128,7 +128,7 @@ async def test_readers_that_are_killed_leave_the_server_alone(crowd: _Crowd) -> 
     try:
         for child in children:
             assert child.stdout is not None
-            assert await within(child.stdout.readline(), 30) == b"reading\n"
+            assert await within(child.stdout.readline()) == b"reading\n"
     finally:
         for child in children:
             child.kill()

@@ -111,7 +111,7 @@ async def test_an_idle_owner_learns_of_a_revoked_lease(own: EtcdWorld) -> None:
     """Without a write: the answer to a keep-alive says so."""
     store = await own.open()
     await own.expire(store)
-    await within(store.wait_lost(), 4.0)
+    await within(store.wait_lost(), 0.75 * own.session_timeout_s)
     with pytest.raises(SessionExpired):
         await store.create("/e", b"", ephemeral=True)
 

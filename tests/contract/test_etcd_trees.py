@@ -11,7 +11,7 @@ from regnum_coordination.errors import Compacted
 from regnum_coordination.port import Create, Set, Store, TreePage
 from regnum_testing.coordination_worlds import EtcdWorld
 from regnum_testing.etcd_server import EtcdServer
-from regnum_testing.waiting import within
+from regnum_testing.waiting import DEADLINE_S, within
 
 _PREFIXES = itertools.count(1)
 
@@ -27,7 +27,7 @@ async def _compact(server: EtcdServer, revision: int) -> None:
     from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        await rpc_pb2_grpc.KVStub(channel).Compact(rpc_pb2.CompactionRequest(revision=revision), timeout=5)
+        await rpc_pb2_grpc.KVStub(channel).Compact(rpc_pb2.CompactionRequest(revision=revision), timeout=DEADLINE_S)
 
 
 async def _exhaust(pages: AsyncGenerator[TreePage, None]) -> None:

@@ -18,6 +18,7 @@ from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import open_channel
 from regnum_service.status import from_rpc_error
+from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -56,7 +57,7 @@ async def end_offset(leader: "log_pb2_grpc.LogServiceAsyncStub") -> int:
     request = log_pb2.ListOffsetsRequest(
         queries=[log_pb2.OffsetQuery(topic=TOPIC, partition=0, latest=log_pb2.LatestOffset())]
     )
-    answer = await leader.ListOffsets(request, timeout=5)
+    answer = await leader.ListOffsets(request, timeout=DEADLINE_S)
     return int(answer.results[0].offset)
 
 
@@ -93,7 +94,7 @@ async def test_a_bad_topic_is_refused_with_a_reason(
     controller: "admin_pb2_grpc.AdminServiceAsyncStub", admin: Admin, topic: admin_pb2.NewTopic, code: int
 ) -> None:
     before = {view.name for view in await admin.list_topics()}
-    answer = await controller.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[topic]), timeout=10)
+    answer = await controller.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[topic]), timeout=DEADLINE_S)
     assert answer.results[0].error_code == code
     assert answer.results[0].error_message
     assert {view.name for view in await admin.list_topics()} == before
@@ -101,7 +102,7 @@ async def test_a_bad_topic_is_refused_with_a_reason(
 
 async def test_an_unknown_topic_cannot_be_deleted(controller: "admin_pb2_grpc.AdminServiceAsyncStub") -> None:
     request = admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.DeletableTopic(name="nowhere")])
-    answer = await controller.DeleteTopics(request, timeout=10)
+    answer = await controller.DeleteTopics(request, timeout=DEADLINE_S)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
     assert answer.results[0].error_message
 
@@ -147,7 +148,7 @@ async def test_a_malformed_batch_is_refused_and_nothing_is_appended(
 ) -> None:
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=bytes_)
-    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
+    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=DEADLINE_S)
     assert answer.results[0].error_code == code
     assert answer.results[0].error_message
     assert await end_offset(leader) == before
@@ -157,7 +158,7 @@ async def test_an_oversize_batch_is_refused(leader: "log_pb2_grpc.LogServiceAsyn
     before = await end_offset(leader)
     big = build_batch([NewRecord(value=b"x" * 3_000_000)], timestamp_ms=1)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=big)
-    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
+    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=DEADLINE_S)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
     assert await end_offset(leader) == before
 
@@ -165,7 +166,7 @@ async def test_an_oversize_batch_is_refused(leader: "log_pb2_grpc.LogServiceAsyn
 async def test_a_message_beyond_the_listener_is_refused_by_grpc(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=b"x" * (65 * 1024 * 1024))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
+        await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await end_offset(leader) >= 0
 
@@ -212,7 +213,7 @@ async def test_a_bad_partition_is_refused(
     leader: "log_pb2_grpc.LogServiceAsyncStub", part: log_pb2.ProducePartition, code: int
 ) -> None:
     before = await end_offset(leader)
-    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
+    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=DEADLINE_S)
     assert answer.results[0].error_code == code
     assert await end_offset(leader) == before
 
@@ -221,7 +222,9 @@ async def test_acks_that_no_value_names_are_refused(leader: "log_pb2_grpc.LogSer
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=batch())
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await leader.Produce(log_pb2.ProduceRequest(acks=log_pb2.Acks.ValueType(7), partitions=[part]), timeout=10)
+        await leader.Produce(
+            log_pb2.ProduceRequest(acks=log_pb2.Acks.ValueType(7), partitions=[part]), timeout=DEADLINE_S
+        )
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
     assert await end_offset(leader) == before
@@ -232,7 +235,7 @@ async def test_an_offset_outside_the_log_is_out_of_range(
     leader: "log_pb2_grpc.LogServiceAsyncStub", offset: int
 ) -> None:
     request = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic=TOPIC, partition=0, offset=offset)])
-    answer = await leader.Fetch(request, timeout=10)
+    answer = await leader.Fetch(request, timeout=DEADLINE_S)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
 
@@ -240,7 +243,7 @@ async def test_garbage_bytes_are_refused_and_the_server_goes_on(cluster: LocalCl
     channel = open_channel(Address.parse(cluster.bootstrap[0]))
     call = channel.unary_unary("/regnum.broker.v1.LogService/Produce")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call(b"\xff\xff\xff\xff", timeout=5)
+        await call(b"\xff\xff\xff\xff", timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     answer = await metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
         metadata_pb2.GetMetadataRequest(brokers_only=True), timeout=5
@@ -256,7 +259,7 @@ async def test_standbys_name_the_controller(cluster: LocalCluster, admin: Admin)
     channel = open_channel(standby.addresses["client"])
     request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="n", partitions=1)])
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await admin_pb2_grpc.AdminServiceStub(channel).CreateTopics(request, timeout=5)
+        await admin_pb2_grpc.AdminServiceStub(channel).CreateTopics(request, timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     await channel.close()
     assert TopicPartition("n", 0).topic not in {topic.name for topic in await admin.list_topics()}

@@ -28,7 +28,7 @@ from regnum_model.nodes import Address
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
 from regnum_testing.old_calls import newest_old, of_version, outcomes, path_of
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 # In full: what each process does for it is tried in tests/unit; here they are all there are.
 pytestmark = [
@@ -81,7 +81,7 @@ async def create(cluster: LocalCluster, broker: str, name: str) -> list[int]:
     request.header.api_version = newest_old("CreateTopics")  # type: ignore[attr-defined]
     channel = opener(WatchedFiles(app(cluster)))(Address.parse(broker))
     try:
-        answer = await channel.unary_unary(path_of("CreateTopics"))(request.SerializeToString(), timeout=30)
+        answer = await channel.unary_unary(path_of("CreateTopics"))(request.SerializeToString(), timeout=DEADLINE_S)
     finally:
         await channel.close()
     return outcomes("CreateTopics", answer)
@@ -137,7 +137,7 @@ async def test_a_client_that_sends_envelopes_itself_is_refused_wherever_it_does(
         channel = opener(WatchedFiles(app(cluster)))(address)
         stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Envelope(envelope, timeout=10)
+            await stub.Envelope(envelope, timeout=DEADLINE_S)
         await channel.close()
         assert caught.value.code() in {
             grpc.StatusCode.PERMISSION_DENIED,

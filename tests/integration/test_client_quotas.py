@@ -128,6 +128,8 @@ async def test_a_consumer_is_slowed_down_and_skips_nothing(cluster: LocalCluster
     assert took_s >= shortest_s(RECORDS * len(VALUE), 4_000_000)
 
 
+# Ten seconds by nature, and of use where the machine is quick; a client that ignores its times is above.
+@pytest.mark.full
 async def test_a_new_connection_for_each_fetch_reads_no_more(cluster: LocalCluster) -> None:
     """Nobody waits as he is told, and nobody comes twice by one line."""
     await filled(cluster)

@@ -22,10 +22,9 @@ from regnum_service.status import from_rpc_error
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
 from regnum_testing.under_load import under_load
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
-TIMEOUT_S = 10.0
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -120,10 +119,10 @@ async def test_no_client_gets_in_where_processes_talk_to_one_another(cluster: Lo
     request = controller_pb2.ProbeBrokersRequest()
     async with open_as["client-admin"](election.address("internal")) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await controller_pb2_grpc.ControllerServiceStub(channel).ProbeBrokers(request, timeout=TIMEOUT_S)
+            await controller_pb2_grpc.ControllerServiceStub(channel).ProbeBrokers(request, timeout=DEADLINE_S)
         assert from_rpc_error(refusal.value).code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
     async with open_as["broker-1"](election.address("internal")) as channel:
-        await controller_pb2_grpc.ControllerServiceStub(channel).ProbeBrokers(request, timeout=TIMEOUT_S)
+        await controller_pb2_grpc.ControllerServiceStub(channel).ProbeBrokers(request, timeout=DEADLINE_S)
 
 
 async def test_the_command_connects_with_its_flags_and_with_the_environment(cluster: LocalCluster) -> None:

@@ -50,7 +50,7 @@ async def controller_epoch(admin: Admin) -> int:
     ],
     ids=["garbage", "empty", "minus one", "another id", "binary"],
 )
-async def test_anything_written_into_controller_leads_to_a_new_controller_within_a_second(
+async def test_anything_written_into_controller_leads_to_a_new_controller(
     cluster: LocalCluster, hand: Hand, content: str
 ) -> None:
     """On etcd a put takes the lease away: the node would outlive everybody (safety rule S7).
@@ -61,19 +61,33 @@ async def test_anything_written_into_controller_leads_to_a_new_controller_within
         content = content.replace("\x00", "\x02")  # an argument cannot carry NUL
     async with Admin(cluster.bootstrap) as admin:
         before = await controller_epoch(admin)
-        written = CLOCK.monotonic()
         await hand.put("/controller", content)
 
         async def succeeded() -> bool:
             return await controller_epoch(admin) > before
 
-        await until(succeeded, within_s=1.0)
-        assert CLOCK.monotonic() - written < 1.5
+        await until(succeeded)
         node = json.loads(await hand.get("/controller"))
         assert node["brokerid"] in {1, 2, 3}
         name = f"after-{before}"
         await admin.create_topic(name, partitions=1, replication_factor=3)
         await admin.delete_topic(name)
+
+
+@pytest.mark.full
+async def test_what_is_written_into_controller_leads_to_a_new_one_within_a_second(
+    cluster: LocalCluster, hand: Hand
+) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        before = await controller_epoch(admin)
+        written_s = CLOCK.monotonic()
+        await hand.put("/controller", "garbage")
+
+        async def succeeded() -> bool:
+            return await controller_epoch(admin) > before
+
+        await until(succeeded)
+        assert CLOCK.monotonic() - written_s < 1.5
 
 
 async def test_deleting_controller_triggers_an_election(cluster: LocalCluster, hand: Hand) -> None:
@@ -84,7 +98,7 @@ async def test_deleting_controller_triggers_an_election(cluster: LocalCluster, h
         async def succeeded() -> bool:
             return await controller_epoch(admin) > before
 
-        await until(succeeded, within_s=2.0)
+        await until(succeeded)
         assert await hand.get("/controller") is not None
 
 
@@ -100,7 +114,7 @@ async def test_a_topic_written_by_hand_is_taken_up(cluster: LocalCluster, hand: 
                 return False
             return len(topic.partitions) == 2 and all(state.leader > 0 for state in topic.partitions.values())
 
-        await until(has_leaders, within_s=5.0)
+        await until(has_leaders)
         delivery = await (await producer.send("by-hand", b"hello", partition=1))
         assert delivery.offset == 0
         written = json.loads(await hand.get("/brokers/topics/by-hand"))
@@ -132,11 +146,13 @@ async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster, hand: H
             record = await hand.get(f"/admin/delete_topics/{created.topic_id}")
             return "removed-by-hand" not in names and guard is None and record is None
 
-        await until(gone, within_s=10.0)
+        await until(gone)
         again = await admin.create_topic("removed-by-hand", partitions=1, replication_factor=3)
         assert again.topic_id != created.topic_id
 
 
+# Looked for every few seconds, and so long by nature; unit tests have what is done with it.
+@pytest.mark.full
 async def test_a_reassignment_written_by_hand_is_followed_and_leaves_nothing(cluster: LocalCluster, hand: Hand) -> None:
     """`etcdctl put` makes no folder for it; ZooKeeper takes nothing without one."""
     folder = "/admin/partitions_reassigned/moved-by-hand"
@@ -152,7 +168,7 @@ async def test_a_reassignment_written_by_hand_is_followed_and_leaves_nothing(clu
             return described.partitions[0].replicas == (2, 3) and left == [None, None]
 
         # It is looked for every 5 s, and an empty folder goes after 10 s.
-        await until(moved, within_s=40.0)
+        await until(moved)
         assert (await admin.describe_topic("moved-by-hand")).partitions[0].isr == (2, 3)
 
 
@@ -168,7 +184,7 @@ async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(clus
             delivery = await (await producer.send("scribbled", b"works", partition=1))
             return delivery.offset >= 0
 
-        await until(other_partition_works, within_s=10.0)
+        await until(other_partition_works)
         node = await hand.get("/brokers/topics/scribbled/0/leaderAndISR")
         assert node == "scribble"
         async with Consumer(cluster.bootstrap) as consumer:
@@ -185,4 +201,4 @@ async def test_the_registration_of_an_election_process_that_somebody_removes_is_
     async def restored() -> bool:
         return await hand.get("/election/ids/1") == before
 
-    await until(restored, within_s=5.0)
+    await until(restored)

@@ -18,6 +18,7 @@ from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.errors import RegnumError
 from regnum_testing.under_load import under_load, until
+from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -49,7 +50,7 @@ def addresses(cluster: LocalCluster, name: str) -> Mapping[str, Address]:
 async def known_of(address: Address) -> metadata_pb2.GetMetadataResponse:
     async with open_channel(address) as channel:
         stub = metadata_pb2_grpc.MetadataServiceStub(channel)
-        return await stub.GetMetadata(metadata_pb2.GetMetadataRequest(brokers_only=True), timeout=5.0)
+        return await stub.GetMetadata(metadata_pb2.GetMetadataRequest(brokers_only=True), timeout=DEADLINE_S)
 
 
 async def epoch_of(cluster: LocalCluster, broker: int) -> int:
@@ -103,9 +104,11 @@ async def bounced_broker_refuses(cluster: LocalCluster, broker: int) -> None:
         stub = control_pb2_grpc.ReplicaControlServiceStub(channel)
         for order in (
             stub.LeaderAndIsr(
-                control_pb2.LeaderAndIsrRequest(controller_epoch=epoch, broker_epoch=before), timeout=5.0
+                control_pb2.LeaderAndIsrRequest(controller_epoch=epoch, broker_epoch=before), timeout=DEADLINE_S
             ),
-            stub.StopReplica(control_pb2.StopReplicaRequest(controller_epoch=epoch, broker_epoch=before), timeout=5.0),
+            stub.StopReplica(
+                control_pb2.StopReplicaRequest(controller_epoch=epoch, broker_epoch=before), timeout=DEADLINE_S
+            ),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await order

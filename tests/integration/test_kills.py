@@ -4,6 +4,7 @@ import pytest
 from regnum_client import TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_testing.under_load import under_load
+from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -74,7 +75,7 @@ async def test_a_paused_leader_is_replaced_and_acknowledges_nothing_afterwards(c
         async def moved() -> bool:
             return (await running.stage.look()).leaders[partition] not in {-1, victim}
 
-        await running.stage.until("another leader", moved, within_s=30.0)
+        await running.stage.until("another leader", moved, within_s=DEADLINE_S)
         cluster.resume(f"broker-{victim}")
         await running.stage.all_in_sync(within_s=60.0)
         verdict = await running.judged()

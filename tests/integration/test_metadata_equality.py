@@ -12,11 +12,10 @@ from regnum_local.cluster import LocalCluster
 from regnum_service.errors import RegnumError, reason_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.under_load import until
+from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-EQUAL_WITHIN_S = 5.0
-"""After the last heal."""
 MISTAKES = {"INVALID_REQUEST", "INVALID_CONFIG", "INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_VERSION"}
 """What no death of a process explains."""
 VICTIMS = ("broker-1", "broker-2", "broker-3", "metadata-1", "metadata-2", "election-1", "election-2", "election-3")
@@ -99,10 +98,10 @@ async def equal_in_time(cluster: LocalCluster, *, expected: int) -> None:
                 found.equal and len(found.processes) == expected and len({one.digest for one in found.processes}) == 1
             )
 
-        await until(equal, within_s=EQUAL_WITHIN_S)
-        deep = await admin.compare_metadata(wait_s=EQUAL_WITHIN_S, recompute=True)
+        await until(equal)
+        deep = await admin.compare_metadata(wait_s=DEADLINE_S, recompute=True)
         assert deep.equal, (deep.processes, deep.differences)
-        counted = await admin.compare_metadata(wait_s=EQUAL_WITHIN_S)
+        counted = await admin.compare_metadata(wait_s=DEADLINE_S)
         if deep.version == counted.version:
             assert deep.processes[0].digest == counted.processes[0].digest, "what was counted is what there is"
 

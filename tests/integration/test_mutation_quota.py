@@ -32,8 +32,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 CLOCK = SystemClock()
 QUOTAS = ("quota-1", "quota-2")
-EQUAL_WITHIN_S = 5.0
-"""Time in which brokers know what the controller says."""
 THROTTLED = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
 
 
@@ -274,7 +272,7 @@ async def test_without_any_quota_process_admission_goes_on_at_the_same_rate_and_
                 found = await pictures(cluster)
                 return len(found) == 5 and all(one == found[0] and "burst-0059" in one for one in found)
 
-            await until(equal, within_s=EQUAL_WITHIN_S)
+            await until(equal)
             await burst.remove_quota()
             await burst.delete()
         verdict = await running.judged()

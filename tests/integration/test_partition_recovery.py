@@ -53,7 +53,7 @@ async def all_in_sync(cluster: LocalCluster) -> None:
         async def in_sync() -> bool:
             return all(len(one.isr) == 3 for one in (await admin.describe_topic(TOPIC)).partitions.values())
 
-        await until(in_sync, within_s=30.0)
+        await until(in_sync)
 
 
 async def numbers_in(cluster: LocalCluster, partition: TopicPartition = ONLY) -> list[int]:
@@ -90,7 +90,7 @@ async def test_two_disks_are_gone_and_the_third_lost_power_and_what_it_has_is_ha
             status, found = await regnum(cluster, "partitions", "recover", TOPIC)
             return status == 0 and bool(found) and all(one["log_id"] for one in found[0]["replicas"])
 
-        await until(reported, within_s=30.0)
+        await until(reported)
         status, (one,) = await regnum(cluster, "partitions", "recover", TOPIC)
         assert status == 0
         assert (one["chosen"], one["recovered"], one["lost_from_offset"]) == (1, False, 100)
@@ -132,7 +132,7 @@ async def test_a_state_and_a_guard_that_were_removed_by_hand_are_made_again_and_
             status, found = await regnum(cluster, "partitions", "recover", TOPIC)
             return status == 0 and bool(found) and all(log["log_id"] for one in found for log in one["replicas"])
 
-        await until(reported, within_s=30.0)
+        await until(reported)
         status, found = await regnum(cluster, "partitions", "recover", TOPIC)
         assert [one["lost_from_offset"] for one in found] == [one["known_end_offset"] for one in found] == [100, 0]
         status, done = await regnum(cluster, "partitions", "recover", TOPIC, "--accept-loss")

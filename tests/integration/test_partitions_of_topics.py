@@ -15,6 +15,8 @@ from regnum_testing.under_load import until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
+# A topic that goes from every disk and comes back empty is in `test_restart`.
+@pytest.mark.full
 async def test_a_removed_partition_goes_from_every_disk_and_comes_back_empty(tmp_path: Path) -> None:
     """Also from that of a broker that was away, whoever is the controller when it returns (safety rules S2, S13)."""
     cluster = LocalCluster(tmp_path, brokers=3, elections=2, metadata=1, report=lambda _text: None)

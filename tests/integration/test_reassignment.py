@@ -141,6 +141,8 @@ async def test_a_throttled_move_shows_how_far_it_is_and_takes_no_less_time_than_
         assert set(described.partitions[0].replicas) == {1, 2}
 
 
+# What is left behind on brokers that were away is deleted in `test_restart` too, and in unit tests.
+@pytest.mark.full
 async def test_a_broker_that_was_away_when_its_partition_moved_deletes_it_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from regnum_service.errors import ExitStatus
 from regnum_testing.ports import unused_port
+from regnum_testing.waiting import DEADLINE_S
 
 SERVICES = {
     "regnum_broker": ("--broker-id=1", "client", "internal"),
@@ -30,7 +31,7 @@ async def test_every_service_refuses_to_start(service: str, tmp_path: Path) -> N
         "--coordination=zookeeper://h/regnum?password=hunter2",
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         _, said = await process.communicate()
     assert process.returncode == ExitStatus.WRONG_USE, said.decode()
     assert "--coordination: 'zookeeper://h/regnum' has unknown options password" in said.decode()

@@ -12,6 +12,7 @@ from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import read_everything
 from regnum_testing.replica_files import segments_with
 from regnum_testing.under_load import until
+from regnum_testing.waiting import within
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -117,6 +118,5 @@ async def test_a_data_directory_in_use_and_a_taken_port_are_refused_clearly(tmp_
 
 async def _run(command: list[str]) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(30):
-        _, error = await process.communicate()
+    _, error = await within(process.communicate())
     return process.returncode, error.decode()

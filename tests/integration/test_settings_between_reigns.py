@@ -120,6 +120,8 @@ async def test_a_value_lowered_in_mid_reign_is_in_force_at_once_and_loses_nothin
         assert await come_back(cluster) == list(range(60))
 
 
+# Unit tests of the controller have it, without a cluster.
+@pytest.mark.full
 async def test_a_topic_that_does_not_fit_the_live_brokers_is_refused_and_not_made_smaller(tmp_path: Path) -> None:
     async with under_three(tmp_path) as (_, admin):
         created = await admin.create_topic("two", replication_factor=2)

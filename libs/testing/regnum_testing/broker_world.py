@@ -31,7 +31,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.ports import unused_port
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 TOPIC_ID = TopicId("T" * 22)
 """Topic id of sample topics, unless told otherwise."""
@@ -288,7 +288,7 @@ class BrokerWorld:
             live_leaders=[await self.live(other, seen_by=id) for other in self.brokers],
         )
         try:
-            return await self.control(id).LeaderAndIsr(request, timeout=10)
+            return await self.control(id).LeaderAndIsr(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 
@@ -345,7 +345,7 @@ class BrokerWorld:
     async def call(self, id: int, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
         """Produce. Raises RegnumError when the request is refused as a whole."""
         try:
-            return await self.log(id).Produce(request, timeout=20)
+            return await self.log(id).Produce(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 

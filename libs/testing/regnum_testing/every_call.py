@@ -22,6 +22,8 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 
+from regnum_testing.waiting import DEADLINE_S
+
 DEPTH_MAX: Final = 4
 """Messages within messages."""
 
@@ -88,7 +90,7 @@ async def calls_of(channel: grpc.aio.Channel) -> list[Call]:
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )
-    stream = ask(timeout=10)
+    stream = ask(timeout=DEADLINE_S)
     await stream.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     names = [service.name for service in (await stream.read()).list_services_response.service]
     calls: list[Call] = []

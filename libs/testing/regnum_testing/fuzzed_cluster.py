@@ -15,7 +15,7 @@ from regnum_model.nodes import Address, TopicNode
 
 from regnum_testing.every_call import Answer, Call, Known, calls_of, opened, send_all
 from regnum_testing.every_kind import EveryKind
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 TIMEOUT_S: Final = 0.2
 """A call that waits for something is cut off."""
@@ -78,14 +78,14 @@ class World:
 
     async def create_and_write(self, topic: str) -> None:
         """What the cluster is for."""
-        async with asyncio.timeout(20), Admin(self.bootstrap) as admin:
+        async with asyncio.timeout(DEADLINE_S), Admin(self.bootstrap) as admin:
             await admin.create_topic(topic, partitions=1, replication_factor=1)
             async with Producer(self.bootstrap) as producer:
-                await asyncio.wait_for(await producer.send(topic, b"still here"), 15)
+                await asyncio.wait_for(await producer.send(topic, b"still here"), DEADLINE_S)
 
     async def coordinate(self) -> None:
         """Let the broker coordinate groups: before, it says of every group that it is not available."""
-        async with asyncio.timeout(20), Admin(self.bootstrap) as admin:
+        async with asyncio.timeout(DEADLINE_S), Admin(self.bootstrap) as admin:
             # Three replicas, as the cluster would have them, do not fit one broker.
             await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={"default.replication.factor": "1"}))
         listener = self.cluster.processes["broker"].listeners["client_listen"]
@@ -95,9 +95,9 @@ class World:
 
             async def answers() -> bool:
                 try:
-                    await groups.FindCoordinator(group_pb2.FindCoordinatorRequest(group_ids=names), timeout=20)
+                    await groups.FindCoordinator(group_pb2.FindCoordinatorRequest(group_ids=names), timeout=DEADLINE_S)
                     for name in names:
-                        await groups.OffsetFetch(group_pb2.OffsetFetchRequest(group_id=name), timeout=20)
+                        await groups.OffsetFetch(group_pb2.OffsetFetchRequest(group_id=name), timeout=DEADLINE_S)
                 except grpc.RpcError:
                     return False
                 return True
@@ -106,7 +106,7 @@ class World:
 
     async def make_good(self) -> None:
         """What a right request may have done: deleted the topic, or had nothing more placed on the one broker."""
-        async with asyncio.timeout(20), Admin(self.bootstrap) as admin:
+        async with asyncio.timeout(DEADLINE_S), Admin(self.bootstrap) as admin:
             await admin.drain_broker(1, undo=True)
         if paths.topic(TOPIC) not in self.cluster.nodes():
             await self.create_and_write(TOPIC)

@@ -8,9 +8,8 @@ import http.client
 import json
 from urllib.parse import urlsplit
 
+from regnum_testing.waiting import DEADLINE_S
 from regnum_testing.zookeeper_sessions import expire_session
-
-_WITHIN_S = 5.0
 
 
 async def end_session(url: str, session_id: int) -> None:
@@ -20,12 +19,12 @@ async def end_session(url: str, session_id: int) -> None:
     if parts.scheme == "etcd":
         await asyncio.to_thread(_revoke, parts.port, session_id)
     else:
-        ended = await expire_session(parts.port, session_id, timeout_s=_WITHIN_S)
+        ended = await expire_session(parts.port, session_id, timeout_s=DEADLINE_S)
         assert ended, f"session {session_id:x} is over already"
 
 
 def _revoke(port: int, lease_id: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
     try:
         connection.request("POST", "/v3/lease/revoke", json.dumps({"ID": str(lease_id)}))
         answer = connection.getresponse()

@@ -1,14 +1,11 @@
-"""Tests that failed while the machine was taken away are run once more, by themselves.
+"""How much of the processors was taken away while a test failed.
 
 Virtual machines share a host. When the others there take four fifths of our processors for ten seconds, sessions of the
-store expire and beats stay out as they would with dead processes, and a test of what happens while everybody lives says
-nothing. As with a measurement, such a run is void: it counts neither as passed nor as failed. A failure with the
-processors ours stays a failure, and so does one of the second run, whoever has the processors then.
+store expire and beats stay out as they would with dead processes. The summary names each failure with its share, for
+the one who reads it; what runs once more is decided without it (see ``suite``).
 """
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -21,8 +18,6 @@ import pytest
 
 SPAN_S: Final = 5.0
 """Over which the share is taken: about what a session of the tests' stores lives without a sign of life."""
-VOID_RATIO: Final = 0.3
-"""Share of all processors' time, within some span of a test, above which its failure says nothing."""
 EVERY_S: Final = 0.5
 REMEMBERED: Final = 2400
 """Samples: twenty minutes, longer than any test."""
@@ -94,25 +89,12 @@ class Watch:
         return worst_ratio([*self._samples, self.look()], self.processors, since_s=since_s)
 
 
-def run_again(tests: list[str], config: pytest.Config) -> int:
-    """The exit status of these tests in a process of their own, with what their modules set up made anew."""
-    arguments = [sys.executable, "-m", "pytest", "-p", f"no:{__name__}", *tests]
-    return subprocess.run(arguments, cwd=config.rootpath, check=False).returncode
+class TakenAway:
+    """The plugin: notes for each failure what had been taken away since its module began."""
 
-
-class VoidRuns:
-    """The plugin: notes for each failure what had been taken away, and has the void ones run again at the end."""
-
-    def __init__(
-        self,
-        watch: Watch,
-        again: Callable[[list[str], pytest.Config], int] = run_again,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, watch: Watch) -> None:
         """Only assigns."""
         self._watch: Final = watch
-        self._again: Final = again
-        self._clock: Final = clock
         self._module: Path | None = None
         self._since_s = 0.0
         self._failed: dict[str, float] = {}
@@ -121,30 +103,18 @@ class VoidRuns:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """What a module's tests share may have been hurt before the one that fails."""
         if item.path != self._module:
-            self._module, self._since_s = item.path, self._clock()
+            self._module, self._since_s = item.path, time.monotonic()
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a failure of any phase."""
         if report.failed:
-            taken = self._watch.taken(self._since_s)
-            self._failed[report.nodeid] = min(taken, self._failed.get(report.nodeid, 1.0))
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
-        """When every failure is void, the status is that of the second run."""
-        yield
-        if exitstatus != pytest.ExitCode.TESTS_FAILED or not self._failed:
-            return
-        void = [test for test, taken in self._failed.items() if taken >= VOID_RATIO]
-        if len(void) == len(self._failed):
-            session.exitstatus = self._again(void, session.config)
+            self._failed.setdefault(report.nodeid, self._watch.taken(self._since_s))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say of each failure how much had been taken away."""
         for test, taken in self._failed.items():
-            void = ": void" if taken >= VOID_RATIO else ""
-            terminalreporter.write_line(f"{taken:.0%} of the processors taken away{void}: {test}")
+            terminalreporter.write_line(f"{taken:.0%} of the processors taken away: {test}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -156,4 +126,4 @@ def pytest_configure(config: pytest.Config) -> None:
     watch = Watch()
     watch.start()
     config.add_cleanup(watch.stop)
-    config.pluginmanager.register(VoidRuns(watch), "void-runs")
+    config.pluginmanager.register(TakenAway(watch), "taken-away")

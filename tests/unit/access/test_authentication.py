@@ -19,8 +19,8 @@ from regnum_service.muting import Muting
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_testing.waiting import DEADLINE_S
 
-TIMEOUT_S = 20.0
 ALICE = Principal("alice", token_authenticated=True)
 
 
@@ -121,9 +121,9 @@ async def test_handlers_their_tasks_and_streams_know_who_calls_and_from_where(su
     server = await served(supervisor, servicer, gated=gated, access=ListenerAccess())
     async with open_channel(server.address) as channel:
         request = controller_pb2.ControlledShutdownRequest()
-        await controller_pb2_grpc.ControllerServiceStub(channel).ControlledShutdown(request, timeout=TIMEOUT_S)
+        await controller_pb2_grpc.ControllerServiceStub(channel).ControlledShutdown(request, timeout=DEADLINE_S)
         stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(
-            iter([controller_pb2.BrokerLifelineRequest()]), timeout=TIMEOUT_S
+            iter([controller_pb2.BrokerLifelineRequest()]), timeout=DEADLINE_S
         )
         assert len([answer async for answer in stream]) == 1
     assert servicer.callers == [Caller(principal=NOBODY, host="127.0.0.1", listener="internal")] * 3
@@ -137,12 +137,12 @@ async def test_a_token_without_tls_is_refused_and_not_used(supervisor) -> None:
         stub = controller_pb2_grpc.ControllerServiceStub(channel)
         request = controller_pb2.ControlledShutdownRequest()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.ControlledShutdown(request, timeout=TIMEOUT_S, metadata=((TOKEN_METADATA, "alice"),))
+            await stub.ControlledShutdown(request, timeout=DEADLINE_S, metadata=((TOKEN_METADATA, "alice"),))
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert from_rpc_error(refused.value).code == errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED
         assert "alice" not in str(refused.value.details())
         assert servicer.callers == []
-        await stub.ControlledShutdown(request, timeout=TIMEOUT_S)
+        await stub.ControlledShutdown(request, timeout=DEADLINE_S)
     assert {who.principal for who in servicer.callers} == {NOBODY}
 
 

@@ -19,7 +19,7 @@ from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.held_loop import HeldLoop, run_measured
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 pytestmark = pytest.mark.alone
 
@@ -52,7 +52,7 @@ async def led(world: BrokerWorld, *, leader: int, isr: Sequence[int], broker: in
             partitions=[world.order(state, 0, partition=n) for n in range(start, start + ORDERED_MAX)],
             live_leaders=[await world.live(other) for other in world.brokers],
         )
-        answer = await world.control(broker).LeaderAndIsr(request, timeout=30)
+        answer = await world.control(broker).LeaderAndIsr(request, timeout=DEADLINE_S)
         assert {result.error_code for result in answer.results} == {errors_pb2.ERROR_CODE_NONE}
 
 

@@ -14,6 +14,7 @@ from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.held_loop import HeldLoop, run_measured
+from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.alone
 
@@ -39,7 +40,7 @@ async def tell(world: BrokerWorld, parts: Sequence[bytes]) -> int:
         f"{CONTROL}/UpdateMetadata",
         request_serializer=bytes,
         response_deserializer=control_pb2.UpdateMetadataResponse.FromString,
-    )(timeout=30)
+    )(timeout=DEADLINE_S)
     for part in parts:
         await stream.write(part)
     answer = await stream.read()

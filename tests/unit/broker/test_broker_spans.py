@@ -9,6 +9,7 @@ from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -54,20 +55,20 @@ async def test_a_producer_that_asks_is_told_the_cause_every_time(world: BrokerWo
     with tracing.within(cause.context):
         await world.elect(1, [1])
     for _ in range(2):
-        call = world.log(1).Produce(_request(), timeout=20, metadata=((propagation.RECOVERING, "1"),))
+        call = world.log(1).Produce(_request(), timeout=DEADLINE_S, metadata=((propagation.RECOVERING, "1"),))
         await call
         told = propagation.parse_causes(await call.trailing_metadata())
         context = propagation.parse(told[0])
         assert context is not None
         assert context.trace_id == cause.trace_id
-    quiet = world.log(1).Produce(_request(), timeout=20)
+    quiet = world.log(1).Produce(_request(), timeout=DEADLINE_S)
     await quiet
     assert propagation.parse_causes(await quiet.trailing_metadata()) == {}
 
 
 async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld, recorder: SpanRecorder) -> None:
     await world.elect(1, [1])
-    call = world.log(1).Produce(_request(), timeout=20, metadata=((propagation.RECOVERING, "1"),))
+    call = world.log(1).Produce(_request(), timeout=DEADLINE_S, metadata=((propagation.RECOVERING, "1"),))
     await call
     assert propagation.parse_causes(await call.trailing_metadata()) == {}
     assert recorder.spans == []

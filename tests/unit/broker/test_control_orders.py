@@ -16,7 +16,7 @@ from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_service.status import from_rpc_error
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld, refusal
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 OTHER_LIFE = TopicId("U" * 22)
 
@@ -45,7 +45,7 @@ async def stop(
                 )
             ],
         ),
-        timeout=10,
+        timeout=DEADLINE_S,
     )
     return response.results[0].error_code
 
@@ -333,7 +333,7 @@ async def test_a_full_set_that_is_short_deletes_nothing(world: BrokerWorld) -> N
         control_pb2.LeaderAndIsrRequest(
             controller_id=1, controller_epoch=1, broker_epoch=epoch, init=True, part=0, parts=1
         ),
-        timeout=10,
+        timeout=DEADLINE_S,
     )
     assert world.brokers[BrokerId(1)].leads()
 
@@ -399,7 +399,7 @@ async def test_a_batch_of_garbage_is_no_order(world: BrokerWorld) -> None:
         "/regnum.replication.v1.ReplicaControlService/LeaderAndIsr"
     )
     with pytest.raises(grpc.RpcError) as raised:
-        await call(b"\xff\xff\xff", timeout=10)
+        await call(b"\xff\xff\xff", timeout=DEADLINE_S)
     assert from_rpc_error(raised.value).code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
 
@@ -412,7 +412,7 @@ async def logs(world: BrokerWorld, *keys: PartitionKey, **epochs: int) -> contro
         queries=[control_pb2.ReplicaLogQuery(topic_id=key.topic_id, partition=key.partition) for key in keys],
     )
     try:
-        return await world.control(1).GetReplicaLogInfo(request, timeout=10)
+        return await world.control(1).GetReplicaLogInfo(request, timeout=DEADLINE_S)
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
 

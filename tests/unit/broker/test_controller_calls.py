@@ -13,7 +13,7 @@ from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
 from regnum_testing.ports import unused_port
-from regnum_testing.waiting import within
+from regnum_testing.waiting import DEADLINE_S, within
 
 
 class Found(ControllerFinder):
@@ -38,7 +38,7 @@ async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
             attempts += 1
             begun.set()
             if attempts == 1:
-                await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=30)
+                await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=DEADLINE_S)
             return "answered"
 
         async def failing(_stub: Any) -> str:

@@ -13,7 +13,7 @@ from regnum_model.ids import BrokerId
 from regnum_service.errors import reason_of
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 NOT_LEADER = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
@@ -36,7 +36,7 @@ def picture(leader: int, epoch: int, *, topic_id: str = TOPIC_ID) -> types_pb2.T
 async def seen(world: BrokerWorld, id: int) -> tuple[int, int, list[int]]:
     """Leader, leader epoch and ISR of t-0, as a broker tells clients."""
     stub = metadata_pb2_grpc.MetadataServiceStub(world.channel(world.brokers[BrokerId(id)].settings.client_listen))
-    answer = await stub.GetMetadata(metadata_pb2.GetMetadataRequest(topics=["t"]), timeout=10)
+    answer = await stub.GetMetadata(metadata_pb2.GetMetadataRequest(topics=["t"]), timeout=DEADLINE_S)
     (state,) = answer.topics[0].topic.partitions
     return state.leader, state.leader_epoch, list(state.isr)
 
@@ -106,9 +106,9 @@ async def test_every_refusal_that_sends_away_names_the_leader(world: BrokerWorld
     )
     stream = world.log(1).Consume(log_pb2.ConsumeRequest(topic="t", partition=0))
     assert named(await world.produce(1, batch_of(b"a"))) == at_2
-    assert named((await world.log(1).Fetch(fetch, timeout=10)).results[0]) == at_2
-    assert named((await world.log(1).Fetch(fenced, timeout=10)).results[0]) == at_2
-    assert named((await world.log(1).ListOffsets(offsets, timeout=10)).results[0]) == at_2
+    assert named((await world.log(1).Fetch(fetch, timeout=DEADLINE_S)).results[0]) == at_2
+    assert named((await world.log(1).Fetch(fenced, timeout=DEADLINE_S)).results[0]) == at_2
+    assert named((await world.log(1).ListOffsets(offsets, timeout=DEADLINE_S)).results[0]) == at_2
     assert [named(answer.result) async for answer in stream] == [at_2]
     assert named(await world.produce(3, batch_of(b"a"))) == at_1
 

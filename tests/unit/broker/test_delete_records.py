@@ -12,7 +12,7 @@ from regnum_model.ids import BrokerId
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.leading_replicas import FOLLOWER, FetchingFollower, LeadingReplicas
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ async def delete(
     validate_only: bool = False,
 ) -> list[log_pb2.DeleteRecordsResult]:
     request = log_pb2.DeleteRecordsRequest(partitions=items, timeout_ms=timeout_ms, validate_only=validate_only)
-    return list((await world.log(id).DeleteRecords(request, timeout=30)).results)
+    return list((await world.log(id).DeleteRecords(request, timeout=DEADLINE_S)).results)
 
 
 def before(offset: int, **named: str) -> log_pb2.DeleteRecordsPartition:
@@ -58,7 +58,7 @@ async def test_what_is_answered_is_gone_from_every_replica_in_sync(world: Broker
     assert outcome(result) == (0, 0, 3, 3)
     assert starts(world) == {1: 3, 2: 3, 3: 3}
     request = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic="t", partition=0, offset=2)])
-    (fetched,) = (await world.log(1).Fetch(request, timeout=10)).results
+    (fetched,) = (await world.log(1).Fetch(request, timeout=DEADLINE_S)).results
     assert fetched.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
     (again,) = await delete(world, 1, before(1))
     assert (again.error_code, again.new_log_start_offset, again.low_watermark) == (0, 3, 3), "a repeat does no harm"

@@ -31,7 +31,7 @@ async def world(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
 
 async def fetch(world: BrokerWorld, offset: int, *, last: int, id: int = 1) -> log_pb2.FetchResult:
     item = log_pb2.FetchPartition(topic="t", partition=0, offset=offset, last_fetched_epoch=last)
-    return (await world.log(id).Fetch(log_pb2.FetchRequest(partitions=[item]), timeout=10)).results[0]
+    return (await world.log(id).Fetch(log_pb2.FetchRequest(partitions=[item]), timeout=DEADLINE_S)).results[0]
 
 
 @pytest.mark.parametrize(("offset", "last"), [(0, -1), (2, 1), (4, 1), (5, 3), (6, 3)])
@@ -90,7 +90,7 @@ async def test_an_epoch_that_never_was_is_refused(world: BrokerWorld) -> None:
 
 async def ends(world: BrokerWorld, *queries: log_pb2.EpochQuery) -> list[log_pb2.EpochEndResult]:
     request = log_pb2.OffsetForLeaderEpochRequest(queries=queries)
-    return list((await world.log(1).OffsetForLeaderEpoch(request, timeout=10)).results)
+    return list((await world.log(1).OffsetForLeaderEpoch(request, timeout=DEADLINE_S)).results)
 
 
 async def test_ends_of_epochs_are_told_each_by_itself(world: BrokerWorld) -> None:

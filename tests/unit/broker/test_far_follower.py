@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import pytest
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
 from regnum_testing.batches import batch_of, values_of
@@ -17,6 +18,7 @@ EVERY_S = 0.02
 RECORDS = 60
 
 
+@pytest.mark.alone
 async def test_records_that_come_one_after_another_do_not_wait_for_one_anothers_acknowledgements(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, 
 from regnum_testing.waiting import until, within
 
 BUSY, QUIET = 0, 1
-LONG_MS = 5_000
+LONG_MS = 60_000
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import HangingDisk
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 def handler(leading: LeadingReplicas) -> ProduceHandler:
@@ -57,7 +57,7 @@ async def test_the_next_leadership_hears_that_they_are_there_and_a_repeat_is_ack
         assert woken.is_set(), "followers that wait for more"
         if isr == (LEADER,):
             assert partition.high_watermark == 2
-            again = (await asyncio.wait_for(producing.produce(request(leading, 1)), 10)).results[0]
+            again = (await asyncio.wait_for(producing.produce(request(leading, 1)), DEADLINE_S)).results[0]
             assert (again.error_code, again.base_offset) == (errors_pb2.ERROR_CODE_NONE, 1)
         else:
             assert partition.high_watermark == 1, "nobody but the leader has it"

@@ -19,9 +19,7 @@ from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, Registration
 from regnum_model.nodes import Address
 from regnum_testing.clock import FakeClock
-from regnum_testing.waiting import eventually, within
-
-WAIT_S = 30.0
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 
 class Controller(controller_pb2_grpc.LifelineServiceServicer):
@@ -48,7 +46,7 @@ class Controller(controller_pb2_grpc.LifelineServiceServicer):
     def wait_for(self, count: int) -> bool:
         """Hold the calling thread until so many messages were heard; False: they were not in time."""
         with self.heard_more:
-            return self.heard_more.wait_for(lambda: len(self.heard) >= count, WAIT_S)
+            return self.heard_more.wait_for(lambda: len(self.heard) >= count, DEADLINE_S)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from regnum_testing.leading_replicas import LEADER, LeadingReplicas
 from regnum_testing.served import Caller
 from regnum_testing.waiting import eventually, within
 
-SHORT = Caller(remaining_s=0.2)
+SHORT = Caller(remaining_s=1.5)
 """Somebody in a hurry; whatever waits for longer than that waits for ever, as far as these tests are concerned."""
 FOR_EVER_MS = 300_000
 

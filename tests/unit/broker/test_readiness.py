@@ -21,7 +21,7 @@ from regnum_service.loop_lag import LoopLag
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_testing.broker_world import BrokerWorld
-from regnum_testing.waiting import eventually, until, within
+from regnum_testing.waiting import DEADLINE_S, eventually, until, within
 
 LOG_SERVICE = "regnum.broker.v1.LogService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -104,7 +104,7 @@ async def controllers(world: BrokerWorld) -> AsyncIterator[Controllers]:
 async def health(world: BrokerWorld, service: str) -> int:
     channel = world.channel(world.brokers[BrokerId(1)].settings.client_listen)
     stub: Any = health_pb2_grpc.HealthStub(channel)
-    return int((await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=20.0)).status)
+    return int((await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S)).status)
 
 
 async def says(world: BrokerWorld, words: str) -> None:
@@ -113,7 +113,7 @@ async def says(world: BrokerWorld, words: str) -> None:
     stub: Any = figures_pb2_grpc.FiguresServiceStub(channel)
 
     async def said() -> bool:
-        answer = await stub.DescribeFigures(figures_pb2.DescribeFiguresRequest(), timeout=20.0)
+        answer = await stub.DescribeFigures(figures_pb2.DescribeFiguresRequest(), timeout=DEADLINE_S)
         return bool(answer.not_ready_because == words)
 
     await eventually(said, what=words)

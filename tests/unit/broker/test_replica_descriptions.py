@@ -9,7 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ async def world(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
 
 async def describe(world: BrokerWorld, id: int, *queries: log_pb2.ReplicaQuery) -> list[log_pb2.ReplicaDescription]:
     asked = queries or (log_pb2.ReplicaQuery(topic="t", topic_id=TOPIC_ID, partition=0),)
-    response = await world.log(id).DescribeReplicas(log_pb2.DescribeReplicasRequest(queries=asked), timeout=30)
+    response = await world.log(id).DescribeReplicas(log_pb2.DescribeReplicasRequest(queries=asked), timeout=DEADLINE_S)
     return list(response.results)
 
 

@@ -15,7 +15,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ async def test_a_fetch_with_a_broker_epoch_out_of_nowhere_locks_nobody_out(world
     await world.elect(1, [1, 2], min_insync=2)
     address = world.brokers[BrokerId(1)].settings.internal_listen
     stub = replication_pb2_grpc.ReplicationServiceStub(world.channel(address))
-    hostile = stub.FetchReplica(timeout=10)
+    hostile = stub.FetchReplica(timeout=DEADLINE_S)
     position = replication_pb2.FetchPosition(topic_id=TOPIC_ID, partition=0, last_fetched_epoch=-1)
     await hostile.write(
         replication_pb2.FetchReplicaRequest(replica_id=2, broker_epoch=2**63 - 1, max_wait_ms=0, positions=[position])
@@ -276,7 +276,9 @@ async def end_of(world: BrokerWorld, id: int, *, partition: int = 0, at_ms: int 
         query.latest.CopyFrom(log_pb2.LatestOffset())
     else:
         query.at_or_after.FromMilliseconds(at_ms)
-    (result,) = (await world.log(id).ListOffsets(log_pb2.ListOffsetsRequest(queries=[query]), timeout=10)).results
+    (result,) = (
+        await world.log(id).ListOffsets(log_pb2.ListOffsetsRequest(queries=[query]), timeout=DEADLINE_S)
+    ).results
     return result
 
 
@@ -334,7 +336,7 @@ async def test_acknowledged_records_of_a_quiet_partition_are_seen_at_once_under_
     async def told() -> bool:
         return world.brokers[BrokerId(2)].partition(1).high_watermark == 1
 
-    await eventually(told, within_s=5.0)
+    await eventually(told)
     busy = False
     await keeping
     await world.elect(2, [2], replicas=[1, 2], partition=1, epoch=1, tell=[2])

@@ -242,6 +242,7 @@ async def test_the_new_replica_takes_no_faster_than_it_may(world: BrokerWorld) -
     assert elapsed_s >= (taking.counted - 4_000 * BURST_S - 2_000) / 4_000
 
 
+@pytest.mark.alone
 async def test_the_leaders_of_new_replicas_send_in_turns(world: BrokerWorld) -> None:
     """Both have batches of more than a portion, and not both of them send one in the same moment, over and over."""
     orders, rate = [], 20_000

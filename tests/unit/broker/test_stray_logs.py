@@ -20,7 +20,7 @@ from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.clock import FakeClock
 from regnum_testing.held_loop import HeldLoop, run_measured
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 OTHER_ID = TopicId("U" * 22)
 GRACE_S = 60.0
@@ -206,15 +206,17 @@ async def test_a_broker_tells_of_logs_that_the_metadata_does_not_name_and_keeps_
     await world.start(1)
     broker = world.brokers[BrokerId(1)]
     figures = figures_pb2_grpc.FiguresServiceStub(world.channel(broker.settings.client_listen))
-    assert not (await figures.DescribeFigures(figures_pb2.DescribeFiguresRequest(), timeout=10)).HasField("strays")
+    assert not (await figures.DescribeFigures(figures_pb2.DescribeFiguresRequest(), timeout=DEADLINE_S)).HasField(
+        "strays"
+    )
     await world.show(1, _topic("t", TOPIC_ID, 0))
 
     async def counted(count: int) -> bool:
-        answer = await figures.DescribeFigures(figures_pb2.DescribeFiguresRequest(), timeout=10)
+        answer = await figures.DescribeFigures(figures_pb2.DescribeFiguresRequest(), timeout=DEADLINE_S)
         return bool(answer.HasField("strays") and answer.strays == count and answer.stray_bytes == len(batch))
 
     await eventually(lambda: counted(2), what="the strays are counted")
-    answer = await figures.DescribeStrays(figures_pb2.DescribeStraysRequest(), timeout=10)
+    answer = await figures.DescribeStrays(figures_pb2.DescribeStraysRequest(), timeout=DEADLINE_S)
     told = [(one.topic, one.topic_id, one.partition, one.size_bytes, one.log_end_offset) for one in answer.strays]
     assert told == [("t", TOPIC_ID, 1, 0, 0), ("u", OTHER_ID, 0, len(batch), 2)]
     assert (answer.broker_id, answer.HasField("next")) == (1, False)

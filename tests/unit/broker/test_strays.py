@@ -18,7 +18,7 @@ from regnum_model.reassignment import Reassignment
 from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 GRACE_S = 1.0
 KEY = PartitionKey(TOPIC_ID, 0)
@@ -69,7 +69,7 @@ async def stop(world: BrokerWorld, *, leader_epoch: int = 1) -> int:
                 )
             ],
         ),
-        timeout=10,
+        timeout=DEADLINE_S,
     )
     return response.results[0].error_code
 
@@ -228,7 +228,7 @@ async def full_set(world: BrokerWorld, id: int) -> None:
         control_pb2.LeaderAndIsrRequest(
             controller_id=2, controller_epoch=world.controller_epoch, broker_epoch=epoch, init=True, part=0, parts=1
         ),
-        timeout=10,
+        timeout=DEADLINE_S,
     )
 
 

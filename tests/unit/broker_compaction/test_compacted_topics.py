@@ -15,7 +15,7 @@ from regnum_records.read import read_records
 from regnum_records.record import NewRecord
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.compaction import keyed_batch
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
@@ -51,7 +51,7 @@ async def produce(world: BrokerWorld, batch: bytes) -> log_pb2.ProduceResult:
 async def fetch(world: BrokerWorld, offset: int, form: log_pb2.RecordForm.ValueType) -> log_pb2.FetchResult:
     item = log_pb2.FetchPartition(topic="t", partition=0, offset=offset)
     request = log_pb2.FetchRequest(partitions=[item], form=form, min_bytes=1, max_wait_ms=100)
-    return (await world.log(1).Fetch(request, timeout=10)).results[0]
+    return (await world.log(1).Fetch(request, timeout=DEADLINE_S)).results[0]
 
 
 async def compacted(world: BrokerWorld) -> None:
@@ -98,7 +98,9 @@ async def test_a_stream_of_a_compacted_topic_comes_to_its_end(
 ) -> None:
     await compacted(world)
     found: list[int] = []
-    stream = world.log(1).Consume(log_pb2.ConsumeRequest(topic="t", partition=0, offset=1, form=form), timeout=20)
+    stream = world.log(1).Consume(
+        log_pb2.ConsumeRequest(topic="t", partition=0, offset=1, form=form), timeout=DEADLINE_S
+    )
     async for answer in stream:
         assert not answer.result.error_code
         found += [record.offset for record in answer.result.records]
@@ -113,7 +115,7 @@ async def test_records_of_a_topic_that_is_compacted_only_are_not_deleted(world: 
     assert (await produce(world, keyed_batch((b"k", b"v")))).error_code == errors_pb2.ERROR_CODE_NONE
     item = log_pb2.DeleteRecordsPartition(topic="t", partition=0, before_offset=1)
     request = log_pb2.DeleteRecordsRequest(partitions=[item], timeout_ms=1_000)
-    result = (await world.log(1).DeleteRecords(request, timeout=10)).results[0]
+    result = (await world.log(1).DeleteRecords(request, timeout=DEADLINE_S)).results[0]
     assert result.error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert "compacted only" in result.error_message
     assert partition(world).log.log_start_offset == 0

@@ -29,7 +29,7 @@ from regnum_testing.old_calls import (
     secured,
     set_to,
 )
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 
 @dataclass(slots=True)
@@ -44,7 +44,9 @@ class World:
 
         async def asked() -> bytes:
             async with opened(self.address(kind)) as channel:
-                answer: bytes = await channel.unary_unary(path_of(name))(request.SerializeToString(), timeout=30)
+                answer: bytes = await channel.unary_unary(path_of(name))(
+                    request.SerializeToString(), timeout=DEADLINE_S
+                )
                 return answer
 
         return self.runner.run(asked())
@@ -67,7 +69,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         async def ready() -> bool:
             async with opened(world.address("broker")) as channel:
                 metadata: metadata_pb2_grpc.MetadataServiceAsyncStub = metadata_pb2_grpc.MetadataServiceStub(channel)
-                found = await metadata.DescribeCluster(metadata_pb2.DescribeClusterRequest(), timeout=5)
+                found = await metadata.DescribeCluster(metadata_pb2.DescribeClusterRequest(), timeout=DEADLINE_S)
                 return found.controller.id == 1 and len(found.brokers) == 1
 
         runner.run(eventually(ready, what="the broker knows itself and a controller"))
@@ -147,7 +149,9 @@ def test_a_storm_of_questions_for_coordinators_of_transactions_makes_their_topic
             groups: group_pb2_grpc.GroupServiceAsyncStub = group_pb2_grpc.GroupServiceStub(channel)
 
             async def answered() -> bool:
-                answers[:] = await asyncio.gather(*(groups.FindCoordinator(request, timeout=20) for _ in range(50)))
+                answers[:] = await asyncio.gather(
+                    *(groups.FindCoordinator(request, timeout=DEADLINE_S) for _ in range(50))
+                )
                 return all(one.error_code == 0 for answer in answers for one in answer.coordinators)
 
             answers: list[group_pb2.FindCoordinatorResponse] = []

@@ -36,7 +36,7 @@ from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import LeadingReplicas
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
 OWN = broker_config(3)
 
@@ -263,7 +263,7 @@ async def test_bounds_on_held_bytes_change_for_those_who_come_and_those_who_wait
     await asyncio.sleep(0)
     assert not waiting.done()
     held.share(Shares(total_max=1_000, connection_max=600))
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, DEADLINE_S)
     assert held.total == 150
     held.share(Shares(total_max=64, connection_max=64))
     assert not held.take("c", 10, Purpose.PRODUCE)

@@ -8,6 +8,7 @@ from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Holding, Purpos
 from regnum_broker.limits.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
+from regnum_testing.waiting import within
 
 A, B, C = "ipv4:10.0.0.1:1", "ipv4:10.0.0.2:1", "ipv4:10.0.0.3:1"
 
@@ -147,7 +148,7 @@ async def test_producers_whose_acknowledgements_do_not_come_leave_room_for_reade
     while held.take(f"producer {held.total}", 5, Purpose.PRODUCE):
         pass
     assert (held.held_for(Purpose.PRODUCE), held.is_full) == (75, True)
-    await asyncio.wait_for(held.wait_for(A, 20, Purpose.FETCH), 1)
+    await within(held.wait_for(A, 20, Purpose.FETCH))
     assert held.total == 95
 
 

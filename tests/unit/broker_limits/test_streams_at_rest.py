@@ -14,8 +14,8 @@ from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
+from regnum_testing.waiting import DEADLINE_S
 
-TIMEOUT_S = 10.0
 MIB = 1024 * 1024
 STREAMS = 3 * READ_OF_CONNECTION
 
@@ -64,7 +64,7 @@ async def stub(limits) -> AsyncIterator[log_pb2_grpc.LogServiceStub]:
 
 async def test_streams_at_rest_hold_up_no_other_call_of_their_connection(stub, limits):
     streams: list[grpc.aio.StreamStreamCall] = []
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         for number in range(STREAMS):
             stream = stub.ProduceStream()
             await stream.write(log_pb2.ProduceStreamRequest(correlation_id=number))

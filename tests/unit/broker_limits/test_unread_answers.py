@@ -23,6 +23,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.under_load import until
+from regnum_testing.waiting import DEADLINE_S
 
 A, B = "ipv4:10.0.0.1:1", "ipv4:10.0.0.2:1"
 MIB = 1024 * 1024
@@ -169,7 +170,7 @@ async def test_silent_readers_leave_room_for_producers_and_go_when_other_readers
     wanted = log_pb2.ProduceRequest()
     wanted.partitions.add(topic="t", partition=0, record_batch=b"y" * 500_000)
     for _ in range(25):
-        await log_pb2_grpc.LogServiceStub(producer).Produce(wanted, timeout=20)
+        await log_pb2_grpc.LogServiceStub(producer).Produce(wanted, timeout=DEADLINE_S)
 
     cut = partial(cut_off, parts.server.address.port)
     await parts.limits.silent.look(cut)
@@ -187,7 +188,7 @@ async def test_silent_readers_leave_room_for_producers_and_go_when_other_readers
 
     await until(others_are_in)
     # Those who were not the reason keep their connection.
-    await log_pb2_grpc.LogServiceStub(producer).Produce(wanted, timeout=20)
+    await log_pb2_grpc.LogServiceStub(producer).Produce(wanted, timeout=DEADLINE_S)
     for call in calls:
         call.cancel()
     for channel in (*channels, producer):

@@ -16,7 +16,7 @@ from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.disk import FaultyDisk, ForgetfulDisk, HangingDisk
 from regnum_testing.leading_replicas import LeadingReplicas
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
 FLUSHED, OTHER = 0, 1
 """Partitions: with flush.messages=1, and without."""
@@ -119,7 +119,7 @@ async def test_without_a_descriptor_an_append_waits_until_there_is_one(tmp_path:
         disk.fail_folders = None
         clock.skip(1.0)
         await flusher.look()
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, DEADLINE_S)
         assert leader.partition(FLUSHED).log.log_end_offset == 1
 
 
@@ -137,13 +137,13 @@ async def test_who_waits_for_a_descriptor_is_told_when_the_replica_is_deleted_an
         waiting = await leader.storage.write_later(
             lambda: log.append_as_leader([batch_of(b"a")], leader_epoch=epoch), size_bytes=FLUSH_BYTES_WAITING_MAX + 1
         )
-        await asyncio.wait_for(leader.storage.unflushed.wait(), 20)
+        await asyncio.wait_for(leader.storage.unflushed.wait(), DEADLINE_S)
         disk.fail_folders = None
         await leader.storage.delete([leader.partition(FLUSHED).key])
         clock.skip(1.0)
         await flusher.look()
         with pytest.raises(UnknownReplicaError):
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, DEADLINE_S)
         await leader.append(OTHER)
 
 
@@ -221,7 +221,7 @@ class Told:
     def wait(self, count: int = 1) -> None:
         """Until so many were told."""
         for _ in range(count):
-            assert self._told.acquire(timeout=20)
+            assert self._told.acquire(timeout=DEADLINE_S)
 
 
 def commit(threads: int = 1, refused: list[bool] | None = None, bytes_max: int = 100) -> GroupCommit:

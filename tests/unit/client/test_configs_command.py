@@ -1,5 +1,6 @@
 """Settings through the SDK and `regnum configs`: what is sent, stdout, stderr, exit status."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -9,8 +10,10 @@ from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResourc
 from regnum_client.admin.topics import new_topic_to_wire
 from regnum_client.commands.invocation import Output
 from regnum_service.errors import RegnumError
+from regnum_testing.clock import SkippingClock
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 MIN, FACTOR = "min.insync.replicas", "default.replication.factor"
 ORDERS = ConfigResource(topic="orders")
@@ -66,9 +69,13 @@ async def test_a_change_with_an_unknown_outcome_is_repeated_and_happens_once(clu
 
 async def test_a_change_that_nobody_answers_in_time_says_where_to_look(cluster: FakeCluster) -> None:
     cluster.elections[1].silent_answers = 10_000
-    async with Admin(cluster.bootstrap, timeout_s=0.5) as admin:
+    clock = SkippingClock()
+    async with Admin(cluster.bootstrap, timeout_s=DEADLINE_S, clock=clock) as admin:
+        changing = asyncio.create_task(admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN: "3"})))
+        await until(lambda: cluster.calls["IncrementalAlterConfigs"] > 1, "it is sent again")
+        clock.skipped_s += DEADLINE_S
         with pytest.raises(RegnumError, match="regnum configs describe"):
-            await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN: "3"}))
+            await within(changing)
     assert len(cluster.configs.mutations) == 1
 
 

@@ -25,10 +25,11 @@ from regnum_client.records import ConsumedRecord
 from regnum_records.build import CodecName, build_batch
 from regnum_records.header import CRC_START, HEADER_BYTES, read_header
 from regnum_records.record import NewRecord
+from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.waiting import DEADLINE_S, until
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 T0 = TopicPartition("t", 0)
 
@@ -40,10 +41,11 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield running
 
 
-def consumer_of(cluster: FakeCluster, **settings: object) -> Consumer:
+def consumer_of(cluster: FakeCluster, *, clock: Clock | None = None, **settings: object) -> Consumer:
     return Consumer(
         cluster.bootstrap,
         settings=ConsumerSettings(**{"fetch_wait_ms": 50, **settings}),  # type: ignore[arg-type]
+        clock=clock,
         chance=random.Random(5),
     )
 
@@ -372,9 +374,14 @@ async def test_ends_are_asked_of_leaders(cluster: FakeCluster) -> None:
 
 
 async def test_what_does_not_exist(cluster: FakeCluster) -> None:
-    async with consumer_of(cluster, topic_wait_s=0.1) as consumer:
+    clock = SkippingClock()
+    async with consumer_of(cluster, clock=clock) as consumer:
+        asked = cluster.calls["GetMetadata"]
+        assigning = asyncio.create_task(consumer.assign("nowhere"))
+        await until(lambda: cluster.calls["GetMetadata"] > asked, "it asks for the topic")
+        clock.skipped_s += DEADLINE_S
         with pytest.raises(RegnumError, match="topic 'nowhere' does not exist"):
-            await consumer.assign("nowhere")
+            await within(assigning)
         with pytest.raises(RegnumError, match="has no partition 3"):
             await consumer.assign("t", partitions=[3])
         with pytest.raises(RegnumError, match="is not assigned"):

@@ -106,13 +106,11 @@ async def test_what_is_paused_takes_no_room_and_asks_no_leader(cluster: FakeClus
         await consumer.assign("t", partitions=[0])
         await until(lambda: consumer.unread_bytes > 0)
         consumer.pause(P0)
-        assert consumer.unread_bytes == 0
-        # A poll that was on its way may end; no other follows.
-        await asyncio.sleep(0.2)
         fetches = cluster.calls["Fetch"]
-        # A sample: time for several polls, of which none comes. Nothing tells that something will not happen.
+        assert consumer.unread_bytes == 0
+        # A sample: time for several polls. Nothing tells that something will not happen.
         await asyncio.sleep(0.3)
-        assert cluster.calls["Fetch"] == fetches
+        assert cluster.calls["Fetch"] <= fetches + 1, "one that was on its way, and no other"
         consumer.pause(P0)
         consumer.resume(P0)
         consumer.resume(P0)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from regnum_testing.waiting import DEADLINE_S
 
 
 async def report(folder: Path, *arguments: str, path: str) -> tuple[int, str, str]:
@@ -19,7 +20,7 @@ async def report(folder: Path, *arguments: str, path: str) -> tuple[int, str, st
         cwd=folder,
         env={**os.environ, "PATH": path, "JAVA_HOME": "", "REGNUM_PROFILE": str(folder / "profile.json")},
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
 

@@ -25,9 +25,7 @@ from regnum_service.cluster_image.watching import watch
 from regnum_testing.fake_broker import DescribedTopic, FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.refused_stream import RefusedStream
-from regnum_testing.waiting import until
-
-DEADLINE_S = 10.0
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 class Telling:

@@ -13,10 +13,11 @@ from regnum_client import (
 )
 from regnum_records.header import read_header
 from regnum_service.errors import RegnumError
+from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_broker import FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.producing import numbered, producer_to
-from regnum_testing.waiting import DEADLINE_S, until
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 
 @pytest.fixture
@@ -192,11 +193,16 @@ async def test_a_batch_that_is_too_large_for_its_topic_is_parted_and_the_next_ar
 
 
 async def test_an_unknown_topic_and_a_wrong_partition(cluster: FakeCluster) -> None:
-    async with producer_to(cluster, topic_wait_s=0.2) as producer:
+    clock = SkippingClock()
+    async with producer_to(cluster, clock=clock) as producer:
+        asked = cluster.calls["GetMetadata"]
+        sending = asyncio.create_task(producer.send("nowhere", b"x"))
+        await until(lambda: cluster.calls["GetMetadata"] > asked, "it asks for the topic")
+        clock.skipped_s += DEADLINE_S
         with pytest.raises(
             RegnumError, match="if it never existed, create it with `regnum topics create nowhere`"
         ) as caught:
-            await producer.send("nowhere", b"x")
+            await within(sending)
         assert caught.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(RegnumError, match="has no partition 4; it has 0 to 0"):
             await producer.send("t", b"x", partition=4)

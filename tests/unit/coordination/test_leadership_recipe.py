@@ -14,7 +14,7 @@ from regnum_coordination.timing import Backoff
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import ControllerNode
 from regnum_testing.clock import FakeClock, settle
-from regnum_testing.waiting import within
+from regnum_testing.waiting import DEADLINE_S, within
 
 _T = TypeVar("_T")
 
@@ -95,7 +95,7 @@ async def test_ten_candidates_one_winner(server: MemoryServer, clock: FakeClock)
     campaigns = [asyncio.create_task(candidate.leadership.campaign()) for candidate in candidates]
     epochs = []
     while campaigns:
-        (done, _) = await asyncio.wait(campaigns, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+        (done, _) = await asyncio.wait(campaigns, return_when=asyncio.FIRST_COMPLETED, timeout=DEADLINE_S)
         (winner,) = done
         epochs.append(winner.result().epoch)
         server.expire(candidates[campaigns.index(winner)].store.session_id)
@@ -121,7 +121,7 @@ async def test_a_win_that_somebody_else_had_meanwhile(
     await clock.advance(1.0)
     assert not campaign.done()
     await two.leadership.resign(reign)
-    assert (await _run(clock, asyncio.wait_for(campaign, 5))).epoch == 2
+    assert (await _run(clock, asyncio.wait_for(campaign, DEADLINE_S))).epoch == 2
 
 
 async def test_a_win_that_arrives_late_meets_a_closed_door(

@@ -29,18 +29,17 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     await cluster.close()
 
 
-async def damaged(controller: Controller) -> list[admin_pb2.DamagedPartition]:
-    response = await describe_health(controller.health, most=100)
-    assert response.damaged_count == len(response.damaged)
-    return list(response.damaged)
-
-
 async def listed(controller: Controller, count: int) -> list[admin_pb2.DamagedPartition]:
+    """So many, once there are: what is counted is counted before it is listed, and may change in between."""
+    found: list[admin_pb2.DamagedPartition] = []
+
     async def so_many() -> bool:
-        return len(await damaged(controller)) == count
+        response = await describe_health(controller.health, most=100)
+        found[:] = response.damaged
+        return response.damaged_count == len(found) == count
 
     await until(so_many)
-    return await damaged(controller)
+    return found
 
 
 async def remove(controller: Controller, name: str, *numbers: int) -> None:

@@ -1,6 +1,6 @@
 """Partitions of which what is recorded cannot be read: a person is told what is lost, and gives them up."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -45,9 +45,10 @@ async def create(controller: Controller, partitions: int) -> TopicId:
     return outcome.topic_id
 
 
-async def add(controller: Controller, total: int, *, wait_s: float = DEADLINE_S) -> AdditionOutcome:
-    request = AdditionRequest(name="t", total=total, assignment=(), mutation=None)
-    answered = await controller.partitions.add([request], validate_only=False, wait_s=wait_s, account=ANYBODY)
+async def add(controller: Controller, total: int, *, beside: Sequence[str] = ()) -> AdditionOutcome:
+    """What comes of topic ``t``; a call with others beside it does not wait long for numbers to be free."""
+    requests = [AdditionRequest(name=name, total=total, assignment=(), mutation=None) for name in ("t", *beside)]
+    answered = await controller.partitions.add(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     return answered.outcomes[0]
 
 
@@ -151,7 +152,7 @@ async def test_a_removal_that_an_unreadable_state_holds_up_is_listed_and_goes_on
     path = paths.leader_and_isr("t", 1)
     cluster.server.overwrite(path, GARBAGE)
     await remove(controller, 1)
-    refused = await add(controller, 2, wait_s=0.05)
+    refused = await add(controller, 2, beside=["none"])
     assert isinstance(refused, Rejection)
     assert "regnum partitions give-up t 1" in refused.message
     health = await describe_health(controller.health, most=5)
@@ -176,7 +177,7 @@ async def test_a_removal_record_that_cannot_be_read_is_made_anew_with_every_brok
     await cluster.end_reign()
     cluster.server.overwrite(paths.partition_deletion(id, 1), GARBAGE)
     controller = await cluster.reign(2)
-    refused = await add(controller, 2, wait_s=0.05)
+    refused = await add(controller, 2, beside=["none"])
     assert isinstance(refused, Rejection)
     assert "regnum partitions give-up t 1" in refused.message
     for one in cluster.brokers.values():
@@ -186,7 +187,7 @@ async def test_a_removal_record_that_cannot_be_read_is_made_anew_with_every_brok
     assert (done.kind, done.done) == (Kind.RECORD, True)
     await until(lambda: controller._context.removals.waiting_for(id, (1,)) == {2})
     assert [stop.partition for stop in cluster.brokers[BrokerId(3)].stops] == [1], "whoever may have files is told"
-    assert isinstance(await add(controller, 2, wait_s=0.05), Rejection), "2 may have files and has not confirmed"
+    assert isinstance(await add(controller, 2, beside=["none"]), Rejection), "2 may have files and has not confirmed"
     await cluster.register(2)
     await no_removals(controller)
     assert await add(controller, 2) == Added(total=2)
@@ -310,7 +311,7 @@ async def test_a_damaged_tombstone_with_a_damaged_record_is_given_up_as_well(clu
     (done,) = await give_up(controller)
     assert (done.kind, done.done, done.rejection) == (Kind.RECORD, True, None)
     assert (await cluster.state("t", 1)).removed
-    assert isinstance(await add(controller, 2, wait_s=0.05), Rejection), "2 may have files and has not confirmed"
+    assert isinstance(await add(controller, 2, beside=["none"]), Rejection), "2 may have files and has not confirmed"
     await cluster.register(2)
     await no_removals(controller)
     assert await add(controller, 2) == Added(total=2)

@@ -1,5 +1,6 @@
 """What many topics cost together: calls to the store, messages to brokers, and memory that comes back."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -339,8 +340,11 @@ async def test_a_topic_that_nobody_can_lead_is_known_nevertheless() -> None:
     request = TopicRequest(
         name="t", partitions=0, replication_factor=None, assignment=((0, (BrokerId(1),)),), mutation=None
     )
-    await controller.topics.create([request], validate_only=False, wait_s=0.2, account=ANYBODY)
-    assert cluster.metadata.topics["t"] == {0: NO_LEADER}
+    creating = asyncio.ensure_future(
+        controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    )
+    await until(lambda: cluster.metadata.topics.get("t") == {0: NO_LEADER})
+    creating.cancel()
     await cluster.close()
 
 

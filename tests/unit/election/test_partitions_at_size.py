@@ -132,6 +132,7 @@ async def test_a_reign_takes_all_open_removals_up_in_few_calls(cluster: FakeClus
     assert calls[0] - before < 60
 
 
+@pytest.mark.alone
 def test_an_assignment_of_another_length_than_was_asked_for_is_refused_unread() -> None:
     topic = Topic(name="t", id=TopicId("x" * 22), version=0, partitions=(0,))
     picture = Cluster().with_topics([(topic, {0: Partition(replicas=(BrokerId(1),))})])

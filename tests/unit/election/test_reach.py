@@ -31,6 +31,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
 from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.ports import unused_port
+from regnum_testing.waiting import DEADLINE_S
 
 BROKER_PORT = 20_000
 ELECTION_PORT = 30_000
@@ -167,13 +168,13 @@ async def test_who_looked_for_brokers_before_the_office_was_free_campaigns_witho
     network.reached = {}
     network.refuses = False
     await network.clock.advance(FRESH_S - 0.1)
-    await asyncio.wait_for(reach.hesitate(store), timeout=10.0)
+    await asyncio.wait_for(reach.hesitate(store), timeout=DEADLINE_S)
     await network.clock.advance(0.2)
     hesitating = asyncio.create_task(reach.hesitate(store))
     await network.clock.advance(HESITATION_S - 0.1)
     assert not hesitating.done(), "a look counts for a while only"
     await network.clock.advance(0.2)
-    await asyncio.wait_for(hesitating, timeout=10.0)
+    await asyncio.wait_for(hesitating, timeout=DEADLINE_S)
 
 
 async def test_candidates_that_reach_no_broker_wait_but_not_for_ever(network: Network) -> None:

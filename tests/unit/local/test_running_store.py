@@ -15,6 +15,7 @@ from regnum_local.store_choice import StoreRefusedError
 from regnum_model.paths import CLUSTER_ID
 from regnum_service.errors import ExitStatus
 from regnum_testing.ports import unused_port
+from regnum_testing.waiting import DEADLINE_S
 
 
 async def test_the_session_that_asked_is_ended() -> None:
@@ -82,7 +83,7 @@ def test_a_log_directory_that_cannot_be_read_names_no_cluster(tmp_path: Path) ->
 async def test_nobody_there_is_said_within_seconds_and_nothing_is_remembered(tmp_path: Path) -> None:
     url = f"etcd://127.0.0.1:{unused_port()}/regnum?max_txn_ops=256"
     cluster = LocalCluster(tmp_path, brokers=1, elections=1, metadata=0, coordination=url)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(StoreRefusedError, match=r"no coordination store answers at etcd://127\.0\.0\.1") as caught:
             await cluster.start()
     assert caught.value.exit_status is ExitStatus.UNAVAILABLE

@@ -19,6 +19,7 @@ from regnum_service.cluster_image.watchers import NAMES_PER_REQUEST, Watcher, Wa
 from regnum_service.cluster_image.watching import watch
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import broker
+from regnum_testing.waiting import DEADLINE_S
 
 NAMES = [f"topic-{number}" for number in range(8)]
 
@@ -309,7 +310,7 @@ async def test_of_very_many_topics_each_watcher_finds_out_himself_whether_one_is
 
 
 async def woken(clients: Sequence[Client]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         for client in clients:
             await client.watcher.wake.wait()
 
@@ -372,7 +373,7 @@ async def test_a_stream_answers_what_it_is_asked_later_and_says_so() -> None:
     owner.replace(1, 1, owner.topic("a", 1), owner.topic("b", 1))
     requests = Requests(WatchMetadataRequest(topics=["a"]))
     stream = watch(owner.feed, aiter(requests))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         first = WatchMetadataResponse.FromString(await anext(stream))
         assert ([one.name for one in first.whole_topics], first.requests_taken) == (["a"], 1)
         requests.say("b", "nowhere")
@@ -398,7 +399,7 @@ async def test_who_is_woken_over_and_over_by_what_is_not_his_hears_the_version_a
 
     changes = asyncio.ensure_future(changing())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             told = [WatchMetadataResponse.FromString(await anext(stream)).version for _ in range(4)]
     finally:
         stop.set()
@@ -412,7 +413,7 @@ async def test_somebody_who_has_nothing_to_hear_hears_the_version_now_and_then()
     owner = Owner()
     owner.replace(1, 1)
     stream = watch(owner.feed, aiter(Requests(WatchMetadataRequest())), beat_s=0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await anext(stream)
         owner.change(put=[owner.topic("of no interest", 1)])
         beat = WatchMetadataResponse.FromString(await anext(stream))
@@ -428,7 +429,7 @@ async def test_a_stream_resumes_where_it_was() -> None:
     owner.change(put=[owner.topic("b", 3)], gone=["b"])
     again = WatchMetadataRequest(known_topics=["a", "b"], version=version)
     stream = watch(owner.feed, aiter(Requests(again)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         told = WatchMetadataResponse.FromString(await anext(stream))
     assert [one.name for one in (*told.topics, *told.whole_topics)] == ["b"]
     assert not told.all_brokers
@@ -440,7 +441,7 @@ async def test_a_version_that_nobody_published_is_answered_with_the_present_stat
     owner = Owner()
     owner.replace(1, 5, owner.topic("a", 1))
     stream = watch(owner.feed, aiter(Requests(WatchMetadataRequest(known_topics=["a"], version=version))))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         told = WatchMetadataResponse.FromString(await anext(stream))
     assert told.all_brokers
     assert [one.name for one in told.whole_topics] == ["a"]
@@ -492,7 +493,7 @@ async def test_what_watchers_were_sent_and_who_was_refused_is_counted() -> None:
     owner = Owner()
     owner.replace(1, 5, owner.topic("a", 1))
     stream = watch(owner.feed, aiter(Requests(WatchMetadataRequest(known_topics=["a"]))), connection="c")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         told = await anext(stream)
     assert owner.feed.sent_bytes == len(told) > 0
     assert owner.feed.watchers.dropped == 0

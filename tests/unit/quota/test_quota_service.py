@@ -25,7 +25,7 @@ from regnum_service.settings import load
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_testing.ports import unused_port
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 SERVICE = "regnum.quota.v1.QuotaService"
 
@@ -57,7 +57,7 @@ class Process:
 
     async def serving(self) -> bool:
         stub = health_pb2_grpc.HealthStub(self.channel)
-        answer = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5.0)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=DEADLINE_S)
         return answer.status == health_pb2.HealthCheckResponse.SERVING
 
     async def admit(self, *permits: int, **other: object) -> quota_pb2.AdmitResponse:
@@ -66,7 +66,7 @@ class Process:
             mutations=[quota_pb2.Mutation(name="t", permits=cost) for cost in permits],
         )
         stub = quota_pb2_grpc.QuotaServiceStub(self.channel)
-        return await stub.Admit(quota_pb2.AdmitRequest(admissions=[admission], **other), timeout=5.0)
+        return await stub.Admit(quota_pb2.AdmitRequest(admissions=[admission], **other), timeout=DEADLINE_S)
 
     async def decides(self) -> bool:
         try:
@@ -191,7 +191,7 @@ async def test_an_id_that_another_process_has_is_refused(processes: Processes, t
     other = Process(processes.name, tmp_path / "elsewhere", 1, "--session-timeout-s", "1")
     processes.all.append(other)
     await other.service.start()
-    await within(other.supervisor.run_until_stopped(), 20.0)
+    await within(other.supervisor.run_until_stopped())
     assert isinstance(other.supervisor.failure, StartRefusedError)
     assert "/quota/ids/1 is held by another live process" in str(other.supervisor.failure)
 
@@ -203,7 +203,7 @@ async def test_exempt_users_are_named_in_the_settings(processes: Processes) -> N
     await processes.store.create(QuotaEntity().path, data)
     answer = await one.admit(500, 500, changes_seen=1)
     assert (list(answer.verdicts[0].admitted), len(answer.buckets)) == ([True, True], 0)
-    assert await asyncio.wait_for(one.serving(), 5.0)
+    assert await asyncio.wait_for(one.serving(), DEADLINE_S)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import grpc
 import pytest
 from regnum_service.cancellation import heeding
 from regnum_testing.refused_stream import RefusedStream
+from regnum_testing.waiting import DEADLINE_S
 
 
 async def _for_ever(call: RefusedStream) -> None:
@@ -21,7 +22,7 @@ async def test_a_loop_that_tries_again_ends_when_it_is_told_in_the_moment_of_a_r
     task = asyncio.create_task(_for_ever(call))
     await call.waits.wait()
     task.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(asyncio.CancelledError):
             await task
     assert task.cancelled()

@@ -16,9 +16,8 @@ from regnum_service.connections import peers_at, sockets
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
-TIMEOUT_S = 20.0
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 
@@ -192,7 +191,7 @@ async def server() -> AsyncIterator[GrpcServer]:
 async def test_silent_connections_beyond_the_limit_are_closed_and_a_stream_goes_on(server: GrpcServer) -> None:
     address = server.address
     async with open_channel(address) as channel:
-        stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S)
+        stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=DEADLINE_S)
         await stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
         assert (await stream.read()).probe == 1
         silent = [await asyncio.open_connection(address.host, address.port) for _ in range(20)]
@@ -201,7 +200,7 @@ async def test_silent_connections_beyond_the_limit_are_closed_and_a_stream_goes_
         assert (await stream.read()).probe == 2
         async with open_channel(address) as another:
             # Room is made for whoever comes, at the cost of the silent.
-            late = controller_pb2_grpc.LifelineServiceStub(another).BrokerLifeline(timeout=TIMEOUT_S)
+            late = controller_pb2_grpc.LifelineServiceStub(another).BrokerLifeline(timeout=DEADLINE_S)
             await late.write(controller_pb2.BrokerLifelineRequest(beat=3))
             assert (await late.read()).probe == 3
             late.cancel()

@@ -19,8 +19,8 @@ from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_testing.under_load import until
+from regnum_testing.waiting import DEADLINE_S
 
-TIMEOUT_S = 10.0
 SHUTDOWN = "/regnum.election.v1.ControllerService/ControlledShutdown"
 
 
@@ -130,7 +130,7 @@ async def channel(server) -> AsyncIterator[grpc.aio.Channel]:
     await channel.close()
 
 
-def ask(channel, number, *, timeout_s=TIMEOUT_S):
+def ask(channel, number, *, timeout_s=DEADLINE_S):
     stub = controller_pb2_grpc.ControllerServiceStub(channel)
     return stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(broker_id=number), timeout=timeout_s)
 
@@ -176,13 +176,13 @@ async def test_a_refusal_of_the_handler_arrives_as_itself_and_leaves_the_gate(ch
 
 async def test_bytes_that_do_not_parse_are_the_callers_fault_behind_gates_too(channel, supervisor):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await channel.unary_unary(SHUTDOWN)(b"\xff\xff\xff", timeout=TIMEOUT_S)
+        await channel.unary_unary(SHUTDOWN)(b"\xff\xff\xff", timeout=DEADLINE_S)
     assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert supervisor.failure is None
 
 
 async def test_a_call_without_its_message_is_refused(channel, supervisor):
-    empty = channel.stream_unary(SHUTDOWN)(timeout=TIMEOUT_S)
+    empty = channel.stream_unary(SHUTDOWN)(timeout=DEADLINE_S)
     await empty.done_writing()
     assert await empty.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert supervisor.failure is None
@@ -191,7 +191,7 @@ async def test_a_call_without_its_message_is_refused(channel, supervisor):
 async def test_health_passes_no_gate(channel, gate):
     gate.open.clear()
     answer = await health_pb2_grpc.HealthStub(channel).Check(
-        health_pb2.HealthCheckRequest(service=""), timeout=TIMEOUT_S
+        health_pb2.HealthCheckRequest(service=""), timeout=DEADLINE_S
     )
     assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert gate.methods == []
@@ -199,7 +199,7 @@ async def test_health_passes_no_gate(channel, gate):
 
 async def test_a_stream_that_lasts_holds_up_nobody_of_its_muted_connection(channel, muting, controller, gate):
     muting.mute(await connection_of(channel, muting), 0.2)
-    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S)
+    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=DEADLINE_S)
     await stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
     assert (await stream.read()).probe == 2
     assert (await ask(channel, 7)).remaining_partitions == 7
@@ -208,7 +208,7 @@ async def test_a_stream_that_lasts_holds_up_nobody_of_its_muted_connection(chann
 
 
 async def test_each_message_of_a_stream_passes_too(channel, gate):
-    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S)
+    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=DEADLINE_S)
     for beat in (1, 5):
         await stream.write(controller_pb2.BrokerLifelineRequest(beat=beat))
         assert (await stream.read()).probe == beat + 1

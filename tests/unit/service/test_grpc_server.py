@@ -18,8 +18,8 @@ from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_testing.ports import unused_port
+from regnum_testing.waiting import DEADLINE_S
 
-TIMEOUT_S = 5.0
 BAD = b"\xff\xff\xff"
 
 
@@ -119,7 +119,7 @@ async def channel(server) -> AsyncIterator[grpc.aio.Channel]:
 
 def shutdown(channel, broker_id):
     stub = controller_pb2_grpc.ControllerServiceStub(channel)
-    return stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(broker_id=broker_id), timeout=TIMEOUT_S)
+    return stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(broker_id=broker_id), timeout=DEADLINE_S)
 
 
 async def test_an_answer_passes(channel):
@@ -173,7 +173,7 @@ async def test_failures_of_others_are_passed_on_and_stop_nothing(channel, superv
 
 
 async def test_a_stop_in_the_middle_of_a_stream_is_no_failure(supervisor, server, channel):
-    streams = [controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S) for _ in range(20)]
+    streams = [controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=DEADLINE_S) for _ in range(20)]
     for stream in streams:
         await stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
         await stream.read()
@@ -185,7 +185,7 @@ async def test_a_stop_in_the_middle_of_a_stream_is_no_failure(supervisor, server
 async def test_bytes_that_do_not_parse_are_the_callers_fault(channel, supervisor):
     call = channel.unary_unary("/regnum.election.v1.ControllerService/ControlledShutdown")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call(BAD, timeout=TIMEOUT_S)
+        await call(BAD, timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert supervisor.failure is None
@@ -195,7 +195,7 @@ async def test_bytes_that_do_not_parse_are_the_callers_fault(channel, supervisor
 async def test_both_ways_to_write_a_stream_handler(supervisor, lifeline):
     server = await serve(supervisor, lifeline())
     channel = open_channel(server.address)
-    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S)
+    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=DEADLINE_S)
     for beat in (1, 5):
         await stream.write(controller_pb2.BrokerLifelineRequest(beat=beat))
         assert (await stream.read()).probe == beat + 1
@@ -203,7 +203,7 @@ async def test_both_ways_to_write_a_stream_handler(supervisor, lifeline):
     assert await stream.read() is grpc.aio.EOF
     assert await stream.code() is grpc.StatusCode.OK
 
-    raw = channel.stream_stream("/regnum.election.v1.LifelineService/BrokerLifeline")(timeout=TIMEOUT_S)
+    raw = channel.stream_stream("/regnum.election.v1.LifelineService/BrokerLifeline")(timeout=DEADLINE_S)
     await raw.write(BAD)
     assert await raw.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert supervisor.failure is None
@@ -212,14 +212,14 @@ async def test_both_ways_to_write_a_stream_handler(supervisor, lifeline):
 
 async def test_errors_inside_a_stream(channel, supervisor):
     stub = controller_pb2_grpc.LifelineServiceStub(channel)
-    stream = stub.BrokerLifeline(timeout=TIMEOUT_S)
+    stream = stub.BrokerLifeline(timeout=DEADLINE_S)
     await stream.write(controller_pb2.BrokerLifelineRequest(beat=-1))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stream.read()
     assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
     assert supervisor.failure is None
 
-    stream = stub.BrokerLifeline(timeout=TIMEOUT_S)
+    stream = stub.BrokerLifeline(timeout=DEADLINE_S)
     await stream.write(controller_pb2.BrokerLifelineRequest(beat=99))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stream.read()
@@ -231,18 +231,18 @@ async def test_a_client_that_hangs_up_ends_the_handler_and_not_the_service(super
     lifeline = Lifeline()
     server = await serve(supervisor, lifeline)
     channel = open_channel(server.address)
-    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S)
+    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=DEADLINE_S)
     await stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
     await stream.read()
     stream.cancel()
-    await asyncio.wait_for(lifeline.ended.wait(), TIMEOUT_S)
+    await asyncio.wait_for(lifeline.ended.wait(), DEADLINE_S)
     await channel.close()
     assert supervisor.failure is None
 
 
 async def test_an_unknown_method_is_unimplemented(channel):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await channel.unary_unary("/regnum.election.v1.ControllerService/Nope")(b"", timeout=TIMEOUT_S)
+        await channel.unary_unary("/regnum.election.v1.ControllerService/Nope")(b"", timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     error = from_rpc_error(caught.value)
     assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
@@ -253,7 +253,7 @@ async def test_health_follows_set_serving(server, channel):
     stub = health_pb2_grpc.HealthStub(channel)
 
     async def status(service: str) -> int:
-        return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)).status
+        return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S)).status
 
     for service in ("", "regnum.election.v1.LifelineService"):
         assert await status(service) == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -268,7 +268,7 @@ async def test_health_follows_set_serving(server, channel):
 
 async def test_a_health_watch_hears_of_the_stop(supervisor, server, channel):
     await server.set_serving(serving=True)
-    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
     stopping = asyncio.create_task(server.stop(0.05))
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -295,7 +295,7 @@ async def test_a_watcher_that_does_not_read_holds_nobody_up():
 
 async def test_health_lists_every_service(server, channel):
     await server.set_serving(serving=True)
-    answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=TIMEOUT_S)
+    answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=DEADLINE_S)
     assert {name: item.status for name, item in answer.statuses.items()} == dict.fromkeys(
         ("", LIVENESS, "regnum.election.v1.ControllerService", "regnum.election.v1.LifelineService"),
         health_pb2.HealthCheckResponse.SERVING,
@@ -305,7 +305,7 @@ async def test_health_lists_every_service(server, channel):
 async def test_a_call_left_to_the_base_class_is_unimplemented_and_stops_nothing(channel, supervisor):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await controller_pb2_grpc.ControllerServiceStub(channel).AllocateProducerIds(
-            controller_pb2.AllocateProducerIdsRequest(), timeout=TIMEOUT_S
+            controller_pb2.AllocateProducerIdsRequest(), timeout=DEADLINE_S
         )
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert supervisor.failure is None
@@ -321,7 +321,7 @@ async def test_what_a_library_fails_with_stops_nothing():
     await server.start()
     channel = open_channel(Address(host="127.0.0.1", port=port))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in str(caught.value)
     assert failed == []
@@ -334,7 +334,7 @@ async def test_what_a_library_fails_with_stops_nothing():
 
 async def test_reflection_lists_what_is_served(channel):
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    stream = stub.ServerReflectionInfo(timeout=TIMEOUT_S)
+    stream = stub.ServerReflectionInfo(timeout=DEADLINE_S)
     await stream.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     names = {service.name for service in (await stream.read()).list_services_response.service}
     assert {"regnum.election.v1.ControllerService", "grpc.health.v1.Health"} <= names

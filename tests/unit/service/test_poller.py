@@ -12,13 +12,13 @@ from regnum_service.channel import open_channel
 from regnum_service.poller import is_harmless, quiet_poller
 from regnum_service.server import GrpcServer
 from regnum_service.supervisor import Supervisor
-from regnum_testing.waiting import within
+from regnum_testing.waiting import DEADLINE_S, within
 
 ROUNDS = 10
 
 
 async def check(channel: grpc.aio.Channel) -> None:
-    await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
 
 
 async def on_a_loop_of_its_own(address: Address, prepare: Callable[[asyncio.AbstractEventLoop], None]) -> None:

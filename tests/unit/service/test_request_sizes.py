@@ -29,6 +29,7 @@ from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_service.wire_objects import FIELDS_OF_OBJECT, ObjectCount
+from regnum_testing.waiting import DEADLINE_S
 
 MIB = 1024 * 1024
 PRODUCE = "/regnum.broker.v1.LogService/Produce"
@@ -219,17 +220,17 @@ async def test_a_hostile_call_is_answered_and_no_handler_sees_it(served: tuple[L
     call = channel.unary_unary(PRODUCE, response_deserializer=log_pb2.ProduceResponse.FromString)
     for data in (HOSTILE, b"\xff\xff\xff"):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await call(data, timeout=30)
+            await call(data, timeout=DEADLINE_S)
         error = from_rpc_error(refused.value)
         assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert log.reached == 0
-    await call(request(3).SerializeToString(), timeout=30)
+    await call(request(3).SerializeToString(), timeout=DEADLINE_S)
     assert log.reached == 1
 
 
 async def test_a_hostile_message_ends_its_stream_with_the_reason(served: tuple[Log, grpc.aio.Channel]) -> None:
     log, channel = served
-    call = channel.stream_stream("/regnum.broker.v1.LogService/ProduceStream")(timeout=30)
+    call = channel.stream_stream("/regnum.broker.v1.LogService/ProduceStream")(timeout=DEADLINE_S)
     await call.write(stream_of(request(1)).SerializeToString())
     await call.read()
     inner = log_pb2.ProduceStreamRequest(more=[log_pb2.ProduceStreamRequest()]).SerializeToString()

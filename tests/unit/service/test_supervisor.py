@@ -11,6 +11,7 @@ import pytest
 import structlog
 from regnum_service.errors import ExitStatus, PortTakenError
 from regnum_service.supervisor import Supervisor
+from regnum_testing.waiting import DEADLINE_S
 
 
 async def for_ever() -> None:
@@ -52,7 +53,7 @@ async def test_signals_stop_it(signum):
     # One turn: it listens to signals.
     await asyncio.sleep(0)
     os.kill(os.getpid(), signum)
-    assert await asyncio.wait_for(running, 5) is ExitStatus.DONE
+    assert await asyncio.wait_for(running, DEADLINE_S) is ExitStatus.DONE
     assert supervisor.reason == signum.name
 
 
@@ -69,9 +70,9 @@ async def test_a_part_that_fails_ends_the_time_that_stopping_takes():
         await supervisor.hurried.wait()
 
     supervisor.start("part", part())
-    supervisor.defer_first("unhurried", unhurried, timeout_s=60)
+    supervisor.defer_first("unhurried", unhurried, timeout_s=2 * DEADLINE_S)
     supervisor.stop("enough")
-    assert await asyncio.wait_for(supervisor.run_until_stopped(), 50) is ExitStatus.FAILED
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.FAILED
 
 
 async def test_what_was_started_later_goes_on_until_the_farewell_has_been_said():
@@ -103,15 +104,15 @@ async def test_a_second_signal_is_known_to_whoever_takes_its_time_to_stop():
         begun.set()
         await supervisor.hurried.wait()
 
-    supervisor.defer("unhurried", unhurried, timeout_s=60)
+    supervisor.defer("unhurried", unhurried, timeout_s=2 * DEADLINE_S)
     running = asyncio.create_task(supervisor.run_until_stopped())
     # One turn: it listens to signals.
     await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(begun.wait(), 60)
+    await asyncio.wait_for(begun.wait(), DEADLINE_S)
     assert not supervisor.hurried.is_set()
     os.kill(os.getpid(), signal.SIGINT)
-    assert await asyncio.wait_for(running, 50) is ExitStatus.DONE
+    assert await asyncio.wait_for(running, DEADLINE_S) is ExitStatus.DONE
     assert supervisor.reason == "SIGTERM"
 
 
@@ -125,7 +126,7 @@ async def test_signals_stop_it_even_when_it_was_started_with_them_ignored(signum
         # One turn: it listens to signals.
         await asyncio.sleep(0)
         os.kill(os.getpid(), signum)
-        assert await asyncio.wait_for(running, 5) is ExitStatus.DONE
+        assert await asyncio.wait_for(running, DEADLINE_S) is ExitStatus.DONE
     finally:
         signal.signal(signum, before)
 
@@ -135,7 +136,7 @@ async def test_a_failed_task_stops_the_service_and_is_logged_once():
         supervisor = Supervisor("t")
         supervisor.start("bad", fail_with(AssertionError("impossible")))
         other = supervisor.start("other", for_ever())
-        assert await asyncio.wait_for(supervisor.run_until_stopped(), 5) is ExitStatus.FAILED
+        assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.FAILED
     assert isinstance(supervisor.failure, AssertionError)
     assert other.cancelled()
     failures = [line for line in logs if line["event"] == "failed"]
@@ -154,7 +155,7 @@ async def test_the_first_failure_counts():
 async def test_a_refused_start_has_its_own_exit_status():
     supervisor = Supervisor("t")
     supervisor.start("listener", fail_with(PortTakenError("port 1 is taken")))
-    assert await asyncio.wait_for(supervisor.run_until_stopped(), 5) is ExitStatus.CONFLICT
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.CONFLICT
 
 
 async def test_tasks_may_end_and_owners_may_cancel():
@@ -173,7 +174,7 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure():
     """What a cancelled gRPC call raises would otherwise end a task without a word."""
     supervisor = Supervisor("t")
     supervisor.start("reader", fail_with(asyncio.CancelledError()))
-    assert await asyncio.wait_for(supervisor.run_until_stopped(), 5) is ExitStatus.FAILED
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.FAILED
 
 
 async def test_failures_from_other_threads():
@@ -183,7 +184,7 @@ async def test_failures_from_other_threads():
     await asyncio.sleep(0)
     thread = threading.Thread(target=supervisor.fail, args=("thread", ValueError("x")))
     thread.start()
-    assert await asyncio.wait_for(running, 5) is ExitStatus.FAILED
+    assert await asyncio.wait_for(running, DEADLINE_S) is ExitStatus.FAILED
     thread.join()
 
 
@@ -196,7 +197,7 @@ async def test_a_closer_that_hangs_is_given_up():
     supervisor = Supervisor("t")
     supervisor.defer("good", close)
     supervisor.defer("stuck", for_ever, timeout_s=0.01)
-    await asyncio.wait_for(supervisor.unwind(), 5)
+    await asyncio.wait_for(supervisor.unwind(), DEADLINE_S)
     assert order == ["closed"]
     assert supervisor.failure is None
 
@@ -247,6 +248,8 @@ async def main():
 
 sys.exit(run(main))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert done.returncode == ExitStatus.CONFLICT
     assert done.stderr == "port 1 is taken; choose another\n"

@@ -160,7 +160,7 @@ async def less_than(size: int, before: int) -> None:
     async def free() -> bool:
         return tracemalloc.get_traced_memory()[0] - before < size
 
-    await until(free, within_s=5.0)
+    await until(free)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ async def test_a_call_that_has_ended_leaves_neither_its_message_nor_its_frames(s
     async def no_frames() -> bool:
         return not log.marks
 
-    await until(no_frames, within_s=5.0)
+    await until(no_frames)
     assert log.asked == CALLS + 2
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -128,6 +129,7 @@ def test_what_is_not_sampled_is_not_exported() -> None:
     assert (queue.exported, queue.dropped, sink.names) == (0, 0, [])
 
 
+@pytest.mark.alone
 async def test_without_a_collector_the_event_loop_does_not_lag() -> None:
     """Nobody listens where the exporter sends: its retries happen elsewhere, and the process still ends in time."""
     exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{unused_port()}")

@@ -95,7 +95,7 @@ async def test_both_sides_of_a_call_lie_below_its_cause(
     echo, channel, address = served
     cause = recorder.start("cause")
     with tracing.within(cause.context):
-        await _unary(channel, "One")(RequestHeader(), timeout=5.0)
+        await _unary(channel, "One")(RequestHeader(), timeout=DEADLINE_S)
     await _ended(recorder, 2)
     client, server = recorder.named(f"{NAME}/One")
     assert (client.kind, server.kind) == (Kind.CLIENT, Kind.SERVER)
@@ -114,7 +114,7 @@ async def test_a_call_outside_of_any_trace_has_no_span(
     recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
 ) -> None:
     echo, channel, _ = served
-    await _unary(channel, "One")(RequestHeader(), timeout=5.0)
+    await _unary(channel, "One")(RequestHeader(), timeout=DEADLINE_S)
     assert recorder.spans == []
     assert echo.places == [""]
 
@@ -124,7 +124,7 @@ async def test_an_answer_that_refuses_is_no_fault_of_the_server(
 ) -> None:
     _, channel, _ = served
     with tracing.within(recorder.start("cause").context), pytest.raises(grpc.aio.AioRpcError):
-        await _unary(channel, "One")(RequestHeader(client_id="refuse"), timeout=5.0)
+        await _unary(channel, "One")(RequestHeader(client_id="refuse"), timeout=DEADLINE_S)
     await _ended(recorder, 2)
     client, server = recorder.named(f"{NAME}/One")
     assert client.attributes[conventions.RPC_STATUS] == server.attributes[conventions.RPC_STATUS] == "INVALID_ARGUMENT"
@@ -136,7 +136,7 @@ async def test_a_call_that_reaches_nobody_ends_its_span(
 ) -> None:
     _, channel, _ = served
     with tracing.within(recorder.start("cause").context), pytest.raises(grpc.aio.AioRpcError):
-        await _unary(channel, "Unknown")(RequestHeader(), timeout=5.0)
+        await _unary(channel, "Unknown")(RequestHeader(), timeout=DEADLINE_S)
     await _ended(recorder, 1)
     assert recorder.one(f"{NAME}/Unknown").error == "UNIMPLEMENTED"
 
@@ -157,7 +157,7 @@ async def test_streams_have_one_span_for_each_side(
             for _ in range(4):
                 yield RequestHeader()
 
-        total = await channel.stream_unary(f"/{NAME}/Sum", **serializers)(requests(), timeout=5.0)
+        total = await channel.stream_unary(f"/{NAME}/Sum", **serializers)(requests(), timeout=DEADLINE_S)
     assert (len(answers), total.api_version) == (3, 4)
     await _ended(recorder, 4)
     for method in ("Many", "Sum"):

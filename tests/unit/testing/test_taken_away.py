@@ -1,9 +1,9 @@
-"""A test that fails while the machine is taken away is void; one that fails while it is ours has failed."""
+"""A failure is told with the share of the processors that was taken away meanwhile."""
 
 from pathlib import Path
 
 import pytest
-from regnum_testing.taken_away import Sample, VoidRuns, Watch, sample, worst_ratio
+from regnum_testing.taken_away import Sample, TakenAway, Watch, sample, worst_ratio
 
 pytest_plugins = ["pytester"]
 
@@ -25,18 +25,6 @@ class Watched(Watch):
 
     def taken(self, since_s: float) -> float:
         return self.ratio
-
-
-class Again:
-    """Runs nothing."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-        self.asked: list[list[str]] = []
-
-    def __call__(self, tests: list[str], config: pytest.Config) -> int:
-        self.asked.append(tests)
-        return self.status
 
 
 def history(*ours_s: float) -> list[Sample]:
@@ -71,21 +59,12 @@ def test_what_was_stolen_is_not_ours(tmp_path: Path) -> None:
     assert sample(tmp_path).ours_s == pytest.approx(10.0)
 
 
-def test_a_void_failure_is_run_once_more_and_that_run_counts(
+def test_a_failure_is_told_with_the_share_that_was_taken_away(
     pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytester.makepyfile(TESTS)
-    again = Again(0)
-    result = pytester.inline_run("-p", "no:asyncio", plugins=[VoidRuns(Watched(0.4), again)])
-    ((test,),) = again.asked
-    assert test.endswith("::test_fails")
-    assert result.ret == 0
-    assert "40% of the processors taken away: void: " in capfd.readouterr().out
-
-
-def test_a_failure_while_the_machine_was_ours_stays_one(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(TESTS)
-    again = Again(0)
-    result = pytester.inline_run("-p", "no:asyncio", plugins=[VoidRuns(Watched(0.29), again)])
-    assert again.asked == []
+    result = pytester.inline_run("-p", "no:asyncio", plugins=[TakenAway(Watched(0.4))])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
+    told = capfd.readouterr().out
+    assert "40% of the processors taken away: " in told
+    assert told.count("taken away") == 1

@@ -20,8 +20,8 @@ from regnum_service.tls.files import TlsFiles, WatchedFiles
 from regnum_service.tls.server import ServerTls, principals_by
 from regnum_testing.ports import unused_port
 from regnum_testing.tls_cases import HOST, Certificates
+from regnum_testing.waiting import DEADLINE_S
 
-TIMEOUT_S = 10.0
 SERVICE = "regnum.election.v1.ControllerService"
 
 
@@ -57,7 +57,7 @@ async def supervisor() -> AsyncIterator[Supervisor]:
 
 async def check(channel: grpc.aio.Channel, service: str) -> int:
     request = health_pb2.HealthCheckRequest(service=service)
-    status: int = (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=TIMEOUT_S)).status
+    status: int = (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=DEADLINE_S)).status
     return status
 
 

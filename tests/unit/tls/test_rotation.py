@@ -16,9 +16,8 @@ from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
 from regnum_service.tls.server import ServerTls, principals_by
 from regnum_testing.tls_cases import HOST, Certificates, Leaf
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until
 
-TIMEOUT_S = 10.0
 RULES = MappingRules.parse("RULE:^CN=([^,]+),.*$/$1/")
 
 
@@ -113,7 +112,7 @@ async def test_under_load_no_call_fails_a_stream_goes_on_and_both_sides_show_wha
     async def load() -> int:
         calls = 0
         while not done.is_set():
-            await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=TIMEOUT_S)
+            await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=DEADLINE_S)
             calls += 1
         return calls
 
@@ -132,7 +131,7 @@ async def test_under_load_no_call_fails_a_stream_goes_on_and_both_sides_show_wha
     newcomer = WatchedFiles(certificates.files(client.leaf, ca=certificates.other_ca))
     async with opener(newcomer)(address) as another:
         await controller_pb2_grpc.ControllerServiceStub(another).ControlledShutdown(
-            controller_pb2.ControlledShutdownRequest(), timeout=TIMEOUT_S
+            controller_pb2.ControlledShutdownRequest(), timeout=DEADLINE_S
         )
     await stream.write(controller_pb2.BrokerLifelineRequest(beat=2))
     assert (await stream.read()).probe == 2, "the stream is where it was"

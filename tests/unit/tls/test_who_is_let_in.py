@@ -24,8 +24,8 @@ from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, WatchedFiles
 from regnum_service.tls.server import ServerTls, principals_by
 from regnum_testing.tls_cases import HOST, Certificates, Leaf
+from regnum_testing.waiting import DEADLINE_S
 
-TIMEOUT_S = 10.0
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 REQUEST = controller_pb2.ControlledShutdownRequest()
 RULES = MappingRules.parse(r"RULE:^CN=([^,\\]+),.*$/$1/L")
@@ -90,13 +90,13 @@ async def refusal(address: Address, files: TlsFiles | None) -> RegnumError:
     async with open_one(address) as channel:
         stub = controller_pb2_grpc.ControllerServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S)
+            await stub.ControlledShutdown(REQUEST, timeout=DEADLINE_S)
     return from_rpc_error(refused.value)
 
 
 async def call(address: Address, files: TlsFiles) -> None:
     async with opener(WatchedFiles(files))(address) as channel:
-        await controller_pb2_grpc.ControllerServiceStub(channel).ControlledShutdown(REQUEST, timeout=TIMEOUT_S)
+        await controller_pb2_grpc.ControllerServiceStub(channel).ControlledShutdown(REQUEST, timeout=DEADLINE_S)
 
 
 async def test_both_sides_with_right_certificates_talk_and_the_client_is_who_its_certificate_says(
@@ -189,7 +189,7 @@ async def test_nothing_older_than_tls_1_2_is_spoken(served, certificates, versio
     context.set_alpn_protocols(["h2"])
 
     def shake_hands() -> str | None:
-        with socket.create_connection((address.host, address.port), TIMEOUT_S) as plain:
+        with socket.create_connection((address.host, address.port), DEADLINE_S) as plain:
             try:
                 with context.wrap_socket(plain, server_hostname=HOST) as secure:
                     return secure.version()
@@ -204,7 +204,7 @@ async def test_who_connects_and_says_nothing_is_hung_up_on(served, certificates,
     files = certificates.files(certificates.right()) if secure else None
     address = await served.start(files, limits=ListenerLimits(handshake_timeout_s=0.5))
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(DEADLINE_S):
         # In plaintext gRPC says its settings first.
         said = await reader.read()
     writer.close()
@@ -222,13 +222,13 @@ async def test_metadata_beyond_the_limit_and_messages_that_unpack_to_more_are_re
         for _ in range(5):
             # Every time: between gRPC's two limits it would be a matter of chance.
             with pytest.raises(grpc.aio.AioRpcError) as large:
-                await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S, metadata=(("x-large", "x" * 17_000),))
+                await stub.ControlledShutdown(REQUEST, timeout=DEADLINE_S, metadata=(("x-large", "x" * 17_000),))
             assert large.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S, metadata=(("x-small", "x" * 12_000),))
+        await stub.ControlledShutdown(REQUEST, timeout=DEADLINE_S, metadata=(("x-small", "x" * 12_000),))
         bomb = channel.unary_unary("/regnum.election.v1.ControllerService/ControlledShutdown")
         with pytest.raises(grpc.aio.AioRpcError) as unpacked:
             # 4 KiB on the wire.
-            await bomb(bytes(REQUEST_BYTES_MAX + 1), timeout=TIMEOUT_S, compression=grpc.Compression.Gzip)
+            await bomb(bytes(REQUEST_BYTES_MAX + 1), timeout=DEADLINE_S, compression=grpc.Compression.Gzip)
         assert unpacked.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        await stub.ControlledShutdown(REQUEST, timeout=TIMEOUT_S)
+        await stub.ControlledShutdown(REQUEST, timeout=DEADLINE_S)
     assert len(served.controller.callers) == 2
