@@ -209,8 +209,13 @@ class BrokerWorld:
         partition: int = 0,
         tell: Sequence[int] | None = None,
         min_insync: int = 1,
+        began: int | None = None,
+        is_new: bool = False,
     ) -> LeaderAndIsr:
-        """Write a partition's state to the store and tell the brokers that host it (``tell``: only those)."""
+        """Write a partition's state to the store and tell the brokers that host it (``tell``: only those).
+
+        ``began`` and ``is_new`` as orders carry them: without a beginning, as those of a controller of release 0.1.0.
+        """
         assigned = tuple(replicas if replicas is not None else isr)
         state = LeaderAndIsr(
             topic_id=topic_id,
@@ -231,7 +236,16 @@ class BrokerWorld:
             version = 0
         else:
             version = (await self.store.set(path, state.encode(), version=stat.version)).version
-        item = self.order(state, version, topic=topic, partition=partition, replicas=assigned, min_insync=min_insync)
+        item = self.order(
+            state,
+            version,
+            topic=topic,
+            partition=partition,
+            replicas=assigned,
+            min_insync=min_insync,
+            began=began,
+            is_new=is_new,
+        )
         for id in assigned if tell is None else tell:
             response = await self.send(id, [item])
             assert [result.error_code for result in response.results] == [0], f"broker {id}: {response}"
@@ -246,6 +260,8 @@ class BrokerWorld:
         partition: int = 0,
         replicas: Sequence[int] | None = None,
         min_insync: int = 1,
+        began: int | None = None,
+        is_new: bool = False,
     ) -> control_pb2.LeaderAndIsrPartition:
         """A state as LeaderAndIsr carries it."""
         return control_pb2.LeaderAndIsrPartition(
@@ -266,6 +282,8 @@ class BrokerWorld:
             ],
             recorded_controller_epoch=state.controller_epoch,
             min_insync_replicas=min_insync,
+            is_new=is_new,
+            began_leader_epoch=began,
         )
 
     async def send(

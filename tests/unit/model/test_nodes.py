@@ -269,3 +269,31 @@ def test_malformed_brokers_that_a_partition_left_say_what_is_wrong(left: object,
     content = {"version": 1, "topic_id": "A" * 22, "partitions": {"0": [1]}, "left": left}
     with pytest.raises(nodes.MalformedNodeError, match=says):
         nodes.TopicNode.decode(json.dumps(content).encode())
+
+
+def test_a_topic_node_says_where_the_lives_of_its_partitions_began() -> None:
+    node = replace(TOPIC, began={10: LeaderEpoch(6)})
+    assert json.loads(node.encode())["began"] == {"10": 6}
+    assert nodes.TopicNode.decode(node.encode()) == node
+    assert nodes.TopicNode.decode(TOPIC.encode()).began == {}
+    # What a partition that is gone began with means nothing, and neither does a zero.
+    assert b"began" not in replace(node, partitions={0: (BrokerId(1),)}).encode()
+    content = {**json.loads(node.encode()), "began": {"0": 0, "10": 6, "11": 9}}
+    assert nodes.TopicNode.decode(json.dumps(content).encode()) == node
+
+
+@pytest.mark.parametrize(
+    ("began", "says"),
+    [
+        ([6], "began is not a JSON object"),
+        ({"10": "6"}, "leader epoch of partition 10 is not an integer"),
+        ({"10": -1}, "leader epoch of partition 10 is not an integer"),
+        ({"10": True}, "leader epoch of partition 10 is not an integer"),
+        ({"10": 10**9}, "leader epoch of partition 10 is not an integer"),
+        ({"ten": 6}, "is not a plain number"),
+    ],
+)
+def test_malformed_beginnings_say_what_is_wrong(began: object, says: str) -> None:
+    content = {**json.loads(TOPIC.encode()), "began": began}
+    with pytest.raises(nodes.MalformedNodeError, match=says):
+        nodes.TopicNode.decode(json.dumps(content).encode())

@@ -47,6 +47,11 @@ class TopicNode:
     """Open reassignments by partition; ``partitions`` names the old replicas and, once it has begun, the new ones."""
     left: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
     """By partition, brokers that it went away from and that have not said that its files are gone (safety rule S13)."""
+    began: Mapping[int, LeaderEpoch] = field(default_factory=dict)
+    """By partition, the leader epoch at which its life began, where a removed one had the number before (S13).
+
+    What is absent began at 0, or was added by release 0.1.0, which does not say it.
+    """
     further: Mapping[str, Any] = field(default_factory=dict)
     """What a later release says besides; it stays when the node is written again."""
 
@@ -71,6 +76,8 @@ class TopicNode:
             }
         if self.left:
             content["left"] = {str(key): list(value) for key, value in sorted(self.left.items())}
+        if began := {str(key): epoch for key, epoch in sorted(self.began.items()) if key in self.partitions}:
+            content["began"] = began
         return dumped({**self.further, **content} if self.further else content)
 
     @classmethod
@@ -104,6 +111,7 @@ class TopicNode:
             partition_mutations=_mutations(content.get("partition_mutations", [])),
             reassigning=_reassigning(content.get("reassigning"), partitions),
             left=_left(content.get("left"), partitions),
+            began=_began(content.get("began"), partitions),
             further={key: content[key] for key in content if key not in _KNOWN},
         )
 
@@ -111,7 +119,7 @@ class TopicNode:
 _KNOWN: Final = frozenset(
     {
         *("version", "topic_id", "partitions", "creating", "mutation", "removing"),
-        *("partition_mutations", "reassigning", "left"),
+        *("partition_mutations", "reassigning", "left", "began"),
     }
 )
 """Fields of a topic node that this release knows."""
@@ -137,6 +145,17 @@ def _left(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict
         if number in partitions:
             left[number] = kept_ids(ids_of(brokers, f"left: brokers of partition {number}"))
     return left
+
+
+def _began(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, LeaderEpoch]:
+    """What is said of a partition that the topic does not have means nothing: it is of a former life."""
+    began: dict[int, LeaderEpoch] = {}
+    for key, epoch in object_of({} if value is None else value, "began").items():
+        number = number_of(key, "began: partition", MAX_PARTITIONS - 1)
+        first = LeaderEpoch(int_of(epoch, f"began: leader epoch of partition {number}", low=0, high=MAX_EPOCH))
+        if number in partitions and first:
+            began[number] = first
+    return began
 
 
 def _mutations(value: object) -> tuple[str, ...]:

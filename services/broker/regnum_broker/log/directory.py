@@ -29,6 +29,7 @@ from regnum_broker.log.errors import (
 from regnum_broker.log.folders import folder_of
 from regnum_broker.log.hosting import Host
 from regnum_broker.log.journal.begun_files import BegunFiles
+from regnum_broker.log.journal.deleted import DeletedReplicas
 from regnum_broker.log.journal.entries import EpochBegun, ReplicaCreated, ReplicaDeleted
 from regnum_broker.log.journal.file import Journal
 from regnum_broker.log.leaving import Leaving
@@ -85,6 +86,8 @@ class LogDirectory:
         self._begun_files = BegunFiles(journal)
         self._leaving = Leaving(path, disk)
         self._host = Host(disk, proof, self._begun_files, starts=self._start_offsets, leaving=self._leaving)
+        self.deleted: Final = DeletedReplicas()
+        """What was deleted in this run."""
         self._offline: Map[PartitionKey, CorruptLogError] = Map(contents.offline)
         self._replicas: Map[PartitionKey, ReplicaLog] = Map(
             {
@@ -92,7 +95,6 @@ class LogDirectory:
                 for key, recovered in contents.found.items()
             }
         )
-
         self.remove_files: Final = self._leaving.remove
         """Remove what was moved aside: folders of replicas, files of segments. For one thread, and not the writer's."""
         self.leave_files: Final = self._leaving.stop
@@ -270,8 +272,8 @@ class LogDirectory:
         self._host.before_change()
         self._host.record([ReplicaDeleted(key=key) for key in doomed], sync=sync)
         removed = [self._replicas[key] for key in doomed if key in self._replicas]
-        self._replicas = _without(self._replicas, doomed)
-        self._offline = _without(self._offline, doomed)
+        self.deleted.note(doomed, self._replicas)
+        self._replicas, self._offline = _without(self._replicas, doomed), _without(self._offline, doomed)
         for replica in removed:
             replica.mark_deleted()
         self._leaving.add(doomed)

@@ -10,10 +10,10 @@ lives of a name never mix (safety rule S13).
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from immutables import Map
-from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
+from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, LeaderEpoch, LogId, PartitionKey, Registration, TopicId
 from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
 from regnum_model.protocols import UNSAID, ReleaseInfo
@@ -22,6 +22,9 @@ from regnum_model.reassignment import Reassignment
 from regnum_election.decisions.configs import Settings
 
 C = TypeVar("C", bound="Cluster")
+
+FROM_ZERO: Final = LeaderEpoch(0)
+"""Where the life of a partition begins whose number no removed one had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,8 @@ class Partition:
     """What a removed partition of the same number left, while ``creating``: the first state goes on from it (S2)."""
     reassignment: Reassignment | None = None
     """Its open reassignment; ``replicas`` then names the old replicas and, once it has begun, the new ones."""
+    began: LeaderEpoch = FROM_ZERO
+    """Leader epoch at which its life began, above all of a removed partition of the same number (safety rule S13)."""
 
     @property
     def wanted_replicas(self) -> tuple[BrokerId, ...]:

@@ -230,7 +230,7 @@ def first_state(
     replicas: Sequence[BrokerId],
     surroundings: Surroundings,
     *,
-    after: LeaderEpoch | None = None,
+    after: LeaderEpoch = NO_EPOCH,
 ) -> Decision:
     """First leader of a partition that never had one: all live replicas are in sync, nothing was there to miss.
 
@@ -240,7 +240,7 @@ def first_state(
         topic_id: its topic.
         replicas: assignment.
         surroundings: live brokers and the reign.
-        after: last leader epoch of a removed partition of the same number; None: there was none (safety rule S2).
+        after: last leader epoch of a removed partition of the same number; NO_EPOCH: there was none (safety rule S2).
     """
     live = [id for id in replicas if id in surroundings.brokers and id not in surroundings.offline]
     ready = [id for id in live if id not in surroundings.leaving] or live
@@ -249,7 +249,7 @@ def first_state(
     state = LeaderAndIsr(
         topic_id=topic_id,
         leader=ready[0],
-        leader_epoch=LeaderEpoch(0 if after is None else after + 1),
+        leader_epoch=LeaderEpoch(after + 1),
         isr=tuple(ready),
         elr=(),
         members={id: _live_membership(surroundings.brokers[id]) for id in ready},

@@ -27,11 +27,11 @@ from typing import Final
 
 from regnum_model.backup.nodes import RestoredState
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import ControllerEpoch, TopicId
-from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
+from regnum_model.ids import ControllerEpoch, LeaderEpoch, TopicId
+from regnum_model.nodes import MAX_EPOCH, LeaderAndIsr, MalformedNodeError, TopicNode
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
-from regnum_election.decisions.cluster import HeldState, Partition
+from regnum_election.decisions.cluster import FROM_ZERO, HeldState, Partition
 
 REMOVED: Final = (
     "leaderAndISR says that this partition was removed; take it out of the topic node, and add it with "
@@ -167,14 +167,29 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
             "partitions recover, or take the id out of the node if the topic is new"
         )
     partitions = {
-        number: Partition(replicas=replicas, trouble=reason, reassignment=node.reassigning.get(number))
+        number: Partition(
+            replicas=replicas,
+            trouble=reason,
+            reassignment=node.reassigning.get(number),
+            began=node.began.get(number, FROM_ZERO),
+        )
         for number, replicas in node.partitions.items()
     }
     return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
 
 
-def judge_state(
-    topic_id: TopicId, found: FoundNode | None, *, creating: bool, reign: ControllerEpoch
+def beginning_after(tombstone: HeldState, known: LeaderEpoch = FROM_ZERO) -> LeaderEpoch:
+    """Leader epoch at which a partition's life begins that goes on from a tombstone; ``known``: what is said of it."""
+    return LeaderEpoch(max(known, min(tombstone.state.leader_epoch + 1, MAX_EPOCH)))
+
+
+def judge_state(  # noqa: PLR0911 - each outcome has its own line
+    topic_id: TopicId,
+    found: FoundNode | None,
+    *,
+    creating: bool,
+    reign: ControllerEpoch,
+    began: LeaderEpoch = FROM_ZERO,
 ) -> HeldState | str | None:
     """What a leaderAndISR node holds; the reason when it cannot be used; None when it may still be created.
 
@@ -184,6 +199,7 @@ def judge_state(
         creating: whether the partition may get a first leader. Only then is a tombstone a state to go on from.
         reign: controller epoch of the reader. A state from a later reign is for the caller to give way to (safety rule
             S7); one from a reign that cannot have been is an error in that state, and concerns no other partition.
+        began: leader epoch at which the topic node says that its life began: no state of it has a lower one.
     """
     if found is None:
         return None if creating else STATE_MISSING
@@ -197,7 +213,11 @@ def judge_state(
         return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
     if not is_plausible(state.controller_epoch, reign):
         return f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}{HELP}"
-    return REMOVED if state.removed and not creating else HeldState(state=state, version=found.version)
+    if state.removed and not creating:
+        return REMOVED
+    if not state.removed and state.leader_epoch < began:
+        return f"leaderAndISR has leader epoch {state.leader_epoch}, and the topic node says it began at {began}{HELP}"
+    return HeldState(state=state, version=found.version)
 
 
 def restored_state(data: bytes) -> RestoredState | None:
@@ -242,21 +262,25 @@ def _known(
     topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], *, rewrite: bool, reign: ControllerEpoch
 ) -> Accepted:
     partitions: dict[int, Partition] = {}
+    began = dict(node.began)
     # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
     created = set(states)
     for number, replicas in node.partitions.items():
         creating, move = number in node.creating, node.reassigning.get(number)
-        match judge_state(topic_id, states.get(number), creating=creating, reign=reign):
+        first = began.get(number, FROM_ZERO)
+        match judge_state(topic_id, states.get(number), creating=creating, reign=reign, began=first):
             case HeldState() as held if held.state.removed:
                 created.discard(number)
-                partitions[number] = Partition(replicas=replicas, creating=True, tombstone=held)
+                # An addition by release 0.1.0, or by hand, does not say it.
+                first = began[number] = beginning_after(held, first)
+                partitions[number] = Partition(replicas=replicas, creating=True, tombstone=held, began=first)
             case HeldState() as held:
-                partitions[number] = Partition(replicas=replicas, held=held, reassignment=move)
+                partitions[number] = Partition(replicas=replicas, held=held, reassignment=move, began=first)
             case None:
-                partitions[number] = Partition(replicas=replicas, creating=True, reassignment=move)
+                partitions[number] = Partition(replicas=replicas, creating=True, reassignment=move, began=first)
             case str(trouble):
-                partitions[number] = Partition(replicas=replicas, trouble=trouble, reassignment=move)
-    unmarked = replace(node, creating=node.creating - created)
+                partitions[number] = Partition(replicas=replicas, trouble=trouble, reassignment=move, began=first)
+    unmarked = replace(node, creating=node.creating - created, began=began)
     return Accepted(
         topic_id=topic_id,
         node=unmarked,

@@ -6,7 +6,7 @@ acknowledged or until the broker is gone.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -78,6 +78,8 @@ class BrokerDispatch:
         self._full_set_cause = ""
         self._full_set_s: float | None = None
         """When the full set was ordered that is not acknowledged; None: all of it is."""
+        self.has_full_set = False
+        """Whether a full set was acknowledged."""
         self._states_since: OrderAges[PartitionKey] = OrderAges()
         self._stops_since: OrderAges[StopPlace] = OrderAges()
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,6 +128,8 @@ class BrokerDispatch:
     def order_stops(self, stops: Iterable[Stop]) -> None:
         """Stop replicas."""
         named = tuple(stops)
+        for stop in named:
+            self._desk.book.newborn.has_it(PartitionKey(stop.topic_id, stop.partition), self._broker.id)
         self._outbox.order_stops(named)
         self._stops_since.given((stop.place for stop in named), self._desk.clock.monotonic())
         self._control_wake.set()
@@ -220,6 +224,7 @@ class BrokerDispatch:
             # One message in a turn of the loop, however many brokers there are (safety rule S22).
             await asyncio.sleep(0)
             request, keys = self._desk.book.leader_and_isr(self._desk.picture, self._broker, call)
+            making = self._desk.book.newborn.led(keys, self._desk.picture)
         if not keys and not call.init:
             self._acknowledge(call)
             self._settle_states(call)
@@ -234,8 +239,9 @@ class BrokerDispatch:
         self._succeeded("LeaderAndIsr")
         self._acknowledge(call)
         if call.init and call.part == call.parts - 1:
+            self.has_full_set = True
             self._desk.acknowledgements.full_set_taken(self._broker.id)
-        self._take_answers(keys, response)
+        self._take_answers(keys, response, making)
         self._settle_states(call)
         self._refusals.wait(self._desk.clock.monotonic())
 
@@ -257,13 +263,21 @@ class BrokerDispatch:
         for key in call.keys if self._causes else ():
             self._causes.pop(key, None)
 
-    def _take_answers(self, keys: Sequence[PartitionKey], response: control_pb2.LeaderAndIsrResponse) -> None:
+    def _take_answers(
+        self,
+        keys: Sequence[PartitionKey],
+        response: control_pb2.LeaderAndIsrResponse,
+        making: Container[PartitionKey],
+    ) -> None:
+        """``making``: newborn ones of them, of which whoever carried the order out has a replica."""
         taken: set[PartitionKey] = set()
         offline: set[PartitionKey] = set()
         fenced: set[PartitionKey] = set()
         for key, code in each_answered(keys, response.results):
             if code == errors_pb2.ERROR_CODE_NONE:
                 self._desk.acknowledgements.applied(self._desk.picture, self._broker.id, key)
+                if key in making:
+                    self._desk.book.newborn.has_it(key, self._broker.id)
                 taken.add(key)
             elif code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR:
                 offline.add(key)

@@ -6,12 +6,13 @@ from typing import Final
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.configs import NO_SETTINGS, ReplicaSettings
-from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.nodes import Address, LeaderAndIsr
 from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition
 from regnum_election.decisions.configs import Settings
+from regnum_election.dispatch.newborn import Newborn
 from regnum_election.dispatch.outbox import StatesCall, Stop
 from regnum_election.reign.reign import Reign
 
@@ -100,7 +101,9 @@ def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
 NO_RATES: Final = (0, 0)
 """Rates of partitions that do not move."""
 
-_Sources = tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], ReplicaSettings]
+_Sources = tuple[
+    HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], ReplicaSettings, LeaderEpoch
+]
 """What a message is built of."""
 
 _Built = tuple[Partition, Settings, _Sources, bytes]
@@ -141,6 +144,8 @@ class ControlRequests:
         """
         self._reign = reign
         self._unverified = unverified
+        self.newborn: Final = Newborn()
+        """Partitions that members may still have to make."""
         self._built: dict[PartitionKey, _Built] = {}
         self._settings: Settings | None = None
         """Settings that the next belong to."""
@@ -188,7 +193,7 @@ class ControlRequests:
         replicas, move = partition.replicas, partition.reassignment
         adding = () if move is None else tuple(id for id in move.adding if id in replicas)
         rates = picture.settings.throttle_rates if adding else NO_RATES
-        sources: _Sources = (held, min_insync, replicas, move, rates, settings)
+        sources: _Sources = (held, min_insync, replicas, move, rates, settings, partition.began)
         if built is not None and built[2][0] is held and built[2][1:] == sources[1:]:
             self._built[key] = (partition, picture.settings, sources, built[3])
             return built[3]
@@ -203,12 +208,15 @@ class ControlRequests:
             ],
             recorded_controller_epoch=state.controller_epoch,
             min_insync_replicas=min_insync,
-            # No election since the first: a complete log that lacks the partition never had a record of it.
-            is_new=state.leader_epoch == 0,
+            # It concerns the leader alone, so one message does for all. In the epoch in which the life of the partition
+            # began its leader has been up since; what is kept of a later one may say so after it has acknowledged: it
+            # was up since as well, or another state has its epoch by now.
+            is_new=state.leader_epoch == partition.began or self.newborn.is_new_to(key, state.leader),
             adding_replicas=adding,
             leader_throttle_rate=rates[0],
             follower_throttle_rate=rates[1],
             settings=None if settings == NO_SETTINGS else _settings_message(settings),
+            began_leader_epoch=partition.began,
         )
         data = control_pb2.LeaderAndIsrRequest(partitions=[message]).SerializeToString()
         self._built[key] = (partition, picture.settings, sources, data)

@@ -10,12 +10,14 @@ from typing import Final
 
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
+from regnum_model.nodes import LeaderAndIsr
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Spawn
 
 from regnum_election.decisions.cluster import Broker, Cluster
+from regnum_election.decisions.leadership import Surroundings
 from regnum_election.dispatch.broker_dispatch import BrokerDispatch, BrokerOrders, Desk
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.departing import Departing
@@ -46,6 +48,8 @@ class Dispatch:
         self._holding = False
         self.departing: Final[Departing] = self._desk.departing
         """Brokers that lost partitions and have not said that they have deleted them."""
+        self.newborn: Final = book.newborn
+        """Partitions that members may still have to make."""
 
     def begin(self, broker: Broker) -> None:
         """A broker registered: it gets the full set (INIT), an earlier incarnation nothing more."""
@@ -98,6 +102,24 @@ class Dispatch:
         """From now on states are looked up here."""
         self._desk.picture = picture
 
+    def written(
+        self,
+        key: PartitionKey,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
+        *,
+        began: LeaderEpoch,
+        surroundings: Surroundings,
+    ) -> None:
+        """This reign wrote a state; see ``Newborn.written``."""
+        self.newborn.written(
+            key, before, after, began=began, surroundings=surroundings, has_full_set=self._has_full_set
+        )
+
+    def _has_full_set(self, id: BrokerId) -> bool:
+        dispatch = self._brokers.get(id)
+        return dispatch is not None and dispatch.has_full_set
+
     def order_states(self, orders: Iterable[tuple[BrokerId, Iterable[PartitionKey]]]) -> None:
         """Tell brokers of the newest states of partitions."""
         for id, keys in orders:
@@ -116,6 +138,7 @@ class Dispatch:
         gone = tuple(keys)
         self._desk.book.forget(gone)
         self._desk.acknowledgements.gone(gone)
+        self.newborn.forget(gone)
 
     def withdraw_stops(self, id: BrokerId, keys: Collection[PartitionKey]) -> None:
         """Nobody waits any more for a broker to delete these removed partitions: what it refused is not repeated."""

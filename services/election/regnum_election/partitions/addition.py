@@ -6,8 +6,10 @@ the moment at which the partitions exist: before it nothing has changed, and a c
 marks and carries on from them.
 
 A number that a removed partition had goes on from the tombstone: its version and its leader epoch (safety rule S2). So
-nothing that was said of the former one can be taken for news of this one. Until every broker has confirmed that the
-former one's files are gone, the number is not given again.
+nothing that was said of the former one can be taken for news of this one. The first of the writes says from which
+leader epoch on (``began``), and every order repeats it: a broker that comes back with files of the former one, after
+it was forgotten, deletes them (trace T10). Until every broker that is not forgotten has confirmed that the former one's
+files are gone, the number is not given again.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from regnum_model.nodes import MalformedNodeError, TopicNode
 
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.decisions.rejection import Rejection, node_damaged
-from regnum_election.decisions.topic_nodes import FoundNode, is_restored, judge_state
+from regnum_election.decisions.topic_nodes import FoundNode, beginning_after, is_restored, judge_state
 from regnum_election.history.events import CREATION, Reason
 from regnum_election.partitions.requests import (
     ENOUGH_NAMED,
@@ -264,7 +266,8 @@ def _prepare(
             case None:
                 members[number] = Partition(replicas=replicas, creating=True)
             case HeldState() as held if held.state.removed:
-                members[number] = Partition(replicas=replicas, creating=True, tombstone=held)
+                began = beginning_after(held)
+                members[number] = Partition(replicas=replicas, creating=True, tombstone=held, began=began)
             case HeldState():
                 return _in_the_way(topic.name, number, "it has a state, though the topic node does not name it")
             case str(reason) if is_restored(reason):
@@ -276,6 +279,7 @@ def _prepare(
         partitions={**node.partitions, **plan.assignment},
         creating=node.creating | plan.assignment.keys(),
         partition_mutations=with_mutation(node.partition_mutations, plan.mutation),
+        began={**node.began, **{number: one.began for number, one in members.items() if one.tombstone is not None}},
     )
     return _Prepared(node=grown, version=version, members=members)
 

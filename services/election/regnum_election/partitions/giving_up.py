@@ -196,7 +196,8 @@ class GivingUp:
             key = PartitionKey(topic.id, number)
             partition = picture.partitions.get(key)
             held = None if partition is None else partition.held
-            known[number] = LeaderEpoch(NO_EPOCH) if held is None else held.state.leader_epoch
+            began = 0 if partition is None else partition.began
+            known[number] = LeaderEpoch(max(NO_EPOCH if held is None else held.state.leader_epoch, began - 1))
             brokers: Iterable[BrokerId] = () if partition is None else partition.replicas
             if one.kind is Kind.STATE_ON_ITS_WAY_OUT:
                 brokers = removals.begun.get(topic.id, {}).get(number, ())

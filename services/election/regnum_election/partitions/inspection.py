@@ -264,7 +264,11 @@ class Inspection:
             note_tombstone(context, key, seen)
         elif place.known.held is not None and place.known.trouble is None:
             as_known = seen is not None and seen.version == place.known.held.version
-            judged = None if as_known else judge_state(key.topic_id, seen, creating=False, reign=context.reign.epoch)
+            judged = (
+                None
+                if as_known
+                else judge_state(key.topic_id, seen, creating=False, reign=context.reign.epoch, began=place.known.began)
+            )
             self._note_state(place, judged if isinstance(judged, str) else None)
 
     def _note_state(self, place: _Place, problem: str | None) -> None:

@@ -26,7 +26,15 @@ from regnum_telemetry import conventions, tracing
 from regnum_election.decisions.cluster import Broker, HeldState, Topic
 from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.history.events import PartitionRow, Reason
-from regnum_election.recovery.decisions import Answer, Assessment, NoLog, ReplicaLog, recovered_epoch, recovered_state
+from regnum_election.recovery.decisions import (
+    Answer,
+    Assessment,
+    NoLog,
+    ReplicaLog,
+    is_missing,
+    recovered_epoch,
+    recovered_state,
+)
 from regnum_election.recovery.nodes import Recoverable, group_for
 from regnum_election.recovery.survey import Survey, is_of
 from regnum_election.reign.request_queue import RequestQueue, beside
@@ -216,6 +224,9 @@ class PartitionRecoveries:
             written[write.found.key] = HeldState(state=write.state, version=stat.version)
             rows.append(PartitionRow(write.found.key, write.found.state, write.state, stat.version))
             call.done[write.found.key.partition] = write.state.leader_epoch
+            # What else there may have been is given up: it leads with what it has, also if that is nothing.
+            context.dispatch.newborn.add(write.found.key, (write.state.leader,))
+            context.picture = context.picture.with_usable(write.state.leader, (write.found.key,))
         words = f"loss accepted by {call.who}" if call.loses else "restored from a backup: the newest log of all leads"
         reason = Reason(events_pb2.EVENT_CAUSE_RECOVERY, words)
         context.events.partitions(rows, context.picture.topics, reason)
@@ -233,7 +244,7 @@ class PartitionRecoveries:
         log, broker = assessment.answers[chosen], self._context.picture.brokers.get(chosen)
         if not isinstance(log, ReplicaLog) or broker is None or not is_of(broker, log):
             return _CHANGED
-        if chosen in self._context.picture.offline_at(one.key):
+        if chosen in self._context.picture.offline_at(one.key) and not is_missing(log):
             return _CHANGED
         epoch = recovered_epoch(one.known_epoch, assessment.answers.values(), certain=one.is_certain)
         if epoch is None:

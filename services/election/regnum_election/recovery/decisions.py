@@ -25,12 +25,12 @@ had is not known.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
+from regnum_model.ids import NO_EPOCH, BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
 
 EPOCH_MAX: Final = 2**31 - 1
@@ -106,6 +106,11 @@ def is_sound(log: ReplicaLog) -> bool:
     )
 
 
+def is_missing(answer: Answer) -> bool:
+    """Whether a broker says that it has no such replica: it makes an empty one when it is elected all the same."""
+    return isinstance(answer, ReplicaLog) and not answer.present
+
+
 def assess(
     replicas: Sequence[BrokerId],
     state: LeaderAndIsr | None,
@@ -138,6 +143,20 @@ def assess(
         lost_from_offset=end,
         known_end_offset=known_end,
         may_be_lost=_in_words(chosen, logs, unknown, answers=ordered),
+    )
+
+
+def of_this_life(answer: Answer, began: LeaderEpoch) -> Answer:
+    """The answer; of a log of a removed partition of the same number, that there is none: it is deleted (S13)."""
+    if not isinstance(answer, ReplicaLog) or not NO_EPOCH < answer.current_epoch < began:
+        return answer
+    return replace(
+        answer,
+        present=False,
+        last_written_epoch=NO_EPOCH,
+        log_start_offset=0,
+        high_watermark=0,
+        log_end_offset=0,
     )
 
 
@@ -228,7 +247,7 @@ def _is_unknown(id: BrokerId, state: LeaderAndIsr | None, answers: Mapping[Broke
     if state is None:
         # A replica that is not there may have been, on a disk that was changed.
         return not answer.present
-    return not is_recorded(id, answer, state)
+    return not answer.present or not is_recorded(id, answer, state)
 
 
 def _in_words(

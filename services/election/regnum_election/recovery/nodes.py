@@ -11,7 +11,7 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Absent, Check, Create, Node, Operation, Set
 from regnum_model import paths
-from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey
+from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 
 from regnum_election.decisions.cluster import Broker, HeldState, Partition, Topic
@@ -121,7 +121,7 @@ def judge_partition(
     folder_path, state_path = paths_of(topic, key.partition)
     guard, folder, node = (found.get(path) for path in (paths.topic_id(topic.id), folder_path, state_path))
     seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
-    judged = judge_state(key.topic_id, seen, creating=partition.creating, reign=reign)
+    judged = judge_state(key.topic_id, seen, creating=partition.creating, reign=reign, began=partition.began)
     if judged is None or (isinstance(judged, HeldState) and judged.state.removed):
         return _not_needed("it is being created, and gets a leader as soon as one of its brokers is live")
     if judged == REMOVED:
@@ -145,6 +145,8 @@ def judge_partition(
     known = partition.held
     recorded = held or known
     epochs = [one.state.leader_epoch for one in (held, known) if one is not None]
+    # What is written is of this life, even where nothing else of it is known.
+    epochs.append(LeaderEpoch(partition.began - 1))
     restored = None if node is None else restored_state(node.data)
     if restored is not None:
         epochs.append(restored.leader_epoch)
@@ -159,7 +161,7 @@ def judge_partition(
         ),
         state=None if recorded is None else recorded.state,
         reason=reason,
-        known_epoch=max(epochs, default=NO_EPOCH),
+        known_epoch=max(epochs),
         is_certain=known is not None,
         holders={} if restored is None else restored.holders,
     )

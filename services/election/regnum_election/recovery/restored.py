@@ -27,7 +27,7 @@ from regnum_service.slices import Turns, slices
 from regnum_election.decisions.cluster import Broker, Topic
 from regnum_election.decisions.topic_nodes import RESTORED, is_restored
 from regnum_election.recovery.calls import PARTITIONS_MAX, PartitionRecoveries
-from regnum_election.recovery.decisions import Answer, Assessment, assess
+from regnum_election.recovery.decisions import Answer, Assessment, assess, of_this_life
 from regnum_election.recovery.newest_logs import Withheld, choose
 from regnum_election.recovery.nodes import Recoverable
 from regnum_election.recovery.survey import Survey, answer_of, believed
@@ -212,7 +212,9 @@ class RestoredPartitions:
             if not is_restored(one.reason):
                 continue
             answers = {
-                id: believed(report[key], one.known_epoch) for id, (_, report) in self._reports.items() if key in report
+                id: of_this_life(believed(report[key], one.known_epoch), one.partition.began)
+                for id, (_, report) in self._reports.items()
+                if key in report
             }
             picture = self._context.picture
             verdict = choose(

@@ -20,7 +20,16 @@ from regnum_service.slices import Turns
 from regnum_election.decisions.cluster import Broker, Cluster, Partition, Topic
 from regnum_election.decisions.leadership import Decision
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.recovery.decisions import Answer, Assessment, NoLog, ReplicaLog, assess, is_sound
+from regnum_election.recovery.decisions import (
+    Answer,
+    Assessment,
+    NoLog,
+    ReplicaLog,
+    assess,
+    is_missing,
+    is_sound,
+    of_this_life,
+)
 from regnum_election.recovery.nodes import Recoverable, judge_partition, judge_topic_node, paths_of
 from regnum_election.state.context import ControllerContext
 
@@ -33,7 +42,7 @@ ASK_S_MAX: Final = 5.0
 UNUSABLE: Final = NoLog(
     code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message="the replica cannot be used there; see the broker's log"
 )
-"""What a broker has refused to lead would be refused again."""
+"""What a broker has refused to lead would be refused again; but for a replica that it lacks, which may be given up."""
 
 
 class Survey:
@@ -72,7 +81,9 @@ class Survey:
             picture = self._context.picture
             offline = picture.offline_at(one.key)
             own = {
-                id: UNUSABLE if id in offline else believed(answers[id, one.key], one.known_epoch)
+                id: UNUSABLE
+                if id in offline and not is_missing(answers[id, one.key])
+                else of_this_life(believed(answers[id, one.key], one.known_epoch), one.partition.began)
                 for id in one.partition.replicas
             }
             move = one.partition.reassignment

@@ -91,4 +91,5 @@ def _partition(picture: Cluster, key: PartitionKey, states: StateWriter) -> stan
         reassignment=None
         if move is None
         else standby_pb2.FollowedReassignment(origin=move.origin, target=move.target, since_ms=move.since_ms),
+        began_leader_epoch=partition.began,
     )

@@ -16,7 +16,7 @@ from typing import Final
 
 from immutables import Map
 from regnum.election.v1 import standby_pb2
-from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
@@ -159,6 +159,7 @@ class FollowedPicture:
             creating=message.creating,
             trouble=message.trouble if message.HasField("trouble") else None,
             reassignment=self._reassignment(message.reassignment) if message.HasField("reassignment") else None,
+            began=LeaderEpoch(message.began_leader_epoch),
         )
 
     def _reassignment(self, message: standby_pb2.FollowedReassignment) -> Reassignment:

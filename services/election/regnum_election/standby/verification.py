@@ -169,6 +169,7 @@ def is_as_known(picture: Cluster, topic: Topic, nodes: Mapping[str, Node]) -> bo
             for number, partition in members.items()
             if partition.reassignment is not None
         },
+        began={number: partition.began for number, partition in members.items() if partition.began},
     )
     if topic.misses_numbers:
         # A person wrote it so, which every controller says anew.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 import structlog
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import NO_EPOCH, BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.insync import may_let_go
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
@@ -159,8 +159,8 @@ class ControllerContext:
     def settle(self, picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""
         if partition.held is None:
-            tombstone = partition.tombstone
-            after = None if tombstone is None else tombstone.state.leader_epoch
+            last = NO_EPOCH if partition.tombstone is None else partition.tombstone.state.leader_epoch
+            after = LeaderEpoch(max(last, partition.began - 1))
             return first_state(key.topic_id, partition.replicas, self.surroundings_of(key), after=after)
         return settle(
             partition.held.state,

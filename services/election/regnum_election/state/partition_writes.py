@@ -181,7 +181,12 @@ def _note(context: ControllerContext, key: PartitionKey, change: Change, applied
         return
     applied.leader_changes.add(key)
     known = context.picture.partitions.get(key)
-    context.tally.led(known.held.state if known is not None and known.held is not None else None, change.state)
+    before = known.held.state if known is not None and known.held is not None else None
+    context.tally.led(before, change.state)
+    if known is not None:
+        context.dispatch.written(
+            key, before, change.state, began=known.began, surroundings=context.surroundings_of(key)
+        )
 
 
 def _worth_repeating(context: ControllerContext, key: PartitionKey, error: Exception) -> bool:
@@ -219,7 +224,7 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
             await asyncio.sleep(0)
         node, known = found.get(path), context.picture.partitions[key]
         seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
-        match judge_state(key.topic_id, seen, creating=known.creating, reign=context.reign.epoch):
+        match judge_state(key.topic_id, seen, creating=known.creating, reign=context.reign.epoch, began=known.began):
             case HeldState() as held if held.state.removed:
                 usable.append(key)
                 tombstones[key] = held

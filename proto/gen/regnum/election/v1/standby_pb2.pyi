@@ -228,6 +228,7 @@ class FollowedPartition(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     REASSIGNMENT_FIELD_NUMBER: _builtins.int
+    BEGAN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number."""
     creating: _builtins.bool
@@ -240,6 +241,8 @@ class FollowedPartition(_message.Message):
     """Whether it was published with replicas that their brokers cannot use, which a successor does not know of."""
     removed: _builtins.bool
     """Whether it was removed from its topic; nothing above but its number is set then."""
+    began_leader_epoch: _builtins.int
+    """Leader epoch at which its life began; 0 where none of the same number was removed before."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Assignment; the first is the preferred leader."""
@@ -264,10 +267,11 @@ class FollowedPartition(_message.Message):
         held: Global___FollowedState | None = ...,
         removed: _builtins.bool = ...,
         reassignment: Global___FollowedReassignment | None = ...,
+        began_leader_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "held", b"held", "reassignment", b"reassignment", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "held", b"held", "partition", b"partition", "reassignment", b"reassignment", "removed", b"removed", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "began_leader_epoch", b"began_leader_epoch", "creating", b"creating", "held", b"held", "partition", b"partition", "reassignment", b"reassignment", "removed", b"removed", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
     _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015

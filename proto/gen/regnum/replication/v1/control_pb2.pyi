@@ -124,6 +124,7 @@ class LeaderAndIsrPartition(_message.Message):
     LEADER_THROTTLE_RATE_FIELD_NUMBER: _builtins.int
     FOLLOWER_THROTTLE_RATE_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    BEGAN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -133,13 +134,19 @@ class LeaderAndIsrPartition(_message.Message):
     min_insync_replicas: _builtins.int
     """min.insync.replicas of the topic, at most the replication factor."""
     is_new: _builtins.bool
-    """True while the partition is being created: the receiver may make an empty replica."""
+    """The leader may make an empty replica where it has none: it never had one of this partition. Counts where
+    began_leader_epoch is set; a sender of an earlier release sets it in leader epoch 0 alone.
+    """
     leader_throttle_rate: _builtins.int
     """Bytes in a second that the receiver sends at most, as leader, to such replicas of all partitions together. 0 means
     any number. Named with adding_replicas only; the newest order counts.
     """
     follower_throttle_rate: _builtins.int
     """The same that it takes for such replicas of its own."""
+    began_leader_epoch: _builtins.int
+    """Leader epoch at which the life of the partition began: a replica that knows lower ones alone is of a removed
+    partition of the same number. Absent: not known, as a sender of an earlier release leaves it.
+    """
     @_builtins.property
     def state(self) -> _types_pb2.PartitionState:
         """Leader, ISR, replicas, eligible replicas and the version of the leaderAndISR node."""
@@ -172,12 +179,15 @@ class LeaderAndIsrPartition(_message.Message):
         leader_throttle_rate: _builtins.int = ...,
         follower_throttle_rate: _builtins.int = ...,
         settings: Global___ReplicaSettings | None = ...,
+        began_leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_began_leader_epoch", b"_began_leader_epoch", "began_leader_epoch", b"began_leader_epoch", "settings", b"settings", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "follower_throttle_rate", b"follower_throttle_rate", "is_new", b"is_new", "leader_throttle_rate", b"leader_throttle_rate", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "settings", b"settings", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_began_leader_epoch", b"_began_leader_epoch", "adding_replicas", b"adding_replicas", "began_leader_epoch", b"began_leader_epoch", "follower_throttle_rate", b"follower_throttle_rate", "is_new", b"is_new", "leader_throttle_rate", b"leader_throttle_rate", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "settings", b"settings", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__began_leader_epoch: _TypeAlias = _typing.Literal["began_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__began_leader_epoch: _TypeAlias = _typing.Literal["_began_leader_epoch", b"_began_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__began_leader_epoch) -> _WhichOneofReturnType__began_leader_epoch | None: ...
 
 Global___LeaderAndIsrPartition: _TypeAlias = LeaderAndIsrPartition  # noqa: Y015
 

@@ -70,6 +70,10 @@ class Order:
     """How fast these may be filled; None: the order says nothing of it."""
     settings: ReplicaSettings = NO_SETTINGS
     """What else the replica acts by."""
+    began: LeaderEpoch | None = None
+    """Leader epoch at which the life of the partition began; None: not known, as of a controller of release 0.1.0."""
+    is_new: bool = False
+    """Whether the leader may make a replica that it misses. Means nothing where ``began`` is None."""
 
 
 class OrderReader:
@@ -94,8 +98,10 @@ class OrderReader:
             return None
         partition, leader, version = state.partition, state.leader, state.version
         leader_epoch, controller_epoch = state.leader_epoch, message.recorded_controller_epoch
+        began = message.began_leader_epoch if message.HasField("began_leader_epoch") else None
         fits = (
             0 <= partition < MAX_PARTITIONS
+            and (began is None or 0 <= began <= leader_epoch)
             and 0 <= leader_epoch <= MAX_EPOCH
             and version >= 0
             and leader >= NO_LEADER
@@ -122,6 +128,8 @@ class OrderReader:
             adding=adding,
             throttle=_rates(message) if adding else None,
             settings=self._read_settings(message),
+            began=None if began is None else LeaderEpoch(began),
+            is_new=message.is_new,
         )
 
     def _read_settings(self, message: control_pb2.LeaderAndIsrPartition) -> ReplicaSettings:

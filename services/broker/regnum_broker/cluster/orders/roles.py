@@ -12,7 +12,7 @@ from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import NO_EPOCH, BrokerId, PartitionKey
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
 from regnum_service.clock import Clock
 from regnum_service.errors import Code
 from regnum_service.slices import slices
@@ -22,6 +22,7 @@ from regnum_broker.cluster.orders.leader_epochs import recorded_leader_epoch
 from regnum_broker.cluster.orders.reading import Order, OrderReader
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import StorageError
+from regnum_broker.replication.decisions.lives import Life, life_of, may_make
 from regnum_broker.replication.decisions.orders import Standing, Verdict, judge
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.leader import Leadership
@@ -69,6 +70,7 @@ class Roles:
         began_unix_nano = tracing.now_unix_nano()
         results: list[Code] = [NONE] * len(partitions)
         taking: dict[PartitionKey, tuple[int, Order]] = {}
+        former: list[PartitionKey] = []
         async for part in slices(enumerate(partitions), SLICE):
             for index, message in part:
                 order = self._reader.read(message)
@@ -82,11 +84,14 @@ class Roles:
                 verdict, results[index] = self._judge(order)
                 if verdict is Verdict.NEW_ROLE:
                     taking[order.key] = (index, order)
+                    if self._life_of(order) is Life.FORMER:
+                        former.append(order.key)
                     self._prepare(order)
                 else:
                     self._go_on(order, verdict)
         if taking:
             try:
+                await self._delete_former(former)
                 orders = await self._take(taking, results, cause)
             except StorageError as error:
                 self._log.critical("orders not recorded", reason=str(error))
@@ -140,11 +145,14 @@ class Roles:
         if order.throttle is not None:
             self._throttle.set_rates(order.throttle)
         directory = self._storage.directory
-        if directory.failed or order.key in directory.offline:
-            return Verdict.KNOWN, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         partition = self._replicas.get(order.key)
+        if directory.failed or order.key in directory.offline or not self._is_whole(order, partition):
+            return Verdict.KNOWN, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         if partition is not None and partition.topic != order.topic:
             return Verdict.KNOWN, errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
+        if partition is None and order.began is not None and order.state.leader == NO_LEADER:
+            # There is none to follow.
+            return Verdict.KNOWN, NONE
         verdict = judge(
             UNSEEN if partition is None else partition.standing,
             order.state,
@@ -161,6 +169,71 @@ class Roles:
                 return verdict, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
             case _:
                 return verdict, NONE
+
+    def _is_whole(self, order: Order, partition: Partition | None) -> bool:
+        """Whether the replica here is what the order takes it for: of one life of the partition, and not missing."""
+        life = self._life_of(order)
+        if life is Life.BOTH and partition is not None:
+            partition.log.found_damaged(
+                f"it has leader epochs below and above {order.began}, at which the life of the partition began"
+            )
+            return False
+        return not ((partition is None or life is Life.FORMER) and self._is_missing(order))
+
+    def _life_of(self, order: Order) -> Life:
+        """Which life of the partition the replica here is of."""
+        partition = self._replicas.get(order.key)
+        if partition is None or not order.began:
+            return Life.THIS
+        log = partition.log
+        return life_of(
+            [epoch for epoch, _ in log.epochs.entries],
+            highest=log.highest_leader_epoch,
+            has_records=log.log_end_offset > log.log_start_offset,
+            began=order.began,
+        )
+
+    def _is_missing(self, order: Order) -> bool:
+        """Whether a replica that is not here should be: what it had would be given up if it were made again.
+
+        It is made where the broker is to follow another, and as leader where it never had one. A controller of release
+        0.1.0 does not say which; it is believed as ever.
+        """
+        broker, state, directory = self._replicas.broker, order.state, self._storage.directory
+        if order.began is None or state.leader not in {broker, NO_LEADER}:
+            return False
+        member = state.members.get(broker)
+        if member is None or member.log_id != directory.log_id:
+            # What is recorded is another log, and gone with it.
+            return False
+        deleted = directory.deleted.epoch_of(order.key)
+        if may_make(is_new=order.is_new, began=order.began, deleted=deleted):
+            return False
+        self._log.error(
+            "replica missing",
+            topic=order.topic,
+            topic_id=order.key.topic_id,
+            partition=order.key.partition,
+            leader_epoch=state.leader_epoch,
+            reason="it is recorded as a complete replica and this log directory does not have it; an empty one in its "
+            "place would lose what was acknowledged, so another member has to lead. Put the directory back, or see "
+            "regnum partitions recover",
+        )
+        return True
+
+    async def _delete_former(self, keys: Sequence[PartitionKey]) -> None:
+        """Delete replicas of removed partitions whose numbers were given again (safety rule S13). Raises StorageError.
+
+        They are gone for good before the new ones take a role.
+        """
+        if not keys:
+            return
+        self._log.warning("replicas of removed partitions deleted", count=len(keys), first=min(keys))
+        for partition in filter(None, map(self._replicas.get, keys)):
+            end_role(partition, replicas=self._replicas, fetchers=self._fetchers)
+        await self._storage.delete(keys)
+        for key in keys:
+            self._replicas.remove(key)
 
     def _note_refusal(self, order: Order, reason: str) -> None:
         self._log.warning(
