@@ -159,7 +159,7 @@ async def restore_in_place(tmp_path: Path, store: StoreFiles, waits_for: Sequenc
 
 
 async def move_as_status_says(cluster: LocalCluster, store: StoreFiles) -> None:
-    """The tree has the assignment of then: a person puts the partition where its newest log is."""
+    """The tree has the assignment of then: a person puts the partition where its newest log is, and elects that."""
     await says(cluster, "broker 2, which is not assigned to it, has a newer log")
     session = await open_store(store.url)
     try:
@@ -169,6 +169,13 @@ async def move_as_status_says(cluster: LocalCluster, store: StoreFiles) -> None:
         await session.set(path, moved.encode(), version=node.stat.version)
     finally:
         await session.close()
+    await says(cluster, "only brokers [1] surely had all that was acknowledged before")
+    bootstrap = ("--bootstrap", ",".join(cluster.bootstrap))
+    status, (found,), error = await regnum("partitions", "recover", "--all", *bootstrap)
+    assert (status, found["topic"], found["chosen"], found["known_end_offset"]) == (0, MOVED, 2, 10), error
+    assert found["lost_from_offset"] == 10
+    status, (found,), error = await regnum("partitions", "recover", "--all", "--accept-loss", *bootstrap)
+    assert (status, found["recovered"]) == (0, True), error
 
 
 async def all_is_there(cluster: LocalCluster) -> None:

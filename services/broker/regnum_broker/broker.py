@@ -23,13 +23,13 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation, nobody_elects
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
-from regnum_broker.cluster.lives import Lives
+from regnum_broker.cluster.lives.lives import Lives
+from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import ControlledShutdown
 from regnum_broker.cluster.strays.logs import StrayLogs
-from regnum_broker.cluster.went_back import WentBack
 from regnum_broker.composition.access import start_access
 from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching

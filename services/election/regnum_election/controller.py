@@ -274,14 +274,21 @@ class Controller:
         ]
         acts = not self._reign.went_back
         if acts:
-            watches += self._acting()
+            restored = RestoredPartitions(self._context, self.recoveries)
+            watches += self.upkeep.start(self._spawn, self.wait_ready)
+            watches.append(self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)))
+            watches.append(self._spawn("restored", restored.run(self.wait_ready)))
         self._quotas.start(self._store)
         try:
             await self._begin()
             watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
             watches.append(self._spawn("health", self.health.run()))
             if acts:
-                watches += self._heeding()
+                # Not before: its first answer lists every topic, which on some stores costs what lies below them.
+                watches.append(self._spawn("watch-topics", self._watch_topics()))
+                watches.append(self._spawn("in sync", self.brokers.in_sync.run()))
+                watches += [self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS]
+                watches.append(self._spawn("watch-settings", self._config_book.follow(self._store, self._put_internal)))
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()
@@ -305,27 +312,6 @@ class Controller:
                 mutation.abandon()
                 await mutation.steps.aclose()
             self._context.release()
-
-    def _acting(self) -> list[asyncio.Task[None]]:
-        """What a reign does by itself."""
-        return [
-            self._spawn("leader-balance", self.upkeep.balance()),
-            self._spawn("corrections", self.upkeep.look_for_corrections(self.wait_ready)),
-            self._spawn("unfinished", self.upkeep.finish_partitions()),
-            self._spawn("reassignments", self.upkeep.move_partitions(self.wait_ready)),
-            self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)),
-            self._spawn("restored", RestoredPartitions(self._context, self.recoveries).run(self.wait_ready)),
-        ]
-
-    def _heeding(self) -> list[asyncio.Task[None]]:
-        """What it does because of what others write, once it has begun."""
-        return [
-            # Not before: its first answer lists every topic, which on some stores costs what lies below them.
-            self._spawn("watch-topics", self._watch_topics()),
-            self._spawn("in sync", self.brokers.in_sync.run()),
-            *(self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS),
-            self._spawn("watch-settings", self._config_book.follow(self._store, self._put_internal)),
-        ]
 
     async def _begin(self) -> None:
         """Become controller, with the predecessor's picture or without one."""
@@ -365,7 +351,8 @@ class Controller:
             case BrokersChanged(names=names):
                 await look_at_brokers(context, names)
             case BrokerDead():
-                await fence_broker(context, event)
+                if not self._reign.went_back:
+                    await fence_broker(context, event)
             case LeaderCutOff():
                 await self._relieving.take(event)
             case TopicsChanged(names=names):

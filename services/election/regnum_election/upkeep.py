@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 import structlog
+from regnum_service.supervisor import Spawn
 
 from regnum_election.configs.book import ConfigBook
 from regnum_election.leaders.balance import balance_leaders, check_interval_s, is_enabled
@@ -70,6 +71,15 @@ class Upkeep:
         """How often it was looked whether a person has corrected what was damaged."""
         self.looks_for_settings = 0
         """How often it was looked whether a person has changed settings."""
+
+    def start(self, spawn: Spawn, ready: Callable[[], Awaitable[None]]) -> "list[asyncio.Task[None]]":
+        """Do all of it from now on, as far as it has to wait for that from the moment when the reign has begun."""
+        return [
+            spawn("leader-balance", self.balance()),
+            spawn("corrections", self.look_for_corrections(ready)),
+            spawn("unfinished", self.finish_partitions()),
+            spawn("reassignments", self.move_partitions(ready)),
+        ]
 
     async def balance(self) -> None:
         """Give leadership back to preferred replicas now and then; a task that never ends."""

@@ -50,13 +50,13 @@ def test_another_brokers_directory_is_refused(place):
 
 def test_a_directory_is_bound_to_one_cluster(place):
     assert place.now.cluster_id is None
-    place.now.bind_cluster("c1")
-    place.now.bind_cluster("c1")
+    place.now.proof.bind_cluster("c1")
+    place.now.proof.bind_cluster("c1")
     place.kill()
     place.open()
     assert place.now.cluster_id == "c1"
     with pytest.raises(WrongClusterError, match="cluster c1, this is cluster c2"):
-        place.now.bind_cluster("c2")
+        place.now.proof.bind_cluster("c2")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":2}', b"\xff", b'{"version":1,"broker_id":"1"}'])

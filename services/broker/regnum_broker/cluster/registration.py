@@ -26,7 +26,7 @@ from regnum_service.release import THIS, require_spoken
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
-from regnum_broker.cluster.lives import Lives
+from regnum_broker.cluster.lives.lives import Lives
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.identity import Identity
@@ -150,7 +150,7 @@ class Registrar:
         if directory.cluster_id == cluster_id:
             return
         try:
-            await self._storage.write(lambda: directory.bind_cluster(cluster_id))
+            await self._storage.write(lambda: directory.proof.bind_cluster(cluster_id))
         except (WrongClusterError, ResourceExhaustedError) as error:
             raise StartRefusedError(str(error)) from error
 

@@ -12,10 +12,10 @@ from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.cluster.lives import Lives
+from regnum_broker.cluster.lives.lives import Lives
+from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.strays.logs import StrayLogs
-from regnum_broker.cluster.went_back import WentBack
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas

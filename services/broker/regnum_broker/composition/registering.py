@@ -14,7 +14,7 @@ def start_registering(parts: BrokerParts, registering: Registrar) -> None:
     supervisor, lives, storage = parts.supervisor, parts.lives, parts.storage
 
     async def end_life() -> None:
-        if storage.directory.lost:
+        if storage.directory.proof.is_void:
             await lives.end()
 
     supervisor.start("went back", parts.went_back.run())

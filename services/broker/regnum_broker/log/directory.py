@@ -146,11 +146,6 @@ class LogDirectory:
         return self._disk.failed
 
     @property
-    def lost(self) -> bool:
-        """Whether it failed in a way that may have lost what was written."""
-        return self._disk.lost
-
-    @property
     def full(self) -> bool:
         """Whether appends are refused until there is room for the reserve again."""
         return self._disk.reserve.full
@@ -200,14 +195,6 @@ class LogDirectory:
         """Take the room that is held back for a full disk, unless it is held; returns whether it is."""
         with self._disk.operations:
             return self._disk.reserve.make()
-
-    def bind_cluster(self, cluster_id: str) -> None:
-        """Bind the directory to a cluster, once.
-
-        Raises:
-            WrongClusterError: it belongs to another one.
-        """
-        self.proof.bind_cluster(cluster_id)
 
     def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]], *, sync: bool = True) -> None:
         """Create empty replicas (key, topic name) with one append and one fsync; known ones are left as they are.

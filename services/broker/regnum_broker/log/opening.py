@@ -7,15 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from regnum_model.ids import BrokerId, LogId
+from regnum_model.ids import BrokerId, DirectoryId, LogId
 
 from regnum_broker.log.contents import Recovery, examine
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.disk.disk import CACHE_BYTES, GuardedDisk
 from regnum_broker.log.disk.lock import LockHolder, acquire_lock
 from regnum_broker.log.disk.system_calls import Disk
-from regnum_broker.log.errors import DirectoryUnusableError, ResourceExhaustedError
-from regnum_broker.log.formatting import read_or_format
+from regnum_broker.log.errors import (
+    DirectoryUnusableError,
+    MalformedDirectoryError,
+    ResourceExhaustedError,
+    WrongBrokerError,
+)
+from regnum_broker.log.identity import Identity
 from regnum_broker.log.journal.file import Journal
 from regnum_broker.log.proof import Proof
 from regnum_broker.log.replica.rolling import LogSettings
@@ -96,7 +101,7 @@ def _opened(
     recovery: Recovery,
 ) -> LogDirectory:
     """Recover the replicas, decide whether the log is complete, and write down what holds from now on."""
-    identity = read_or_format(path, disk, broker_id, mint_id)
+    identity = _read_or_format(path, disk, broker_id, mint_id)
     journal = Journal(path / "journal", disk)
     contents = examine(path, disk, identity, journal.load(), boot_id=boot_id, now_ms=wall_ms(), recovery=recovery)
     log_id = identity.log_id if contents.complete else LogId(mint_id())
@@ -121,3 +126,36 @@ def _opened(
         directory.starts.save_all()
     directory.make_reserve()
     return directory
+
+
+def _read_or_format(path: Path, disk: GuardedDisk, broker_id: BrokerId, mint_id: Callable[[], str]) -> Identity:
+    """The identity of a directory, made now if the directory is empty.
+
+    Raises:
+        MalformedDirectoryError: the format file is not readable, or missing beside replicas.
+        WrongBrokerError: the directory is another broker's.
+    """
+    meta = path / "meta.json"
+    data = disk.read_whole(str(meta))
+    if data is not None:
+        identity = Identity.decode(data, where=str(meta))
+        if identity.broker_id != broker_id:
+            raise WrongBrokerError(
+                f"{path} belongs to broker {identity.broker_id}, this is broker {broker_id}: give each broker its own"
+                " directory"
+            )
+        return identity
+    if (path / "journal").exists() or any((path / "replicas").iterdir()):
+        raise MalformedDirectoryError(
+            f"{path} holds replicas but no meta.json: restore it, or start with an empty directory and let the replicas"
+            " be copied from their leaders"
+        )
+    identity = Identity(
+        broker_id=broker_id,
+        directory_id=DirectoryId(mint_id()),
+        log_id=LogId(mint_id()),
+        boot_id="",
+        cluster_id=None,
+    )
+    disk.replace(str(meta), identity.encode(), sync=True)
+    return identity

@@ -27,11 +27,17 @@ class Proof:
         self._stopped_cleanly = (path / "clean-stop").exists()
         self.identity = identity
         """What the directory says of itself."""
+        self.is_void = False
+        """Whether the disk failed in a way that may have lost what was written: nothing here proves anything more."""
         self.lives = KnownLives.decode(disk.read_whole(str(path / LIVES)))
         """Lives that it knows of; None: it says nothing that can be read."""
 
     def bind_cluster(self, cluster_id: str) -> None:
-        """See ``LogDirectory.bind_cluster``."""
+        """Bind the directory to a cluster, once.
+
+        Raises:
+            WrongClusterError: it belongs to another one.
+        """
         if self.identity.cluster_id == cluster_id:
             return
         if self.identity.cluster_id is not None:
@@ -86,6 +92,7 @@ class Proof:
 
     def void(self) -> None:
         """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
+        self.is_void = True
         with suppress(OSError):
             (self._path / "clean-stop").unlink(missing_ok=True)
         with suppress(OSError):

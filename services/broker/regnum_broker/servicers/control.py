@@ -10,8 +10,8 @@ from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.orders.orders import Orders
-from regnum_broker.cluster.went_back import WentBack
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs

@@ -22,8 +22,6 @@ class Failing:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._failure: str | None = None
-        self.lost = False
-        """Whether it failed in a way that may have lost what was written."""
         self._on_failure: Callable[[], None] | None = None
 
     @property
@@ -63,7 +61,7 @@ class Failing:
             " then start the broker again: its replicas are compared with their leaders"
         )
         if self._failure is None:
-            self._failure, self.lost = message, lost
+            self._failure = message
             if lost and self._on_failure is not None:
                 self._on_failure()
         return DirectoryFailedError(message)

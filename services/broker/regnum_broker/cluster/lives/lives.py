@@ -20,8 +20,8 @@ from regnum_model.nodes.lives import Life, LifeNode
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 
+from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.sessions import Sessions
-from regnum_broker.cluster.went_back import WentBack
 from regnum_broker.identity import Identity
 from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.log.life import NO_LIVES, Fit, KnownLives, judge
