@@ -1,6 +1,7 @@
 """Disks and stores that go back, copies of a directory, disks that fail (S10, S13, traces T8 and T9)."""
 
 import errno
+import json
 import shutil
 from collections.abc import AsyncIterator
 from functools import partial
@@ -176,6 +177,23 @@ async def test_t9_a_leader_that_runs_leads_on_without_a_registration(world: Brok
     assert (await world.produce(1, batch_of(b"on"))).error_code == 0
 
 
+async def test_a_broker_that_ran_through_a_restore_ends(world: BrokerWorld) -> None:
+    """It may lead without a registration, so nothing else would tell whoever restores that it still runs."""
+    await world.start(1)
+    node = WentBackNode(broker=ME, proof="a test", at_ms=1)
+    await world.store.create(paths.WENT_BACK, node.encode())
+    await eventually(partial(stands, world, 1), what="a broker that knows")
+    await world.store.delete(paths.WENT_BACK, version=None)
+    running = world.brokers[ME]
+
+    async def failed() -> bool:
+        return running.supervisor.failure is not None
+
+    await eventually(failed, what="the broker at its end")
+    assert isinstance(running.supervisor.failure, StartRefusedError)
+    assert "restored while this broker ran" in str(running.supervisor.failure)
+
+
 async def test_t9_is_found_in_the_minute_by_a_broker_whose_session_lives_on(world: BrokerWorld) -> None:
     await world.start(1)
     earlier = await world.store.get(paths.broker_life(ME))
@@ -334,3 +352,27 @@ async def test_a_registration_with_a_lost_answer_is_no_sign_of_anything(world: B
     await world.start(1)
     assert await log_id(world) == log
     assert (await life(world)).life.count == 100
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed"])
+async def test_release_0_1_0_ran_in_between_and_the_log_is_the_same(
+    world: BrokerWorld, tmp_path: Path, stop: str
+) -> None:
+    """It rewrites ``meta.json`` with what it knows, under its own boot id, and neither reads nor writes lives."""
+    await world.start(1)
+    log = await log_id(world)
+    await world.elect(1, [1], epoch=1)
+    assert (await world.produce(1, batch_of(b"kept"))).error_code == 0
+    await world.stop(1)
+    meta = tmp_path / "broker-1" / "meta.json"
+    known = ("version", "broker_id", "directory_id", "cluster_id", "log_id", "boot_id")
+    content = {name: value for name, value in json.loads(meta.read_bytes()).items() if name in known}
+    if stop == "clean":
+        # Under another boot; the marker of its clean stop is what proves the log complete.
+        content["boot_id"] = "the boot under which 0.1.0 ran"
+    else:
+        (tmp_path / "broker-1" / "clean-stop").unlink()
+    meta.write_text(json.dumps(content))
+    await world.start(1)
+    assert await log_id(world) == log
+    assert await went_back(world) is None

@@ -234,7 +234,8 @@ class Lives:
             except MalformedNodeError as error:
                 self._log.error("the life of this broker cannot be read", path=self._path, reason=str(error))
         self.tree = None if tree is None else tree.data.decode("utf-8", errors="replace")
-        self._went_back.note(stands=mark is not None)
+        if mark is not None:
+            self._went_back.note()
         return _Seen(node, life, self.tree, mark is not None)
 
     async def _tell(self, store: Store, seen: _Seen) -> None:

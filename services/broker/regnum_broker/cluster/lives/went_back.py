@@ -21,7 +21,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId
 from regnum_model.nodes.lives import WentBackNode
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
+from regnum_service.errors import RegnumError, StartRefusedError
 
 from regnum_broker.cluster.sessions import Sessions
 
@@ -45,23 +45,35 @@ class WentBack:
         self._log: Final = structlog.get_logger("went back")
 
     async def run(self) -> None:
-        """Follow the node for ever; a task of the supervisor."""
+        """Follow the node for ever; a task of the supervisor.
+
+        Raises:
+            StartRefusedError: the store was restored meanwhile, which takes that every process is stopped.
+        """
+        seen = False
         while True:
             store = await self._sessions.wait_store()
             try:
                 async with aclosing(store.watch_node(paths.WENT_BACK)) as states:
                     async for node in states:
-                        self.note(stands=node is not None)
+                        if node is not None:
+                            seen = True
+                            self.note()
+                        elif seen:
+                            raise StartRefusedError(
+                                "the store was restored while this broker ran; what it leads is for others now. Start "
+                                "it anew: a restore is for when every process is stopped"
+                            )
             except SessionExpired:
                 pass
             await store.wait_lost()
             await self._clock.sleep(0)
 
-    def note(self, *, stands: bool) -> None:
-        """What a look at the node said."""
-        if stands and not self.stands:
+    def note(self) -> None:
+        """The node stands: somebody has proved it."""
+        if not self.stands:
             self._log.critical("the store went back", reason=ADVICE)
-        self.stands = stands
+        self.stands = True
 
     def refuse_orders(self) -> None:
         """Raise RegnumError while orders rest on a state that went back."""
@@ -71,7 +83,7 @@ class WentBack:
     async def tell(self, store: Store, proof: str) -> None:
         """Prove it to all. Raises SessionExpired."""
         self._log.critical("the store went back", proof=proof)
-        self.note(stands=True)
+        self.note()
         node = WentBackNode(broker=self._broker, proof=proof, at_ms=self._clock.wall_ms())
         resolver, attempts = Resolver(store, self._clock), 0
         while True:
