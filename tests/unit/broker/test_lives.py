@@ -228,6 +228,9 @@ async def test_a_broker_that_was_idle_proves_it_by_its_epoch(world: BrokerWorld)
         return await went_back(world) is not None
 
     await eventually(proved, what="the proof")
+    proof = await went_back(world)
+    assert proof is not None
+    assert "had broker epoch" in proof.proof
 
 
 async def test_a_forgotten_directory_is_another_log_and_deletes_no_stray(world: BrokerWorld) -> None:
