@@ -342,4 +342,4 @@ async def test_a_member_that_misses_its_replica_makes_an_empty_one_when_a_person
         lambda: told(cluster, 1, key).state.leader_epoch == one.leader_epoch, what="broker 1 hears of the recovery"
     )
     assert told(cluster, 1, key).is_new
-    assert not controller.picture.offline_at(key)
+    await until(lambda: not controller.picture.offline_at(key), what="the replica is of use again")
