@@ -19,6 +19,7 @@ from regnum_local.plan import Role
 from regnum_model import paths
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import TopicNode
+from regnum_model.nodes.lives import LifeNode
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.replica_files import segments_with
 from regnum_testing.under_load import until
@@ -178,6 +179,16 @@ async def move_as_status_says(cluster: LocalCluster, store: StoreFiles) -> None:
     assert (status, found["recovered"]) == (0, True), error
 
 
+async def lives_in(store: StoreFiles) -> dict[int, int]:
+    """How many lives the log directory of each broker has had, as the store knows it."""
+    session = await open_store(store.url)
+    try:
+        nodes = await session.get_many([paths.broker_life(BrokerId(id)) for id in (1, 2, 3)], current=True)
+        return {id: LifeNode.decode(node.data).life.count for id, node in enumerate(nodes, 1) if node is not None}
+    finally:
+        await session.close()
+
+
 async def all_is_there(cluster: LocalCluster) -> None:
     for topic in (KEPT, MOVED):
 
@@ -226,7 +237,13 @@ async def test_t9_the_store_goes_back_under_processes_that_run(tmp_path: Path, s
         await in_sync(cluster, KEPT, 1, 2, 3)
         await live_on(cluster, tmp_path)
         # Lives of the brokers that wrote begin each minute.
-        await asyncio.sleep(65)
+        before = await lives_in(store)
+
+        async def begun() -> bool:
+            now = await lives_in(store)
+            return now[2] > before[2] and now[3] > before[3]
+
+        await until(begun, within_s=180.0)
         store.put_back()
         await says(cluster, "the store went back to an earlier state")
         assert segments_with(tmp_path / "data" / "broker-2", b"9 moved")
