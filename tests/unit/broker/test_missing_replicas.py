@@ -9,6 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_LEADER, PartitionKey
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
+from regnum_testing.waiting import DEADLINE_S
 from structlog.testing import capture_logs
 
 KEY = PartitionKey(TOPIC_ID, 0)
@@ -58,7 +59,9 @@ async def deleted(world: BrokerWorld) -> None:
     request = control_pb2.StopReplicaRequest(
         controller_id=1, controller_epoch=world.controller_epoch, broker_epoch=epoch, partitions=[stop]
     )
-    assert [one.error_code for one in (await world.control(1).StopReplica(request, timeout=10)).results] == [NONE]
+    assert [one.error_code for one in (await world.control(1).StopReplica(request, timeout=DEADLINE_S)).results] == [
+        NONE
+    ]
     assert not is_here(world)
 
 

@@ -11,7 +11,7 @@ from regnum_model.ids import LeaderEpoch, PartitionKey
 from regnum_records.read import read_records
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 KEY = PartitionKey(TOPIC_ID, 1)
 
@@ -57,7 +57,7 @@ async def remove_from(world: BrokerWorld, *ids: int, leader_epoch: int) -> None:
         request = control_pb2.StopReplicaRequest(
             controller_id=1, controller_epoch=world.controller_epoch, broker_epoch=epoch, partitions=[stop]
         )
-        response = await world.control(id).StopReplica(request, timeout=10)
+        response = await world.control(id).StopReplica(request, timeout=DEADLINE_S)
         assert [result.error_code for result in response.results] == [0]
 
 
