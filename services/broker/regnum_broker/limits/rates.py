@@ -10,6 +10,10 @@ dropped. The rate is the sum over the time since the oldest sample began, and th
 
 Example, a bound of 500 B/s, 11 windows of 1 s: 400 bytes in each of ten seconds, then 2,300 half a second into the
 next: 6,300 bytes in 10.5 s are 600 B/s, and the wait is 100 / 500 * 10.5 s = 2.1 s.
+
+Known limit, Kafka's as well: a burst into empty windows is taken for the work of ``num - 1`` of them, so that a client
+whose bursts are as large as ``2 num - 1`` windows and come when the windows have just forgotten does almost twice its
+bound.
 """
 
 from collections import deque
