@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel upgrade-judge clean
+.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-other-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel upgrade-judge clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,12 +38,12 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
-# Tests with servers wait for much, so that those of clusters, those of the stores and the unit tests, in two parts, run all
-# at once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
+# Tests with servers wait for much, so that those of clusters and the unit tests, in two parts each, run all at once, and
+# those of the stores and the checks behind the first that end; what measures CPU time comes afterwards, in two halves. A test that
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
 test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
 	@$(BIN)/python -m regnum_testing.suite \
-	  "check-clusters check-services check-units check-stores lint" \
+	  "check-clusters check-services check-units check-other-clusters check-stores lint" \
 	  "check-loops-of-election check-loops"
 
 test-full: lint ## every check and every test, one after another
@@ -53,7 +53,10 @@ check-stores: install
 	@$(PYTEST) -m "not full and not alone" tests/contract tests/faults
 
 check-clusters: install
-	@$(PYTEST) -m "not full and not alone" tests/integration
+	@$(PYTEST) -m "not full and not alone" $(wildcard tests/integration/test_[a-l]*.py)
+
+check-other-clusters: install
+	@$(PYTEST) -m "not full and not alone" $(wildcard tests/integration/test_[m-z]*.py)
 
 check-loops-of-election: install
 	@$(PYTEST) -m "alone and not full" tests/unit/election

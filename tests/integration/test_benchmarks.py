@@ -58,6 +58,7 @@ async def test_everything_in_a_store_is_read_as_an_election_process_reads_it(sto
     assert report["shape"]["partitions_total"] == 360
 
 
+@pytest.mark.full
 async def test_a_failover_is_measured_with_its_stages() -> None:
     report = await bench(
         *("failover", "--topics", "3", "--partitions", "4", "--affected", "5", "--elections", "2", "--metadata", "1"),

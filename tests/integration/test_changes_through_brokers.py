@@ -75,6 +75,7 @@ async def test_a_new_version_is_told_where_the_controller_is_and_made_there(clus
     assert outcomes("CreateTopics", answer) == DONE
 
 
+@pytest.mark.full
 async def test_changes_go_on_by_way_of_brokers_while_controllers_are_killed_and_none_is_made_twice(
     cluster: LocalCluster,
 ) -> None:

@@ -15,7 +15,7 @@ from regnum_testing.keyed_load import KeyedLoad, ReplicaFiles
 from regnum_testing.under_load import until
 from regnum_testing.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(900)]
 
 TOPIC = "table"
 BROKERS = (1, 2, 3)
@@ -85,7 +85,7 @@ class Campaign:
         await until(self.all_in_sync, within_s=2 * DEADLINE_S)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [2, 20])
 async def test_whoever_is_killed_amid_a_compaction_the_newest_record_of_each_key_stays(
     cluster: LocalCluster, tmp_path: Path, kills: int
 ) -> None:

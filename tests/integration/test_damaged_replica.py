@@ -10,7 +10,7 @@ from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import read_everything
 from regnum_testing.under_load import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(240)]
 
 RECORDS = 200
 

@@ -58,6 +58,7 @@ async def test_a_full_follower_leaves_the_isr_and_a_full_broker_starts_deletes_a
             assert len(logs[TopicPartition("small", 0)]) == 1
 
 
+@pytest.mark.full
 async def test_a_broker_whose_disk_answers_no_more_ends_and_another_one_leads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

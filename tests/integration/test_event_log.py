@@ -17,6 +17,7 @@ TOPIC = "explained"
 COMMAND = "import sys; from regnum_client.command import main; sys.exit(main())"
 
 
+@pytest.mark.full
 async def test_the_next_controller_tells_what_the_killed_one_decided(cluster: LocalCluster) -> None:
     decided, told = await _told_by_the_next(cluster)
     assert decided in told, "word for word"

@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 CLOCK = SystemClock()
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module", params=["etcd", "zookeeper"])
+@pytest_asyncio.fixture(
+    loop_scope="module", scope="module", params=["etcd", pytest.param("zookeeper", marks=pytest.mark.full)]
+)
 async def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalCluster]:

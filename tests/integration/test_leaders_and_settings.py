@@ -22,7 +22,7 @@ from regnum_local.demo.workload import read_everything
 from regnum_service.errors import RegnumError
 from regnum_testing.under_load import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(300)]
 
 MAX_MESSAGE_BYTES, SEGMENT_BYTES = "max.message.bytes", "segment.bytes"
 MEGABYTE = 1 << 20

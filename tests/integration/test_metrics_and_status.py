@@ -155,6 +155,7 @@ def _scrape_until_gone(address: Address, pages: list[int]) -> None:
             pages.append(len(body))
 
 
+@pytest.mark.full
 async def test_who_scrapes_while_processes_end_gets_a_whole_page_or_none(tmp_path: Path) -> None:
     pages: dict[str, list[int]] = {}
     async with LocalCluster(

@@ -62,7 +62,8 @@ async def test_a_removed_partition_goes_from_every_disk_and_comes_back_empty(tmp
     assert [number for _, number in logs[TopicPartition("t", 2)]] == [777]
 
 
-@pytest.mark.parametrize("coordination", ["zookeeper", pytest.param("etcd", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("coordination", ["zookeeper", "etcd"])
 async def test_partitions_ordered_by_hand_while_a_producer_and_a_consumer_run(
     tmp_path: Path, coordination: str
 ) -> None:

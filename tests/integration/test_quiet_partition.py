@@ -11,7 +11,7 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.under_load import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(240)]
 
 CLOCK = SystemClock()
 BUSY, QUIET = TopicPartition("t", 0), TopicPartition("t", 1)

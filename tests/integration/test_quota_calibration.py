@@ -63,7 +63,8 @@ async def test_it_measures_proposes_draws_and_leaves_nothing(
     assert await left(admin) == []
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL])
+@pytest.mark.full
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 async def test_its_topics_are_deleted_also_when_it_is_interrupted_or_killed(
     cluster: LocalCluster, admin: Admin, how: signal.Signals
 ) -> None:

@@ -89,7 +89,9 @@ async def full(admin: Admin) -> bool:
     return one.tokens == 500.0
 
 
-@pytest.mark.parametrize("version", [6, 5], ids=["may be refused", "knows no refusal"])
+@pytest.mark.parametrize(
+    "version", [6, pytest.param(5, marks=pytest.mark.full)], ids=["may be refused", "knows no refusal"]
+)
 async def test_a_client_that_ignores_throttle_times_creates_no_more_than_the_quota_allows(
     admin: Admin, connection: grpc.aio.Channel, version: int
 ) -> None:

@@ -131,7 +131,7 @@ async def start_both(pair: tuple[Process, Process], store: Store) -> None:
 
 
 @pytest.mark.parametrize("pair", [LONG_SESSION_S], indirect=True, ids=["long session"])
-@pytest.mark.parametrize("coordination", ["etcd", "zookeeper"], indirect=True)
+@pytest.mark.parametrize("coordination", ["etcd", pytest.param("zookeeper", marks=pytest.mark.full)], indirect=True)
 async def test_kill_9_moves_the_seat_at_once_and_the_tokens_with_it(
     store: Store, pair: tuple[Process, Process]
 ) -> None:

@@ -19,7 +19,8 @@ PARTITIONS = 4
 RECORDS = 600
 
 
-@pytest.mark.parametrize("store", ["etcd", pytest.param("zookeeper", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("store", ["etcd", "zookeeper"])
 async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_the_way(
     tmp_path: Path, store: str
 ) -> None:

@@ -26,6 +26,7 @@ def smallest(data_dir: Path, *, brokers: int) -> LocalCluster:
     return LocalCluster(data_dir, brokers=brokers, elections=1, metadata=1, report=lambda _text: None)
 
 
+@pytest.mark.full
 async def test_everything_is_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
     partitions = [TopicPartition("kept", number) for number in range(3)]
     async with (

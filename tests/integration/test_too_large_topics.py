@@ -18,7 +18,7 @@ from regnum_service.errors import RegnumError
 from regnum_testing.ports import unused_port
 from regnum_testing.under_load import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(240)]
 
 FIRST = 2_000_000_000
 """Broker ids of ten digits make nodes large."""

@@ -170,6 +170,7 @@ def test_deleted_and_created_again_many_times(place: ReopenedDirectory) -> None:
     assert not folders(place)
 
 
+@pytest.mark.full
 async def test_appends_go_on_while_the_files_of_deleted_replicas_are_removed(
     place: ReopenedDirectory, storage: Storage, disk: HangingDisk
 ) -> None:
@@ -191,6 +192,7 @@ async def test_appends_go_on_while_the_files_of_deleted_replicas_are_removed(
     await eventually(gone, what="the folders are gone")
 
 
+@pytest.mark.full
 async def test_no_job_of_the_writer_renames_more_than_a_few_folders(place: ReopenedDirectory, storage: Storage) -> None:
     """What is appended meanwhile goes between two of them."""
     doomed = [PartitionKey(TopicId("C" * 22), number) for number in range(1_000)]

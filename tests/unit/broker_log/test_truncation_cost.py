@@ -70,6 +70,7 @@ def test_a_cut_into_one_large_append_costs_what_it_cuts(place: ReopenedDirectory
     assert disk.read_bytes - before <= READ_AT_LEAST
 
 
+@pytest.mark.full
 def test_what_no_mark_reaches_is_read_from_the_last_snapshot_on(place: ReopenedDirectory, disk: FaultyDisk) -> None:
     with_segments_of(place, 1 << 30)
     batches = produced(1_000)

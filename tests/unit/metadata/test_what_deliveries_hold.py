@@ -155,6 +155,7 @@ async def test_brokers_that_never_read_hold_a_bounded_number_of_bytes_whatever_t
     assert (world.budget.slow, world.budget.lent, world.held.now) == (0, 0, 0)
 
 
+@pytest.mark.full
 async def test_seventy_that_answer_questions_and_read_nothing_large_hold_up_no_large_change(world: World) -> None:
     """As behind a link that lets small packets through; each try costs the others bytes, so the tries get rarer."""
     clock = SystemClock()
