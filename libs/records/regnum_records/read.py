@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from aiokafka.errors import CorruptRecordException
@@ -9,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from regnum_records.check import verify_crc
 from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, decompress
-from regnum_records.errors import CorruptBatchError
+from regnum_records.errors import CorruptBatchError, UnpackingError
 from regnum_records.header import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -65,6 +66,40 @@ def decode_batches(
             yield _records(buffer, position, header, decompressed_bytes_max, make, from_offset)
 
 
+def records_of(plain: bytes, header: BatchHeader, *, from_offset: int = 0) -> Iterator[Record]:
+    """The records of a batch that ``unpack`` gave, one at a time: no more is made than is taken.
+
+    Raises:
+        CorruptBatchError: the next record is bad; those before it have been given.
+    """
+    before = header.base_offset - 1
+    with _told(header), _decoding():
+        _check_room(plain, header)
+        for record in DefaultRecordBatch(plain):
+            if not before < record.offset <= header.last_offset:
+                raise CorruptBatchError(
+                    f"offset {record.offset} follows {before}, and the batch ends with {header.last_offset}"
+                )
+            before = record.offset
+            if before >= from_offset:
+                yield _record(before, record.timestamp, record.key, record.value, tuple(record.headers))
+
+
+def unpack(buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int) -> bytes:
+    """A batch with its records as they are without compression; empty for one that has none for readers.
+
+    Raises:
+        UnpackingError: it has more than ``bytes_max`` bytes then, or cannot be decompressed: codecs do not tell which.
+        CorruptBatchError: it is bad.
+    """
+    with _told(header):
+        _check_fields(header)
+        verify_crc(buffer, header, position)
+        if header.attributes & CONTROL_BIT:
+            return b""
+        return _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, bytes_max)
+
+
 def _record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
     return Record(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
 
@@ -77,15 +112,20 @@ def _records(
     make: Make[T],
     from_offset: int,
 ) -> tuple[list[T], int]:
+    with _told(header):
+        plain = unpack(buffer, position, header, bytes_max=decompressed_bytes_max)
+        return (_decode(plain, header, make, from_offset), len(plain)) if plain else ([], header.size_bytes)
+
+
+@contextmanager
+def _told(header: BatchHeader) -> Iterator[None]:
+    """What is wrong is told with the batch in which it is, and where reading can go on."""
     try:
-        _check_fields(header)
-        verify_crc(buffer, header, position)
-        if header.attributes & CONTROL_BIT:
-            return [], header.size_bytes
-        plain = _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, decompressed_bytes_max)
-        return _decode(plain, header, make, from_offset), len(plain)
+        yield
     except CorruptBatchError as error:
-        raise CorruptBatchError(
+        if error.next_offset is not None:
+            raise
+        raise type(error)(
             f"batch at offset {header.base_offset}: {error}; to skip it, read on at offset {header.next_offset}",
             base_offset=header.base_offset,
             next_offset=header.next_offset,
@@ -109,7 +149,10 @@ def _uncompressed(batch: bytes, header: BatchHeader, bytes_max: int) -> bytes:
         raise CorruptBatchError(f"codec {header.attributes & CODEC_MASK} is not known") from None
     if codec is Codec.NONE:
         return batch
-    records = decompress(batch[HEADER_BYTES:], codec, bytes_max=bytes_max)
+    try:
+        records = decompress(batch[HEADER_BYTES:], codec, bytes_max=bytes_max)
+    except CorruptBatchError as error:
+        raise UnpackingError(str(error)) from None
     head = bytearray(batch[:HEADER_BYTES])
     struct.pack_into(">i", head, _LENGTH_POSITION, HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records))
     struct.pack_into(">h", head, _ATTRIBUTES_POSITION, header.attributes & ~CODEC_MASK)
@@ -129,9 +172,8 @@ def _check_offsets(found: Sequence[Any], header: BatchHeader) -> None:
 
 
 def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) -> list[T]:
-    if header.record_count > len(batch) - HEADER_BYTES:
-        raise CorruptBatchError(f"{header.record_count} records do not fit into {len(batch) - HEADER_BYTES} bytes")
-    try:
+    with _decoding():
+        _check_room(batch, header)
         # Not one call of the compiled codec, which keeps the interpreter from an event loop for part of a second.
         found = [record for record in DefaultRecordBatch(batch)]  # noqa: C416
         _check_offsets(found, header)
@@ -140,6 +182,18 @@ def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) 
             for record in found
             if record.offset >= from_offset
         ]
+
+
+def _check_room(batch: bytes, header: BatchHeader) -> None:
+    if header.record_count > len(batch) - HEADER_BYTES:
+        raise CorruptBatchError(f"{header.record_count} records do not fit into {len(batch) - HEADER_BYTES} bytes")
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Whatever the compiled codec raises for bytes that are no records."""
+    try:
+        yield
     except (CorruptRecordException, ValueError, IndexError, OverflowError, MemoryError, RuntimeError) as error:
         if isinstance(error, CorruptBatchError):
             raise

@@ -78,15 +78,18 @@ class Storage:
 
         Args:
             directory: what it owns.
-            readers: threads that read.
+            readers: threads that read for clients, and as many that read for brokers.
             clock: times the writer's jobs; the machine's when None.
             metrics: where they are counted; None: nobody asks.
         """
         clock = clock or SystemClock()
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
+        self.readers: Final = readers
+        """Threads that read for clients."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
+        self._own_readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="replication-reader")
         self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
@@ -171,8 +174,12 @@ class Storage:
         return await self._submit(self._writer, job, first=True)
 
     async def read(self, job: Callable[[], T]) -> T:
-        """Run a job on a reader thread."""
+        """Run a job for a client on a reader thread."""
         return await self._run_beside(self._readers, job)
+
+    async def read_for_brokers(self, job: Callable[[], T]) -> T:
+        """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
+        return await self._run_beside(self._own_readers, job)
 
     async def check(self, job: Callable[[], T]) -> T:
         """Run a job on the thread that looks into batches, after all that were handed in before."""
@@ -223,8 +230,7 @@ class Storage:
             DirectoryFailedError: it may be lost.
         """
         # At the end there is nobody left who would wait for the writer.
-        executor = self._writer if self._closing else self._journal_syncer
-        await self._run_beside(executor, self.directory.sync_journal)
+        await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.sync_journal)
 
     async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
         return await self._beside_until(self._submit(executor, job))
@@ -264,8 +270,7 @@ class Storage:
             ResourceExhaustedError: no descriptor for it now.
             DirectoryFailedError: it failed.
         """
-        executor = self._writer if self._closing else self._journal_syncer
-        await self._run_beside(executor, self.directory.starts.sync)
+        await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.starts.sync)
 
     def _removed(self, removing: asyncio.Future[None]) -> None:
         self._removing.discard(removing)
@@ -291,13 +296,10 @@ class Storage:
     async def close(self, *, clean: bool) -> None:
         """Run what is handed in, then close the directory; ``clean`` leaves the proof that the log is complete."""
         directory = self.directory
-        self._readers.shutdown(wait=False)
-        self._remover.shutdown(wait=False)
         self._closing = True
         self._stop_cleaning.set()
-        self._cleaner.shutdown(wait=False)
-        self._checker.shutdown(wait=False)
-        self._syncer.shutdown(wait=False)
+        for threads in (self._readers, self._own_readers, self._remover, self._cleaner, self._checker, self._syncer):
+            threads.shutdown(wait=False)
         self._journal_syncer.shutdown(wait=False)
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.

@@ -302,7 +302,7 @@ class LeaderStream:
             await turns.took()
         keys = tuple(self._changed)
         async for logs in slices(self._without_last_batch(keys), SLICE):
-            await self._storage.read(partial(recall_last_batches, logs))
+            await self._storage.read_for_brokers(partial(recall_last_batches, logs))
         for key in keys:
             await turns.took()
             followed = self._followed.get(key)

@@ -118,7 +118,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context.add_done_callback(lambda _: holding.close())
         quota = self._throttling.reading(context, request.header.client_id)
         response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
-        response.throttle_time_ms = quota.answered(holding.size)
+        response.throttle_time_ms = quota.answered(holding.sent)
         sending = self._unread.begin(context.peer(), holding.size)
         context.add_done_callback(lambda _: sending.close())
         return response
@@ -134,7 +134,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         waitable = waitable_s(context)
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable, holding=holding, quota=quota):
-                quota.charge(holding.size)
+                quota.charge(holding.sent)
                 with self._unread.sending(context.peer(), holding.size):
                     yield response
                 # A stream that waits for its quota keeps nothing meanwhile.

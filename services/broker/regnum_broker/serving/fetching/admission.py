@@ -119,6 +119,17 @@ def check_form(form: log_pb2.RecordForm.ValueType) -> None:
         )
 
 
+def check_new(item: log_pb2.FetchPartition, asked: set[tuple[str, str, int]]) -> None:
+    """Raise RegnumError for a partition that was asked for before: each answer costs as much as the first."""
+    before = len(asked)
+    asked.add((item.topic, item.topic_id, item.partition))
+    if len(asked) == before:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"partition {item.partition} of {item.topic or item.topic_id} is in the request twice; ask for each once",
+        )
+
+
 def check(request: log_pb2.FetchRequest) -> None:
     """Raise RegnumError for a request that contradicts itself."""
     check_form(request.form)
