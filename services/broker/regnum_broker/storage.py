@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
+import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.metrics import Metrics
@@ -44,6 +45,14 @@ FLUSH_BYTES_WAITING_MAX: Final = 64 * 1024 * 1024
 
 RENAMED_AT_ONCE: Final = 200
 """Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
+
+
+def _remove_files(directory: LogDirectory) -> None:
+    """On the remover's thread."""
+    if kept := directory.remove_files():
+        structlog.get_logger("storage").warning(
+            "folders of deleted replicas stay: something that is not Regnum's is in them", folders=kept
+        )
 
 
 def _nothing() -> None:
@@ -253,7 +262,7 @@ class Storage:
         if self._closing:
             # The next start removes them.
             return
-        removing = self._submit(self._remover, self.directory.remove_files)
+        removing = self._submit(self._remover, lambda: _remove_files(self.directory))
         self._removing.add(removing)
         removing.add_done_callback(self._removed)
 

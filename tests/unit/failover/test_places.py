@@ -21,6 +21,8 @@ from regnum_testing.s3_server import Bucket, served
 pytestmark = pytest.mark.timeout(300)
 NOW_S = 1_795_400_000.0
 RUN = "2026-11-23T021320Z"
+FOREIGN = ("mine", "2026-1-3", "2026-01-03T1234Z", "2026-10-1T00000Z")
+"""Names that are no run's, some of which nearly are."""
 CLOCKS = Clocks(now_s=lambda: NOW_S, monotonic_s=lambda: 0.0)
 
 
@@ -33,7 +35,7 @@ def run_folder(out: Path, keep_days: float | None = None):
 
 
 def test_a_run_is_visible_at_once_and_old_ones_go(tmp_path):
-    for name in ("2026-10-01", "2026-11-01T000000Z", "2026-10-02T000000Z.unfinished", "mine"):
+    for name in ("2026-10-01", "2026-11-01T000000Z", "2026-10-02T000000Z.unfinished", *FOREIGN):
         (tmp_path / name / "failovers").mkdir(parents=True)
     (tmp_path / "2026-09-01").symlink_to(tmp_path / "mine")
     with run_folder(tmp_path, keep_days=30) as target:
@@ -43,7 +45,7 @@ def test_a_run_is_visible_at_once_and_old_ones_go(tmp_path):
         assert target.finish("report\n") == ["2026-10-01", "2026-10-02T000000Z.unfinished"]
     assert {path.name for path in (tmp_path / RUN).iterdir()} == {"_SUCCESS", "failovers", "report.txt"}
     assert (tmp_path / RUN / "report.txt").read_text("utf-8") == "report\n"
-    assert {path.name for path in tmp_path.iterdir()} == {RUN, "2026-11-01T000000Z", "mine", "2026-09-01"}
+    assert {path.name for path in tmp_path.iterdir()} == {RUN, "2026-11-01T000000Z", "2026-09-01", *FOREIGN}
 
 
 def break_off(out: Path) -> None:

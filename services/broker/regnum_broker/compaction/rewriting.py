@@ -13,8 +13,9 @@ from regnum_records.header import BatchHeader, read_header
 
 from regnum_broker.compaction.retained import Newest, Retention, keyed_records
 from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.names import CLEANED_SUFFIX
 from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary
-from regnum_broker.log.replica.segment import CLEANED_SUFFIX, DamagedSegmentError, Segment
+from regnum_broker.log.replica.segment import DamagedSegmentError, Segment
 from regnum_broker.log.replica.swapping import CleanedSegment
 
 WRITE_BYTES: Final = 1024 * 1024

@@ -82,9 +82,11 @@ class LogDirectory:
         )
         self.notes: Final = contents.notes
         """What people should know of the state in which the directory was found."""
+        self.foreign: Final = contents.foreign
+        """Paths of what was found in it that is not ours: it is left alone."""
         self._hung = False
         self._begun_files = BegunFiles(journal)
-        self._leaving = Leaving(path, disk)
+        self._leaving = Leaving(path, disk, number=contents.number)
         self._host = Host(disk, proof, self._begun_files, starts=self._start_offsets, leaving=self._leaving)
         self.deleted: Final = DeletedReplicas()
         """What was deleted in this run."""
