@@ -95,8 +95,8 @@ class ServiceSettings(BaseSettings):
     super_users: str = Field(
         default="",
         description="Principals who may do everything, separated by semicolons: User:CN=node-1,O=Example;User:admin."
-        " One that holds a semicolon or quotes goes into double quotes, a quote in it twice. Name those of the cluster's"
-        " own processes here: they have to work before the rules are read (Kafka: super.users).",
+        " One that holds a semicolon or quotes goes into double quotes, a quote in it twice. Name those of the"
+        " cluster's own processes here: they have to work before the rules are read (Kafka: super.users).",
     )
     allow_everyone_if_no_acl_found: bool = Field(
         default=False,
