@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.export_queue import ExportQueue, Sink
+from regnum_telemetry.file_names import file_name
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.otel import OtelTracer
 from regnum_telemetry.scraping import Render
@@ -95,7 +96,7 @@ def start(
         case Destination.FILE if traces_dir is not None:
             from regnum_telemetry.json_lines import JsonLinesFile  # noqa: PLC0415 - needs the encoder, which clients lack
 
-            sink = JsonLinesFile(traces_dir / f"{service}-{instance}.jsonl")
+            sink = JsonLinesFile(traces_dir / f"{file_name(service)}-{instance}.jsonl")
             return start_with(service, instance, sink, environ=variables)
         case _:
             return Telemetry(None)

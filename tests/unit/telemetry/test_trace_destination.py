@@ -30,18 +30,22 @@ def test_the_destination(environ: dict[str, str], has_folder: bool, expected: De
     assert choose(environ, has_folder=has_folder) is expected
 
 
-def test_a_process_names_itself_in_its_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("service", "file"),
+    [("regnum-broker", "regnum-broker-7.jsonl"), ("../worker:1", "~2E.~2Fworker~3A1-7.jsonl")],
+)
+def test_a_process_names_itself_in_its_file(service: str, file: str, tmp_path: Path) -> None:
     before = tracing.tracer()
-    telemetry = setup.start("regnum-broker", "7", traces_dir=tmp_path, environ={})
+    telemetry = setup.start(service, "7", traces_dir=tmp_path, environ={})
     try:
         tracing.tracer().start("span").end()
     finally:
         telemetry.close()
         tracing.use(before)
-    (line,) = (tmp_path / "regnum-broker-7.jsonl").read_text("utf-8").splitlines()
+    (line,) = (tmp_path / file).read_text("utf-8").splitlines()
     (resource,) = json.loads(line)["resourceSpans"]
     told = {item["key"]: item["value"]["stringValue"] for item in resource["resource"]["attributes"]}
-    assert (told["service.name"], told["service.instance.id"]) == ("regnum-broker", "7")
+    assert (told["service.name"], told["service.instance.id"]) == (service, "7")
     assert (telemetry.exported, telemetry.dropped) == (1, 0)
 
 
