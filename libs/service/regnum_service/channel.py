@@ -58,7 +58,7 @@ def open_channel(address: Address) -> grpc.aio.Channel:
 
 def target(address: Address) -> str:
     """The address as gRPC wants it."""
-    return f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
+    return str(address)
 
 
 class PeerChannel:

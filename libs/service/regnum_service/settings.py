@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from regnum_model.addresses import is_anywhere
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.principals import NOBODY, Principal
 from regnum_telemetry.build import this_build
@@ -28,12 +29,9 @@ def _check_address(text: str) -> str:
 
 
 AddressText = Annotated[str, AfterValidator(_check_address)]
-"""``host:port``, checked; read it with ``Address.parse``."""
+"""``host:port`` or ``[address]:port``, checked; read it with ``Address.parse``."""
 
 _COMMAS = re.compile(r",\s*User:")
-
-ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named here to be refused as an address to connect to
-"""Hosts that a listener can be bound to and that nobody can connect to."""
 
 
 class ServiceSettings(BaseSettings):
@@ -158,7 +156,7 @@ class ServiceSettings(BaseSettings):
             if kind not in {"listen", "advertised"} or name in {"metrics", "health"}:
                 continue
             told: str | None = getattr(self, field)
-            if told is None or Address.parse(told).host not in ANYWHERE:
+            if told is None or not is_anywhere(Address.parse(told).host):
                 continue
             if kind == "advertised" or getattr(self, f"{name}_advertised", None) is None:
                 raise ValueError(

@@ -185,3 +185,22 @@ def test_a_text_that_cannot_be_made_is_an_answer_and_what_its_thread_ends_with(
             assert ended_with.get(timeout=DEADLINE_S) == "metrics-answer: a gauge is broken"
         broken[0] = False
         assert fetched(serving) == (200, b"well")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [
+        ("::", ("127.0.0.1", "[::1]")),
+        ("0.0.0.0", ("127.0.0.1", "[::1]")),  # noqa: S104 - where the manifests listen
+        ("::1", ("[::1]",)),
+        ("localhost", ("127.0.0.1",)),
+    ],
+)
+def test_all_addresses_are_those_of_both_families(host: str, reached: tuple[str, ...]) -> None:
+    serving = MetricsEndpoint(host, 0, lambda _accept: (b"text", "text/plain"))
+    serving.start()
+    with closing(serving):
+        for at in reached:
+            with urllib.request.urlopen(f"http://{at}:{serving.port}/metrics", timeout=DEADLINE_S) as answer:
+                assert answer.read() == b"text"

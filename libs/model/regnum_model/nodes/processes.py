@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from regnum_model.addresses import joined, split
 from regnum_model.ids import (
     ControllerEpoch,
     DirectoryId,
@@ -31,20 +32,21 @@ class Address:
     """Where a listener can be reached."""
 
     host: str
-    """Host name or IP address."""
+    """Host name or IP address, without brackets."""
     port: int
     """TCP port, 1 to 65535."""
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return joined(self.host, self.port)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``host:port``; raises MalformedNodeError."""
-        host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-            raise MalformedNodeError(f"{text!r} is not host:port")
-        return cls(host=host.strip("[]"), port=int(port))
+        """Read ``host:port`` or ``[address]:port``; raises MalformedNodeError."""
+        try:
+            host, port = split(text)
+        except ValueError as error:
+            raise MalformedNodeError(str(error)) from None
+        return cls(host=host, port=port)
 
 
 def _listeners(value: object) -> dict[str, Address]:
