@@ -1,6 +1,7 @@
 """`python -m regnum_failover TRACES OUT`, or the same arguments after `spark-submit analysis/failover/job.py`."""
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -30,6 +31,9 @@ def main(
     clocks: Clocks = CLOCKS,
 ) -> int:
     """Run the job; returns the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names in a report are what somebody chose, and the locale may be C.
+        sys.stdout.reconfigure(errors="backslashreplace")
     accepted = parser()
     told = accepted.parse_args(arguments)
     if told.keep_days is not None and not told.each_run and not is_bucket(told.out):

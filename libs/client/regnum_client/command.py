@@ -26,7 +26,7 @@ from regnum_client.commands.invocation import (
     Output,
     output_of,
 )
-from regnum_client.commands.rendering import emit_failure
+from regnum_client.commands.rendering import emit_failure, take_any_text
 
 STDOUT_CLOSED: Final = Failure(
     code="SYSTEM_ERROR",
@@ -128,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
+    take_any_text(sys.stdout)
+    take_any_text(sys.stderr)
     if not debug:
         sys.excepthook = _unexpected(output)
     if sys.stdout is None:

@@ -71,6 +71,8 @@ async def run_failover_job(
         **{name: value for name, value in environment.items() if name not in {"SPARK_HOME", "PYSPARK_GATEWAY_PORT"}},
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        # Its output is read here, whatever the locale.
+        "PYTHONIOENCODING": "utf-8",
     }
     arguments = ("-P", "-m", "regnum_failover", str(traces), str(out), "--output", form)
     with log.open("wb") as errors:

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
-from regnum_model.addresses import is_anywhere
 from regnum_model.nodes import Address, MalformedNodeError
+from regnum_model.nodes.processes import is_anywhere
 from regnum_model.principals import NOBODY, Principal
 from regnum_telemetry.build import this_build
 

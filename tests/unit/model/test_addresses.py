@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_model.addresses import is_anywhere, joined, split
 from regnum_model.nodes import Address, BrokerNode, MalformedNodeError
+from regnum_model.nodes.processes import is_anywhere, joined, split
 
 
 @pytest.mark.parametrize(

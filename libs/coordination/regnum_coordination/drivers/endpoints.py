@@ -1,6 +1,6 @@
 """Servers as URLs name them: ``host``, ``host:port``, ``[address]``, ``[address]:port``. Pure."""
 
-from regnum_model.addresses import split
+from regnum_model.nodes.processes import split
 
 
 def parse_endpoint(text: str, *, default_port: int, url: str, form: str) -> tuple[str, int]:

@@ -122,6 +122,10 @@ def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise wrong_use(f"--header {text!r} is not NAME=VALUE; give for example --header source=import")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise wrong_use(f"--header {text!r}: the name of a header is UTF-8; its value may be any bytes") from None
     return name, os.fsencode(value)
 
 

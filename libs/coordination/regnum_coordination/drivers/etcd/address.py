@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
-from regnum_model.addresses import is_address, joined
+from regnum_model.nodes.processes import is_address, joined
 
 from regnum_coordination.drivers.credentials import FORM, OPTIONS, Credentials, shown
 from regnum_coordination.drivers.endpoints import parse_endpoint

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
-from regnum_model.addresses import joined
+from regnum_model.nodes.processes import joined
 
 from regnum_coordination.drivers.credentials import FORM as CREDENTIALS_FORM
 from regnum_coordination.drivers.credentials import OPTIONS, Credentials, shown

@@ -19,7 +19,7 @@ from typing import Any, Final
 from kazoo.exceptions import WriterNotClosedException
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
-from regnum_model.addresses import joined
+from regnum_model.nodes.processes import joined
 
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.answers import to_error
