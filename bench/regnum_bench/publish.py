@@ -41,7 +41,7 @@ from regnum_metadata.ownership import owner
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, LogId, MetadataId, Registration, encode_id
 from regnum_model.nodes import Address, BrokerNode, Membership, TopicIdNode
-from regnum_service.channel import open_channel
+from regnum_service.channel import aio_channel, open_channel
 
 from regnum_bench.children import child
 from regnum_bench.figures import Round, quantile
@@ -171,8 +171,8 @@ async def _reign(run: Run) -> AsyncIterator["Reigning"]:
         launched(unstarted, run.progress) as cluster,
         child("regnum_bench.receivers", "0") as holder_port,
         child("regnum_bench.receivers", str(shape.applying)) as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{holder_port}") as holders,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as receivers,
+        aio_channel(f"127.0.0.1:{holder_port}") as holders,
+        aio_channel(f"127.0.0.1:{port}") as receivers,
         open_channel(_address(cluster, CONTROLLER, "client")) as admin,
         open_channel(_address(cluster, f"metadata-{MEASURED}", "internal")) as measured,
         open_channel(_address(cluster, f"metadata-{BESIDE}", "internal")) as beside,

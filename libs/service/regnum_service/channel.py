@@ -1,15 +1,20 @@
 """Channels to other processes, with the options that make a dead or frozen peer show in seconds.
 
 grpc.keepalive_timeout_ms alone finds no frozen peer; grpc.http2.ping_timeout_ms does. Our servers allow such pings.
+
+Every channel is made here: of the services, the SDK, the store's driver, the benchmarks and the tests. None uses a web
+proxy. gRPC reads ``grpc_proxy``, ``https_proxy`` and ``http_proxy`` from the environment, where machines and images set
+them for package managers; a proxy reaches neither a process of the cluster nor a local one, so that a store, a broker
+or a controller would seem to be away (decision 72).
 """
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_telemetry.rpc_client import TracedChannel
+from regnum_telemetry.rpc_client import DIRECT, TracedChannel
 
 from regnum_service.errors import RegnumError
 from regnum_service.renewed_channel import NAME_OPTIONS, RenewedChannel, is_name
@@ -33,24 +38,44 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.enable_retries", 0),
     # A connection of its own, so that a dropped channel takes its back-off with it.
     ("grpc.use_local_subchannel_pool", 1),
-    # Processes of one cluster do not reach one another through a web proxy.
-    ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
     # Nobody asks, and what it keeps is 3 of the 51 KiB that a connection takes (decision 56).
     ("grpc.enable_channelz", 0),
     *NAME_OPTIONS,
 )
 
+Options: TypeAlias = Sequence[tuple[str, Any]]
+"""Names and values, as gRPC takes them."""
 
 Open: TypeAlias = Callable[[Address], grpc.aio.Channel]
 """How a channel to an address is opened, on the running event loop; over TLS see ``tls.channels``."""
+
+
+def aio_channel(
+    target: str, *, credentials: grpc.ChannelCredentials | None = None, options: Options = ()
+) -> grpc.aio.Channel:
+    """A channel on the running event loop, which connects with its first call; without credentials in plaintext."""
+    every = [*DIRECT, *options]
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=every)
+    return grpc.aio.secure_channel(target, credentials, options=every)
+
+
+def blocking_channel(
+    target: str, *, credentials: grpc.ChannelCredentials | None = None, options: Options = ()
+) -> grpc.Channel:
+    """The same in gRPC's blocking API, which has threads of its own."""
+    every = [*DIRECT, *options]
+    if credentials is None:
+        return grpc.insecure_channel(target, options=every)
+    return grpc.secure_channel(target, credentials, options=every)
 
 
 def open_channel(address: Address) -> grpc.aio.Channel:
     """A channel on the running event loop; connects with its first call. Whoever opens it closes it."""
 
     def make() -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+        return aio_channel(target(address), options=CHANNEL_OPTIONS)
 
     channel = RenewedChannel(make, follows_name=True) if is_name(address.host) else make()
     return TracedChannel(channel, host=address.host, port=address.port)

@@ -17,6 +17,9 @@ Multicallable = Any
 Call = Any
 """One of grpc.aio's calls."""
 
+DIRECT: Final[tuple[tuple[str, int], ...]] = (("grpc.enable_http_proxy", 0),)
+"""Options of every channel: whatever the environment says of web proxies, they do not stand between processes."""
+
 _ENDING: Final[set[asyncio.Task[None]]] = set()
 """Tasks that end a span; the event loop alone would not keep them."""
 

@@ -3,6 +3,7 @@
 OTEL_TRACES_EXPORTER  ``otlp``: OTLP over gRPC; ``none``: nowhere
 OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT  set: OTLP over gRPC, unless the exporter is ``none``
 otherwise             OTLP/JSON lines below the traces folder, if the process has one
+A collector is reached directly, never through a web proxy.
 OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and the like mean what they mean everywhere.
 """
 
@@ -21,6 +22,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.export_queue import ExportQueue, Sink
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.otel import OtelTracer
+from regnum_telemetry.rpc_client import DIRECT
 from regnum_telemetry.scraping import Render
 
 if TYPE_CHECKING:
@@ -91,7 +93,9 @@ def start(
             # Imported when needed: it takes a while.
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-            return start_with(service, instance, CollectorSink(OTLPSpanExporter()), environ=variables)
+            return start_with(
+                service, instance, CollectorSink(OTLPSpanExporter(channel_options=DIRECT)), environ=variables
+            )
         case Destination.FILE if traces_dir is not None:
             from regnum_telemetry.json_lines import JsonLinesFile  # noqa: PLC0415 - needs the encoder, which clients lack
 

@@ -16,7 +16,7 @@ from regnum_broker.limits.unread_answers import PART_BYTES, TAKEN_S_MAX, SilentR
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
+from regnum_service.channel import aio_channel, open_channel
 from regnum_service.connections import cut_off, incarnations
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
@@ -215,8 +215,8 @@ async def test_a_connection_is_found_by_the_name_that_grpc_gives_it_and_no_other
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
     for host in ("127.0.0.1", "[::1]"):
         async with (
-            grpc.aio.insecure_channel(f"{host}:{port}", options=options) as one,
-            grpc.aio.insecure_channel(f"{host}:{port}", options=options) as other,
+            aio_channel(f"{host}:{port}", options=options) as one,
+            aio_channel(f"{host}:{port}", options=options) as other,
         ):
             for channel in (one, other):
                 await channel.unary_unary("/s/name")(b"")

@@ -7,7 +7,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum.quota.v1 import quota_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import CHANNEL_OPTIONS
+from regnum_service.channel import CHANNEL_OPTIONS, aio_channel
 from regnum_service.connections import peers_at
 from regnum_service.errors import PortTakenError
 from regnum_service.probes import CONNECTIONS_MAX, serve_probes
@@ -46,7 +46,7 @@ async def idle(address: Address) -> None:
 
 
 async def asked(address: Address, service: str) -> int:
-    async with grpc.aio.insecure_channel(str(address), options=CHANNEL_OPTIONS) as channel:
+    async with aio_channel(str(address), options=CHANNEL_OPTIONS) as channel:
         answer = await health_pb2_grpc.HealthStub(channel).Check(
             health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S
         )
@@ -104,7 +104,7 @@ async def test_probes_are_answered_until_everything_else_is_closed() -> None:
 async def test_nothing_else_can_be_asked_there_and_no_large_question() -> None:
     supervisor = Supervisor("test")
     address = await serve_probes(told(f"127.0.0.1:{unused_port()}"), supervisor=supervisor)
-    async with grpc.aio.insecure_channel(str(address), options=CHANNEL_OPTIONS) as channel:
+    async with aio_channel(str(address), options=CHANNEL_OPTIONS) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
             await channel.unary_unary(f"/{QUOTA}/Admit")(b"", timeout=DEADLINE_S)

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from regnum_telemetry.scraping import CONNECTIONS_MAX, HEAD_BYTES_MAX, OPENMETRICS, MetricsEndpoint
+from regnum_testing.direct_http import opened_directly
 from regnum_testing.waiting import DEADLINE_S
 
 
@@ -32,7 +33,7 @@ def endpoint(
 def fetched(serving: MetricsEndpoint, path: str = "/metrics", **headers: str) -> tuple[int, bytes]:
     request = urllib.request.Request(f"http://127.0.0.1:{serving.port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310
+        with opened_directly(request, timeout=DEADLINE_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:

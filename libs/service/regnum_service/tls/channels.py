@@ -11,7 +11,7 @@ import grpc
 from regnum_model.nodes import Address
 from regnum_telemetry.rpc_client import TracedChannel
 
-from regnum_service.channel import CHANNEL_OPTIONS, Open, open_channel, target
+from regnum_service.channel import CHANNEL_OPTIONS, Open, aio_channel, open_channel, target
 from regnum_service.renewed_channel import RenewedChannel, is_name
 from regnum_service.tls.files import WatchedFiles
 
@@ -23,7 +23,7 @@ def opener(files: WatchedFiles | None) -> Open:
 
     def open_secure(address: Address) -> grpc.aio.Channel:
         def make() -> grpc.aio.Channel:
-            return grpc.aio.secure_channel(target(address), files.pem.channel_credentials(), options=CHANNEL_OPTIONS)
+            return aio_channel(target(address), credentials=files.pem.channel_credentials(), options=CHANNEL_OPTIONS)
 
         channel = RenewedChannel(make, follows_name=is_name(address.host), version=_looking_at(files))
         return TracedChannel(channel, host=address.host, port=address.port)

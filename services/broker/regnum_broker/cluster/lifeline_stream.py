@@ -19,7 +19,7 @@ from typing import Any, Final
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import CHANNEL_OPTIONS, target
+from regnum_service.channel import CHANNEL_OPTIONS, blocking_channel, target
 from regnum_service.tls.files import WatchedFiles
 
 Call = Any
@@ -88,8 +88,8 @@ class LifelineStream:
 
 def _channel(address: Address, tls: WatchedFiles | None) -> grpc.Channel:
     if tls is None:
-        return grpc.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+        return blocking_channel(target(address), options=CHANNEL_OPTIONS)
     # Each stream has a channel of its own, so that a new one shows what is in the files by then.
     if tls.is_due:
         asyncio.get_running_loop().run_in_executor(None, tls.check)
-    return grpc.secure_channel(target(address), tls.pem.channel_credentials(), options=CHANNEL_OPTIONS)
+    return blocking_channel(target(address), credentials=tls.pem.channel_credentials(), options=CHANNEL_OPTIONS)

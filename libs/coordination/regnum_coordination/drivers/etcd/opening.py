@@ -10,7 +10,9 @@ import etcd3
 import grpc
 from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
+from regnum_service.channel import aio_channel
 from regnum_service.renewed_channel import RenewedChannel, is_name
+from regnum_telemetry.rpc_client import DIRECT
 
 from regnum_coordination.drivers.credentials import Credentials, read
 from regnum_coordination.drivers.etcd.address import EtcdAddress
@@ -62,9 +64,7 @@ def _channel(
     options = _channel_options(address)
 
     def make() -> grpc.aio.Channel:
-        if credentials is None:
-            return grpc.aio.insecure_channel(target, options=options)
-        return grpc.aio.secure_channel(target, credentials, options=options)
+        return aio_channel(target, credentials=credentials, options=options)
 
     return RenewedChannel(make, follows_name=True) if follows_name else make()
 
@@ -96,7 +96,9 @@ def _client(address: EtcdAddress, timeout_s: float) -> Any:
             ("cert_key", address.credentials.key),
         )
     }
-    return etcd3.client(host=host, port=port, timeout=timeout_s, grpc_options=_channel_options(address), **files)
+    return etcd3.client(
+        host=host, port=port, timeout=timeout_s, grpc_options=(*DIRECT, *_channel_options(address)), **files
+    )
 
 
 async def _resolved(address: EtcdAddress) -> EtcdAddress:
