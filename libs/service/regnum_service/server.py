@@ -16,6 +16,7 @@ from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.access.tokens.streams import TokenStreamInterceptor
+from regnum_service.addressee import AddresseeInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.clock import SystemClock
@@ -85,6 +86,7 @@ class GrpcServer:
         listener: str = "",
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
+        own: str = "",
     ) -> None:
         """Only assigns.
 
@@ -100,7 +102,10 @@ class GrpcServer:
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
             access: what it asks of those who connect.
+            own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken,
+                because nobody who calls here means one process.
         """
+        self._own: Final = own
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._unread_bytes_max: Final = unread_bytes_max
@@ -134,6 +139,7 @@ class GrpcServer:
             interceptors=(
                 *self._counting(),
                 TracingInterceptor(),
+                *((AddresseeInterceptor(self._own),) if self._own else ()),
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
                 AuthenticationInterceptor(

@@ -27,8 +27,19 @@ _ENDING: Final[set[asyncio.Task[None]]] = set()
 class TracedChannel(grpc.aio.Channel):
     """Passes everything to another channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, host: str, port: int) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, *, host: str, port: int, metadata: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            channel: what the calls go over.
+            host: where it goes to, for the spans.
+            port: of the same.
+            metadata: what every call brings besides its own.
+        """
         self._channel: Final = channel
+        self._metadata: Final = tuple(metadata)
         self._host: Final = host
         self._port: Final = port
 
@@ -75,6 +86,8 @@ class TracedChannel(grpc.aio.Channel):
         name = (method.decode() if isinstance(method, bytes) else str(method)).removeprefix("/")
 
         def start(*arguments: Any, metadata: Sequence[tuple[str, str | bytes]] | None = None, **named: Any) -> Call:
+            if self._metadata:
+                metadata = (*self._metadata, *(metadata or ()))
             place = tracing.current()
             if not place:
                 return multicallable(*arguments, metadata=metadata, **named)

@@ -93,9 +93,9 @@ def start(
             # Imported when needed: it takes a while.
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-            return start_with(
-                service, instance, CollectorSink(OTLPSpanExporter(channel_options=DIRECT)), environ=variables
-            )
+            # (Its annotation knows of one option, with text.)
+            exporter = OTLPSpanExporter(channel_options=DIRECT)  # type: ignore[arg-type]
+            return start_with(service, instance, CollectorSink(exporter), environ=variables)
         case Destination.FILE if traces_dir is not None:
             from regnum_telemetry.json_lines import JsonLinesFile  # noqa: PLC0415 - needs the encoder, which clients lack
 

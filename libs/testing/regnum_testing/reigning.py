@@ -34,6 +34,7 @@ from regnum_model.configs import (
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_model.protocols import UNSAID, ReleaseInfo
+from regnum_model.quotas import QuotaProcessNode
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_telemetry.metrics import Metrics
@@ -312,7 +313,7 @@ class FakeCluster:
         first_balance_s: float | None = None,
         corrections_interval_s: float = 300.0,
         metadata_detector: DeathDetector | None = None,
-        open_quota: Callable[[Address], QuotaChannel] = NoQuotaProcess,
+        open_quota: Callable[[QuotaProcessNode], QuotaChannel] = NoQuotaProcess,
         quota_stand_in: Limit | None = None,
         followed: Followed | None = None,
         metrics: Metrics | None = None,

@@ -21,6 +21,7 @@ from regnum_model.bucket import Limit
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
+from regnum_model.quotas import QuotaProcessNode
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
@@ -53,7 +54,7 @@ from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.publication.delta_log import Announcer, Base
 from regnum_election.publication.metadata_processes import MetadataPublisher
-from regnum_election.publication.subscriber import DeathDetector, PropagationChannel
+from regnum_election.publication.subscriber import DeathDetector, MetadataProcess, PropagationChannel
 from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments
@@ -109,9 +110,9 @@ class Controller:
         cluster_id: str,
         client_listener: Address,
         open_channel: Callable[[Broker], ControlChannel],
-        open_metadata: Callable[[Address], PropagationChannel],
+        open_metadata: Callable[[MetadataProcess], PropagationChannel],
         metadata_detector: DeathDetector | None,
-        open_quota: Callable[[Address], QuotaChannel],
+        open_quota: Callable[[QuotaProcessNode], QuotaChannel],
         quota_stand_in: Limit | None,
         picture_changed: Callable[[Cluster], None],
         tell_in_sync: Tell = nobody_is_told,

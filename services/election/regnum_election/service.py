@@ -21,10 +21,12 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.tokens.settings import tokens_of
+from regnum_service.advertised import claims_of
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
@@ -190,6 +192,7 @@ class ElectionService:
                 listener="internal",
                 metrics=self._metrics,
                 access=access.at(tls.internal),
+                own=addressee.election(self._id),
             ),
         )
         self._lifelines = LifelineThread(
@@ -203,6 +206,7 @@ class ElectionService:
             fences=settings.lifeline_detection,
             metrics=self._metrics,
             access=access.at(tls.internal),
+            own=addressee.election(self._id),
         )
 
     async def start(self) -> None:
@@ -249,7 +253,7 @@ class ElectionService:
         return store if self._failpoints is None else FailpointStore(store, self._failpoints)
 
     def _open_channel(self, broker: Broker) -> ControlChannel:
-        channel = GrpcControlChannel(broker.internal, self._tls.open_channel)
+        channel = GrpcControlChannel(broker.id, broker.internal, self._tls.open_channel)
         return channel if self._failpoints is None else FailpointChannel(channel, broker.id, self._failpoints)
 
     async def _serve_session(self, store: Store) -> None:
@@ -335,6 +339,7 @@ class ElectionService:
             encode=lambda _: ElectionNode(incarnation=incarnation, listeners=self._listeners, build=THIS).encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
+            claims=claims_of(paths.ELECTION_ADDRESSES, addressee.election(self._id), self._listeners),
         )
 
     async def _cluster_id(self, store: Store) -> str:
@@ -366,11 +371,11 @@ class ElectionService:
             cluster_id=cluster_id,
             client_listener=self._listeners["client"],
             open_channel=self._open_channel,
-            open_metadata=partial(GrpcPropagationChannel, open_one=self._tls.open_channel),
+            open_metadata=lambda one: GrpcPropagationChannel(one.id, one.internal, self._tls.open_channel),
             metadata_detector=HealthWatchDetector(self._clock, connect, self._tls.open_channel)
             if self._settings.lifeline_detection
             else None,
-            open_quota=partial(GrpcQuotaChannel, open_one=self._tls.open_channel),
+            open_quota=lambda one: GrpcQuotaChannel(one.id, one.internal, self._tls.open_channel),
             quota_stand_in=self._settings.quota_stand_in,
             picture_changed=picture_changed,
             tell_in_sync=partial(self._lifelines.tell, reign.epoch),

@@ -48,7 +48,7 @@ class Propagation:
         self,
         *,
         id: MetadataId,
-        open_stream: Callable[[Address], BrokerStream],
+        open_stream: Callable[[Receiver], BrokerStream],
         clock: Clock,
         spawn: Spawn,
         believes: Callable[[ControllerEpoch], Awaitable[bool]],

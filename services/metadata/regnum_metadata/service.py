@@ -19,9 +19,11 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
+from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.settings import tokens_of
+from regnum_service.advertised import claims_of
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
@@ -123,6 +125,7 @@ class MetadataService:
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
+            own=addressee.metadata(settings.metadata_id),
             metrics=self._metrics,
             access=access.at(tls.internal),
         )
@@ -167,6 +170,7 @@ class MetadataService:
             encode=lambda _: MetadataNode(incarnation=incarnation, listeners=self._listeners, build=THIS).encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
+            claims=claims_of(paths.METADATA_ADDRESSES, addressee.metadata(self._id), self._listeners),
         )
         peers = self._supervisor.start("peers", self._watch_peers(store))
         following = self._access.start_following(store, self._supervisor.start)

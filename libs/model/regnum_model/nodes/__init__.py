@@ -7,6 +7,7 @@ with the reason and never anything else, whatever the bytes are; ``encode`` is d
 from regnum_model.nodes.leader_and_isr import LeaderAndIsr, Membership
 from regnum_model.nodes.processes import (
     Address,
+    AddressNode,
     BrokerNode,
     ControllerNode,
     ElectionNode,
@@ -38,6 +39,7 @@ __all__ = [
     "MAX_PARTITIONS",
     "MEMBERS_KEPT",
     "Address",
+    "AddressNode",
     "BrokerNode",
     "ControllerNode",
     "DeletedTopicNode",

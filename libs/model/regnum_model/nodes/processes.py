@@ -150,6 +150,24 @@ class MetadataNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddressNode:
+    """A node below ``/brokers/addresses`` and the like: which process advertises the address in its name."""
+
+    holder: str
+    """Role and id: ``broker-3``."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return dumped({"version": 1, "holder": self.holder})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = versioned(loaded(data), "a node of an advertised address")
+        return cls(holder=str_of(content.get("holder"), "holder"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
     """``/brokers/ids/<id>``: the registration of a live broker."""
 

@@ -23,6 +23,7 @@ import structlog
 from regnum.election.v1 import controller_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.files import WatchedFiles
 
@@ -94,7 +95,7 @@ class Lifeline:
 
     def move(self, location: ControllerLocation | None) -> None:
         """The controller is somewhere else."""
-        self._speaker.call(lambda: self._speaker.set_target(None if location is None else location.lifeline))
+        self._speaker.call(lambda: self._speaker.set_target(location))
 
     def identify(self, identity: Identity | None) -> None:
         """Speak for another registration; None: for none."""
@@ -199,7 +200,7 @@ class _Speaker:
         self._changed: Final = asyncio.Event()
         self._due: Final = asyncio.Event()
         self._stopped = False
-        self._target: Address | None = None
+        self._target: ControllerLocation | None = None
         self._epoch = UNREGISTERED
         self._named = False
         self._beat = 0
@@ -231,7 +232,7 @@ class _Speaker:
         self._stopped = True
         self._changed.set()
 
-    def set_target(self, target: Address | None) -> None:
+    def set_target(self, target: ControllerLocation | None) -> None:
         """Another controller."""
         if target != self._target:
             self._target = target
@@ -284,7 +285,7 @@ class _Speaker:
             except TimeoutError:
                 reason = "the controller is silent"
             self._tell_main(_News.ENDED, epoch)
-            self._note_end(target, reason)
+            self._note_end(target.lifeline, reason)
             if not self._changed.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RECONNECT_S):
@@ -297,9 +298,9 @@ class _Speaker:
             self._ended = ended
             self._log.info("lifeline ended", at=str(target), reason=reason)
 
-    async def _stream(self, target: Address, epoch: int) -> str:
+    async def _stream(self, target: ControllerLocation, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
-        stream = LifelineStream.open(target, self._tls)
+        stream = LifelineStream.open(target.lifeline, self._tls, addressee.election(target.election_id))
         self._reports.begin_stream()
         if self._expiry is not None:
             self._expiry.begin_stream()

@@ -30,6 +30,7 @@ from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.cancellation import heeding
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
@@ -216,7 +217,7 @@ class LeaderStream:
                 reason = "no answer in time"
             self._log.info("fetch stream ended", reason=reason, answers=self._answered)
             # A channel of its own for each attempt: this loop paces, not the channel.
-            await self._channels.drop(address)
+            await self._channels.drop(address, addressee.broker(self._leader))
             pause_s = RECONNECT_S_MIN if self._answered else min(pause_s * 2, RECONNECT_S_MAX)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -230,7 +231,7 @@ class LeaderStream:
         self._forgotten.clear()
         self._sent = self._answered = self._taken = 0
         self._interrupted = False
-        stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
+        stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address, addressee.broker(self._leader)))
         call: StreamCall = stub.FetchReplica()
         sender = asyncio.create_task(self._interrupt(call), name=f"fetch from {self._leader}: additions")
         try:

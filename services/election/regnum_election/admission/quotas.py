@@ -6,7 +6,7 @@ from typing import Final
 
 from regnum_coordination.port import Store
 from regnum_model.bucket import Limit
-from regnum_model.nodes import Address
+from regnum_model.quotas import QuotaProcessNode
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
@@ -33,7 +33,7 @@ class Quotas:
         reign: Reign,
         store: FencedStore,
         *,
-        open_channel: Callable[[Address], QuotaChannel],
+        open_channel: Callable[[QuotaProcessNode], QuotaChannel],
         stand_in_limit: Limit | None,
         clock: Clock,
         spawn: Spawn,

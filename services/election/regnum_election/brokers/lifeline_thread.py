@@ -50,6 +50,7 @@ class LifelineThread:
         fences: bool,
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
+        own: str = "",
     ) -> None:
         """Only assigns.
 
@@ -64,6 +65,7 @@ class LifelineThread:
             fences: False switches detection off.
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
+            own: how this process is addressed; see ``GrpcServer``.
         """
         self._address = address
         self._clock = clock
@@ -75,6 +77,7 @@ class LifelineThread:
         self._fences = fences
         self._metrics = metrics
         self._access: Final = access
+        self._own: Final = own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None
@@ -174,6 +177,7 @@ class LifelineThread:
             listener="lifeline",
             metrics=self._metrics,
             access=self._access,
+            own=self._own,
         )
         try:
             await server.start()

@@ -104,14 +104,16 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
     incomplete = sum(1 for _ in _incomplete(context))
     removals = map(len, context.removals.damaged.values())
     response.damaged_count = sum((len(context.refused), incomplete, len(context.spoiled), *removals))
-    await _name_releases(context, response)
+    await _name_releases(health, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, now_s))
     return response
 
 
-async def _name_releases(context: ControllerContext, response: admin_pb2.DescribeHealthResponse) -> None:
+async def _name_releases(health: HealthWatch, response: admin_pb2.DescribeHealthResponse) -> None:
     """Who runs which release, as the store says it now; who asks must have the rest of the answer without the store."""
+    context = health.context
+    left_out = {id: str(shared) for id, shared in context.sharing.items()} | dict(health.misdirected)
     in_force = context.picture.settings.inter_broker_protocol
     response.inter_broker_protocol = in_force
     try:
@@ -128,7 +130,11 @@ async def _name_releases(context: ControllerContext, response: admin_pb2.Describ
             release=one.build.release,
             protocol_min=protocols.low,
             protocol_max=protocols.high,
-            refused=(one.problem or refusal(in_force, one.build))[:REASON_MAX],
+            refused=(
+                one.problem
+                or refusal(in_force, one.build)
+                or (left_out.get(BrokerId(one.id), "") if one.role == "broker" else "")
+            )[:REASON_MAX],
         )
 
 

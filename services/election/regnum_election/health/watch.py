@@ -7,7 +7,7 @@ Constraints: nothing is done for partitions and orders that are well. What a rei
 once, in steps that failures go before; how long it had been so before nobody knows, so its time begins there.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -84,6 +84,8 @@ class HealthWatch:
         """Orders that are not acknowledged, as of the last look."""
         self.overdue: Sequence[OverdueOrders] = ()
         """Those of them that are overdue."""
+        self.misdirected: Mapping[BrokerId, str] = {}
+        """Brokers whose address stands for another process, in words, as of the last look."""
         self._clocks: Final[dict[BrokerId, ClockCompared]] = {}
         self._clocks_off: frozenset[BrokerId] = frozenset()
         self.looked_at_all = False
@@ -134,6 +136,7 @@ class HealthWatch:
             await self._look_in_steps(self.book.keys)
         now_s = self._clock.monotonic()
         self._find_overdue(now_s)
+        self._find_misdirected()
         self._find_clocks_off()
         lasted = self.book.turn(now_s, self.limits.trouble_s, most=LASTED_AT_ONCE)
         for trouble, found in groupby(lasted, key=lambda one: one[0]):
@@ -178,6 +181,21 @@ class HealthWatch:
                 self._tell_of_orders(one)
         for broker in before - {one.broker for one in self.overdue}:
             self._log.info("orders acknowledged again", broker=broker)
+
+    def _find_misdirected(self) -> None:
+        brokers, before = self.context.picture.brokers, self.misdirected
+        self.misdirected = {
+            id: f"its address {brokers[id].internal} answers as {other}: what is sent to it does not arrive; see what"
+            " that name or address stands for, and what the broker advertises"
+            for id, other in self.context.dispatch.misdirected().items()
+            if id in brokers
+        }
+        for id, reason in self.misdirected.items():
+            if before.get(id) != reason:
+                self._log.error("another process answers", broker=id, reason=reason)
+                self.context.events.refused(id, brokers[id].epoch, reason)
+        for id in before.keys() - self.misdirected.keys():
+            self._log.info("no other process answers any more", broker=id)
 
     def _find_clocks_off(self) -> None:
         compared = [one for id in self._clocks if (one := self.clock_of(id)) is not None and one.expiry_held_back]

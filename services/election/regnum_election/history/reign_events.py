@@ -95,6 +95,11 @@ class ReignEvents:
         """A broker came, went, or said something of ``count`` replicas."""
         self._other(kind, reason, broker=broker, broker_epoch=epoch, count=count)
 
+    def refused(self, broker: BrokerId, epoch: BrokerEpoch, detail: str) -> None:
+        """A registered broker takes no part, or nothing reaches it."""
+        kind, reason = words.EVENT_KIND_BROKER_REFUSED, Reason(words.EVENT_CAUSE_UNSPECIFIED)
+        self._other(kind, reason, broker=broker, broker_epoch=epoch, detail=detail)
+
     def topic(
         self, kind: Kind, name: str, id: TopicId, reason: Reason, *, partitions: int = 0, detail: str = ""
     ) -> None:

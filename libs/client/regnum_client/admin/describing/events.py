@@ -47,6 +47,7 @@ class EventKind(enum.Enum):
     BROKER_DRAINING = "broker-draining"
     BROKER_DRAINING_ENDED = "broker-draining-ended"
     STORE_WENT_BACK = "store-went-back"
+    BROKER_REFUSED = "broker-refused"
 
 
 class EventCause(enum.Enum):

@@ -2629,7 +2629,7 @@ class ProcessRelease(_message.Message):
     protocol_max: _builtins.int
     """Highest that it speaks."""
     refused: _builtins.str
-    """Why it takes no part in the cluster, though it is registered. Empty: it does."""
+    """Why it takes no part in the cluster, or is told nothing, though it is registered. Empty: nothing is wrong."""
     def __init__(
         self,
         *,

@@ -172,6 +172,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The principal is not of a type that may own or renew a token."""
     ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: _ErrorCode.ValueType  # 97
     """The principal of a forwarded request cannot be read."""
+    ERROR_CODE_REBOOTSTRAP_REQUIRED: _ErrorCode.ValueType  # 129
+    """The call is for another process than the one that stands at its address now (KIP-1242); nothing was done."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Outcome of one item of a request. Names and numbers are those of the Kafka protocol, so that people who know Kafka
@@ -329,4 +331,6 @@ ERROR_CODE_INVALID_PRINCIPAL_TYPE: ErrorCode.ValueType  # 67
 """The principal is not of a type that may own or renew a token."""
 ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: ErrorCode.ValueType  # 97
 """The principal of a forwarded request cannot be read."""
+ERROR_CODE_REBOOTSTRAP_REQUIRED: ErrorCode.ValueType  # 129
+"""The call is for another process than the one that stands at its address now (KIP-1242); nothing was done."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015

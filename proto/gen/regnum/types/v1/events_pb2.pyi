@@ -78,6 +78,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """It may be given some again."""
     EVENT_KIND_STORE_WENT_BACK: _EventKind.ValueType  # 27
     """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
+    EVENT_KIND_BROKER_REFUSED: _EventKind.ValueType  # 28
+    """A broker is registered and takes no part, or its address stands for another process; the detail says why."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -138,6 +140,8 @@ EVENT_KIND_BROKER_DRAINING_ENDED: EventKind.ValueType  # 26
 """It may be given some again."""
 EVENT_KIND_STORE_WENT_BACK: EventKind.ValueType  # 27
 """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
+EVENT_KIND_BROKER_REFUSED: EventKind.ValueType  # 28
+"""A broker is registered and takes no part, or its address stands for another process; the detail says why."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
