@@ -291,12 +291,12 @@ class Counting(dict[PartitionKey, Partition]):
 
 async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> None:
     partitions = Counting()
-    picture = SimpleNamespace(partitions=partitions, settings=object(), topics={}, of_topic=lambda _id: ())
+    picture = SimpleNamespace(partitions=partitions, brokers={}, settings=object(), topics={}, of_topic=lambda _id: ())
     context: Any = SimpleNamespace(
         picture=picture,
         clock=SkippingClock(),
         reign=SimpleNamespace(epoch=1),
-        dispatch=SimpleNamespace(outstanding=list),
+        dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
         metadata=SimpleNamespace(tell_of_changes=lambda _watch: None),
     )
     watch = HealthWatch(context, Limits())
