@@ -124,11 +124,12 @@ class Membership:
                 if rival is None:
                     if (joined := await self._create(guard)) is not None:
                         return joined
-                elif (left_s := give_up_s - self._clock.monotonic()) > 0:
-                    await self._wait_for_change(*rival, left_s)
                 else:
-                    path, claimed = rival
-                    raise TakenByAnotherError(self._claims.taken(path, claimed.data))
+                    taken = self._claims.taken(rival[0], rival[1].data)
+                    if (left_s := give_up_s - self._clock.monotonic()) <= 0:
+                        raise TakenByAnotherError(taken)
+                    _LOG.warning("waiting up to %.1f s for a session to end: %s", left_s, taken)
+                    await self._wait_for_change(*rival, left_s)
             elif node.stat.ephemeral_owner == self._store.session_id or self._is_predecessor(node.data):
                 await self._delete(guard, node)
             elif (left_s := give_up_s - self._clock.monotonic()) > 0:
