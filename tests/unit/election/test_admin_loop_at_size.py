@@ -286,6 +286,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             incomplete={},
             spoiled={},
             removals=SimpleNamespace(damaged={}),
+            sharing={},
             dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
             metadata=SimpleNamespace(version=7, positions=[], tell_of_changes=lambda _watch: None),
             events=ReignEvents(reign.controller.reign, nowhere, SystemClock()),

@@ -124,6 +124,8 @@ async def test_other_ports_and_other_listeners_of_one_host_are_no_conflict(
     await within(broker(MemoryStore(server), clock, 2, ELSEWHERE).join())
     crossed = {"client": HERE["internal"], "internal": HERE["client"]}
     await within(broker(MemoryStore(server), clock, 3, crossed).join())
+    store = MemoryStore(server)
+    assert len((await store.children(paths.BROKER_IDS, current=True)).names) == 3
 
 
 async def test_a_claim_that_cannot_be_read_is_anothers(server: MemoryServer, clock: FakeClock) -> None:
