@@ -1,5 +1,6 @@
 """Brokers that advertise an address of another one, and addresses that stand for another process."""
 
+import random
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -7,7 +8,7 @@ from regnum.types.v1 import events_pb2 as words
 from regnum_client.admin.health.views import HealthView, health_view
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker
-from regnum_election.decisions.registrations import without_own_address
+from regnum_election.decisions.registrations import at_addresses_of, without_own_address
 from regnum_election.health.messages import describe_health
 from regnum_election.history.events import Entry, OtherEntry
 from regnum_election.reign.events import BrokerDead
@@ -65,6 +66,22 @@ def test_the_reason_names_both_and_what_they_share() -> None:
     assert shared.broker.id == 2
     for word in ("broker 1", "a:2", "internal listener", "--internal-advertised"):
         assert word in str(shared)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_left_out_is_found_by_looking_at_those_alone_that_share_with_new_ones(seed: int) -> None:
+    """While no two of the known brokers share an address, no other one matters: a look need not go through all."""
+    chance = random.Random(seed)
+
+    def any_broker(id: int, hosts: int) -> Broker:
+        client, internal = (f"host-{chance.randrange(hosts)}:{port}" for port in (1, 2))
+        return broker(id, epoch=chance.randrange(1_000), client=client, internal=internal)
+
+    every = [any_broker(id, 30) for id in range(20)]
+    known = [one for one in every if one.id not in without_own_address(every)]
+    found = [any_broker(id, 30) for id in range(100, 104)]
+    some = [*found, *at_addresses_of(found, known)]
+    assert without_own_address(some) == without_own_address([*known, *found])
 
 
 @pytest.fixture

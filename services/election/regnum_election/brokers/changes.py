@@ -24,7 +24,14 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState
 from regnum_election.decisions.isr_reports import ReportedNode, Unbelieved, judge_report
-from regnum_election.decisions.registrations import Difference, broker_named, compare, newest, without_own_address
+from regnum_election.decisions.registrations import (
+    Difference,
+    at_addresses_of,
+    broker_named,
+    compare,
+    newest,
+    without_own_address,
+)
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import Cause, PartitionRow, Reason
 from regnum_election.reign.events import BrokerDead
@@ -122,11 +129,14 @@ async def look_at_brokers(context: ControllerContext, names: Collection[str] | N
     read = await read_brokers(context, names)
     found = {id: broker for id, broker in read.items() if not is_stranger(context, broker)}
     known: Mapping[BrokerId, Broker] = context.picture.brokers
-    sharing = {id: shared.broker for id, shared in context.sharing.items()}
     if names is not None:
         looked_at = {id for name in names if (id := broker_named(name)) is not None}
-        # Whoever is gone may have had the address of one that nothing has changed about.
-        found |= {id: one for id, one in chain(known.items(), sharing.items()) if id not in looked_at}
+        sharing = [shared.broker for shared in context.sharing.values()]
+        others = (one for one in chain(known.values(), sharing) if one.id not in looked_at)
+        # Where an address is waited for, whatever broker is gone may have had it.
+        concerned = tuple(others if sharing else at_addresses_of(found.values(), others))
+        found |= {one.id: one for one in concerned}
+        known = {id: known[id] for id in found.keys() | looked_at if id in known}
     difference = _difference(context, known, found)
     if difference.is_empty:
         return False

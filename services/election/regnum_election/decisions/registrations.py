@@ -9,7 +9,7 @@ did not look (an earlier release, a registration by hand) the one that registere
 part until it is gone: each order for one of them would reach the other.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from regnum_model.ids import BrokerEpoch, BrokerId
@@ -71,6 +71,15 @@ def without_own_address(brokers: Iterable[Broker]) -> dict[BrokerId, SharedAddre
             name, address = shared
             sharing[broker.id] = SharedAddress(broker=broker, holder=taken[shared], listener=name, address=address)
     return sharing
+
+
+def at_addresses_of(brokers: Iterable[Broker], others: Iterable[Broker]) -> Iterator[Broker]:
+    """Those of the others that share an address with one of some brokers: all that matter while no two of them do."""
+    clients, internals = set(), set()
+    for one in brokers:
+        clients.add(one.client)
+        internals.add(one.internal)
+    return (one for one in others if one.client in clients or one.internal in internals)
 
 
 def broker_named(name: str) -> BrokerId | None:
