@@ -1,4 +1,4 @@
-"""For whom a call is: a process that has come to stand at the address of another one does nothing in its place.
+"""The addressee of a call: a process that has come to stand at the address of another one does nothing in its place.
 
 Goals: an order for one broker is never carried out by another, whatever made the address stand for it: two processes
 that advertise one address, a name that still resolves to where the process was, a port that was given to the next one.
@@ -25,7 +25,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.interceptor import abort
 
 ANSWERED_BY: Final = "answered_by"
-"""In the error's metadata: who refused."""
+"""In the error's metadata: the process that refused."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""

@@ -56,7 +56,7 @@ class Open(Protocol):
     """How a channel to an address is opened, on the running event loop; over TLS see ``tls.channels``."""
 
     def __call__(self, address: Address, addressee: str = "", /) -> grpc.aio.Channel:
-        """The channel, which connects with its first call; ``addressee``: who is meant by the address, if one is."""
+        """The channel, which connects with its first call; ``addressee``: the process that is meant; empty: any."""
 
 
 def aio_channel(
@@ -80,7 +80,7 @@ def blocking_channel(
 
 
 def open_channel(address: Address, addressee: str = "") -> grpc.aio.Channel:
-    """``Open`` in plaintext. Whoever opens it closes it."""
+    """``Open`` in plaintext. The caller closes it."""
 
     def make() -> grpc.aio.Channel:
         return aio_channel(target(address), options=CHANNEL_OPTIONS)
@@ -90,7 +90,7 @@ def open_channel(address: Address, addressee: str = "") -> grpc.aio.Channel:
 
 
 def addressed(channel: grpc.aio.Channel, address: Address, addressee: str) -> grpc.aio.Channel:
-    """A channel whose calls say for whom they are."""
+    """A channel whose calls name their addressee."""
     metadata = ((ADDRESSEE, addressee),) if addressee else ()
     return TracedChannel(channel, host=address.host, port=address.port, metadata=metadata)
 
@@ -130,7 +130,7 @@ class PeerChannel:
 
 
 class Channels:
-    """One channel for each address and who is meant by it, opened when first asked for. Belongs to one event loop."""
+    """One channel for each address and addressee, opened when first asked for. Belongs to one event loop."""
 
     def __init__(self, open_one: Open = open_channel) -> None:
         self._open_one = open_one

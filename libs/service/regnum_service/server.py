@@ -102,8 +102,7 @@ class GrpcServer:
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
             access: what it asks of those who connect.
-            own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken,
-                because nobody who calls here means one process.
+            own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken.
         """
         self._own: Final = own
         self._gates: Final = tuple(gates)

@@ -46,7 +46,7 @@ class LifelineStream:
         Args:
             address: where the controller takes lifelines.
             tls: files for TLS; None: in plaintext.
-            addressee: who is meant by the address; empty: whatever process is there.
+            addressee: the process meant by the address; empty: any.
         """
         outbox: SimpleQueue[controller_pb2.BrokerLifelineRequest | None] = SimpleQueue()
         channel = _channel(address, tls)
