@@ -4,6 +4,7 @@ RegnumError                  what a broker or the controller answered
 ├── BootstrapMissingError    no address to begin with
 ├── NoControllerError        no election process answers as the controller
 ├── ClientClosedError        used before start() or after close()
+├── BackgroundTaskError      a background task of the client ended: it cannot go on
 ├── BufferFullError          no room in the producer's buffer in time
 ├── ThrottlingQuotaExceededError  a quota refuses a change of topics for now
 ├── DeliveryTimeoutError     not acknowledged in time; the outcome is unknown if it was sent
@@ -96,6 +97,39 @@ class ClientClosedError(RegnumError):
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"the {what} is not open; use it inside `{opened_by}`, or between start() and close()",
         )
+
+
+class BackgroundTaskError(RegnumError):
+    """A background task of the client ended that was to go on: the client cannot, and every call raises this.
+
+    Something cancelled the task, which asyncio.run does with every task of the loop when its main coroutine returns, or
+    it failed, which is a defect of the client. Close the client and open another one. A record that was not
+    acknowledged may be in the log all the same.
+
+    >>> def what_to_do(error: BackgroundTaskError) -> str:
+    ...     return f"close this client, {error.part} is missing in it"
+    >>> what_to_do(BackgroundTaskError("producer", "producer-sender", None))
+    'close this client, producer-sender is missing in it'
+    """
+
+    part: str
+    """Name of the task."""
+
+    def __init__(self, client: str, part: str, error: BaseException | None) -> None:
+        """Only assigns.
+
+        Args:
+            client: what cannot go on.
+            part: name of the task.
+            error: what it failed with; None: it was cancelled.
+        """
+        why = f"failed: {error!r}" if error is not None else "was cancelled from outside (asyncio.run at its end does)"
+        super().__init__(
+            errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR,
+            f"the {client} cannot go on: its background task {part!r} {why}; close it and open another one. What was"
+            " under way may have been done",
+        )
+        self.part = part
 
 
 class BufferFullError(RegnumError):

@@ -21,6 +21,7 @@ from regnum_model.bucket import Limit
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
@@ -302,7 +303,7 @@ class Controller:
             self._requests.close()
             self._standbys.close()
             for watch in watches:
-                watch.cancel()
+                end_task(watch)
             await self._quotas.close()
             await self._dispatch.close()
             await self._metadata.close()

@@ -25,6 +25,7 @@ from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.tokens.settings import tokens_of
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
@@ -298,8 +299,8 @@ class ElectionService:
         try:
             await candidacy.run()
         finally:
-            registration.cancel()
-            following.cancel()
+            end_task(registration)
+            end_task(following)
 
     def _heard_of(self, known: KnownController | None) -> None:
         self._role.heard_of(known)

@@ -22,6 +22,7 @@ from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.settings import tokens_of
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
@@ -182,8 +183,8 @@ class MetadataService:
                 self._log.warning("registration removed, registering again")
                 await self._clock.sleep(REOPEN_INTERVAL_S)
         finally:
-            peers.cancel()
-            tokens.cancel()
+            end_task(peers)
+            end_task(tokens)
             following()
             # No part of the cluster any more: what it would go on showing by rules of its time, others show by theirs.
             self._access.surrendered()

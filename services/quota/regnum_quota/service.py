@@ -21,6 +21,7 @@ from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.quotas import QuotaProcessNode
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector
 from regnum_service.errors import StartRefusedError
@@ -151,7 +152,7 @@ class QuotaService:
             )
         finally:
             self._office.heard_of(None)
-            registration.cancel()
+            end_task(registration)
         self._log.warning("no longer active, opening another session", reason=loss)
         await self._clock.sleep(REOPEN_INTERVAL_S)
 

@@ -21,6 +21,7 @@ from regnum_service.errors import RegnumError
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.rotation import Rotation
 from regnum_client.cluster.view import ClusterView
+from regnum_client.tasks import Tasks
 
 HEDGE_S: Final = 0.1
 """After so long without an answer another broker is asked as well."""
@@ -41,7 +42,9 @@ class Enquiry:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        tasks: Tasks,
     ) -> None:
+        self._tasks: Final = tasks
         self._bootstrap: Final = tuple(bootstrap)
         self._connections: Final = connections
         self._clock: Final = clock
@@ -100,7 +103,8 @@ class Enquiry:
                 address = next(candidates, None) if len(behind) < BEHIND_MAX else None
                 if address is not None:
                     self._rotation.asked(address)
-                    asked[asyncio.create_task(self._ask_one(address, request), name=f"metadata-{address}")] = address
+                    asking = self._tasks.start_question(f"metadata-{address}", self._ask_one(address, request))
+                    asked[asking] = address
                 elif not asked or len(behind) == BEHIND_MAX:
                     return _newest(behind, view, last_error)
                 patient = address is None and not behind
@@ -120,9 +124,7 @@ class Enquiry:
                     else:
                         behind.append(answer)
         finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await self._tasks.end(*asked)
 
     def _judged(
         self, task: asyncio.Task[GetMetadataResponse], address: Address, view: ClusterView

@@ -30,12 +30,14 @@ from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
-from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.pace import may_pass, retry_delay_ms
 from regnum_client.cluster.questions import Question, Questions
 from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
 from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
 from regnum_client.cluster.watching.stream import MetadataWatch
+from regnum_client.errors import BackgroundTaskError
+from regnum_client.tasks import Tasks
 
 SET_BACK_S: Final = 300.0
 """When all answers have been behind for so long, the newest of them is believed."""
@@ -52,13 +54,17 @@ class Metadata:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        tasks: Tasks,
         watches: bool = True,
     ) -> None:
         """Only assigns; ``watches``: whether a broker is asked to tell of changes by itself."""
         self._connections: Final = connections
         self._clock: Final = clock
         self._chance: Final = chance
-        self._enquiry: Final = Enquiry(bootstrap, connections, clock=clock, chance=chance, client_id=client_id)
+        self._tasks: Final = tasks
+        self._enquiry: Final = Enquiry(
+            bootstrap, connections, clock=clock, chance=chance, client_id=client_id, tasks=tasks
+        )
         self._questions: Final = Questions()
         self._view = ClusterView()
         self._forbidden: set[str] = set()
@@ -86,6 +92,7 @@ class Metadata:
             suspect=self.suspect,
             topics=lambda: self._questions.kept,
             take=self._take_change,
+            tasks=tasks,
         )
         self._watches: Final = watches
 
@@ -98,6 +105,11 @@ class Metadata:
     def view(self) -> ClusterView:
         """The newest picture."""
         return self._view
+
+    @property
+    def last_answer(self) -> str:
+        """Why the last question was not answered; empty: it was."""
+        return "" if self._last_error is None else self._last_error.message
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every answer."""
@@ -115,20 +127,18 @@ class Metadata:
                 # Opened, and not connected yet: certificates that cannot be read get no better by trying again.
                 self._connections.metadata(address)
             undo.push_async_callback(self.close)
-            self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
+            self._tasks.listen(self._give_up)
+            self._task = self._tasks.start("client-metadata", self._keep_fresh())
             await self.newer_than(float("-inf"), timeout_s=timeout_s)
             if self._watches:
-                self._watching = asyncio.create_task(self._watch.run(), name="client-metadata-watch")
+                self._watching = self._tasks.start("client-metadata-watch", self._watch.run())
             undo.pop_all()
 
     async def close(self) -> None:
         """Stop refreshing."""
-        for task in (self._watching, self._task):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        tasks = [task for task in (self._watching, self._task) if task is not None]
         self._watching = self._task = None
+        await self._tasks.end(*tasks)
 
     def request(self, *, doubted: Address | None = None) -> None:
         """Refresh soon; what the broker at ``doubted`` says of itself is in question, so the others are asked first."""
@@ -163,10 +173,11 @@ class Metadata:
     async def newer_than(self, moment_s: float, *, timeout_s: float, everything: bool = False) -> ClusterView:
         """A picture asked for after that monotonic time, of the topics in use or of all that there are.
 
-        Raises RegnumError when there is none in time.
+        Raises RegnumError when there is none in time, and at once when no repeat can change what brokers say.
         """
         deadline_s = self._clock.monotonic() + timeout_s
         while self._view.as_of_s <= moment_s:
+            self._tasks.check()
             self._questions.want_whole(everything=everything)
             self._wanted.set()
             if self._news is None:
@@ -174,6 +185,7 @@ class Metadata:
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0 or not (await asyncio.wait({self._news}, timeout=left_s))[0]:
                 raise self._last_error or _nobody_answered(timeout_s)
+            self._raise_if_final()
         return self._view
 
     async def topic(self, name: str, *, timeout_s: float) -> TopicView:
@@ -207,11 +219,14 @@ class Metadata:
         deadline_s = self._clock.monotonic() + timeout_s
         left = [name for name in dict.fromkeys(names) if _is_possible(name)]
         while left:
+            self._tasks.check()
             seeking = {name: self._seek(name) for name in left}
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0 or (await asyncio.wait(seeking.values(), timeout=left_s))[1]:
                 raise self._last_error or _nobody_answered(timeout_s)
             left = [name for name, answered in seeking.items() if not answered.result()]
+            if left:
+                self._raise_if_final()
         known = self._view.topics
         return {name: known[name] for name in names if name in known}
 
@@ -229,6 +244,22 @@ class Metadata:
     async def all_topics(self, *, timeout_s: float) -> ClusterView:
         """A fresh picture of everything."""
         return await self.newer_than(self._clock.monotonic(), timeout_s=timeout_s, everything=True)
+
+    def _end_news(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    def _raise_if_final(self) -> None:
+        error = self._last_error
+        if error is not None and not may_pass(error):
+            raise error
+
+    def _give_up(self, _failure: BackgroundTaskError) -> None:
+        """No answer comes any more: what waits for one looks why."""
+        self._end_news()
+        _end(self._seekers.values(), answered=False)
+        self._seekers.clear()
 
     def _keep(self, name: str) -> bool:
         """The topic is in use from now on. False: it was not before."""
@@ -258,6 +289,8 @@ class Metadata:
                 if trouble_since_s is None:
                     trouble_since_s = asked_s
                 self._questions.failed(question)
+                if not may_pass(error):
+                    self._end_news()
                 _end(seekers, answered=False)
                 await self._clock.sleep(
                     retry_delay_ms((self._clock.monotonic() - trouble_since_s) * 1000, self._chance.random()) / 1000
@@ -301,9 +334,8 @@ class Metadata:
             # What refusals said while a thread was busy is as true as before: leader epochs never go back.
             self._view = with_leaders(view, hints)
         self._last_error = None
-        if question.whole and self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        if question.whole:
+            self._end_news()
         for listener in self._listeners:
             listener()
 

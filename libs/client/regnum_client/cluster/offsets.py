@@ -1,6 +1,5 @@
 """Asks leaders for first and last offsets, until each partition has been answered."""
 
-import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,9 @@ from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.view import LeaderTerm
+from regnum_client.errors import BackgroundTaskError
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import together
 
 FIRST: Final = -2
 """Query for the first offset of the log."""
@@ -85,6 +86,8 @@ class OffsetLookup:
                 await self._clock.sleep(retry_delay_ms(lasted_s * 1000, self._chance.random()) / 1000)
                 try:
                     await self._metadata.newer_than(self._clock.monotonic(), timeout_s=timeout_s - lasted_s)
+                except BackgroundTaskError:
+                    raise
                 except RegnumError:
                     # The time is up; what a leader said says more than that metadata did not come.
                     raise error from None
@@ -142,7 +145,7 @@ class OffsetLookup:
                 terms[partition] = term
                 by_address.setdefault(address, []).append(partition)
         asking = [self._ask(address, asked, terms, query) for address, asked in by_address.items()]
-        for answered in await asyncio.gather(*asking):
+        for answered in await together("list-offsets", *asking):
             outcomes |= answered
         return outcomes
 

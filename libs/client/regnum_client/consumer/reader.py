@@ -19,6 +19,7 @@ from regnum_client.consumer.cursor import Chunk, Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.errors import UnreadableBatchError
 from regnum_client.records import ConsumedRecord
+from regnum_client.tasks import Tasks
 
 DECODED_ON_LOOP_MAX: Final = 16 * 1024
 """Bytes of a chunk that is decoded without a thread, if nothing of it is compressed: a few thousand records at most."""
@@ -62,7 +63,7 @@ class _Reading:
         self._ended = False
         self._failure: CorruptBatchError | None = None
         self._batches: Iterator[RecordBatch] | None = None
-        self._decoding: asyncio.Future[tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]] | None = None
+        self._decoding: asyncio.Task[tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]] | None = None
 
     @property
     def _from_offset(self) -> int:
@@ -90,15 +91,15 @@ class _Reading:
             self._records, self._failure, self._ended = self._decode(self._source)
         return some
 
-    async def decode(self) -> None:
+    async def decode(self, tasks: Tasks) -> None:
         """Decode more records on a thread. May be given up and called again."""
         if self._source is None:
             return
         if self._decoding is None:
-            self._decoding = asyncio.ensure_future(asyncio.to_thread(self._decode, self._source))
-        decoding = self._decoding
+            decoding = asyncio.to_thread(self._decode, self._source)
+            self._decoding = tasks.start_question("consumer-decoder", decoding)
         # The thread goes on when the caller does not.
-        self._records, self._failure, self._ended = await asyncio.shield(decoding)
+        self._records, self._failure, self._ended = await tasks.answer_of(asyncio.shield(self._decoding))
         self._decoding = None
         self.wants_thread = False
 
@@ -138,8 +139,9 @@ class _Reading:
 class Reader:
     """Hands out what the fetcher of one consumer brings."""
 
-    def __init__(self, fetcher: Fetcher) -> None:
+    def __init__(self, fetcher: Fetcher, tasks: Tasks) -> None:
         """Only assigns."""
+        self._tasks: Final = tasks
         self._fetcher: Final = fetcher
         self._reading: _Reading | None = None
 
@@ -151,7 +153,7 @@ class Reader:
     async def decode(self) -> None:
         """Decode some, on a thread. May be given up and called again."""
         if self._reading is not None:
-            await self._reading.decode()
+            await self._reading.decode(self._tasks)
 
     async def something_arrives(self, within_s: float | None) -> bool:
         """Wait until there may be something to read, or the consumer ends; False when the time is up first."""

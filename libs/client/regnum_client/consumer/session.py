@@ -24,8 +24,9 @@ from regnum_client.consumer.reader import Reader
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.consumer.topics.following import FollowedPattern
 from regnum_client.consumer.topics.subscriptions import Subscriptions
-from regnum_client.errors import ClientClosedError
+from regnum_client.errors import BackgroundTaskError, ClientClosedError
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 
 class ConsumerSession:
@@ -50,6 +51,7 @@ class ConsumerSession:
         self._clock: Final[Clock] = clock or SystemClock()
         self._chance: Final = chance or random.Random()
         self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
+        self._tasks = Tasks("consumer")
         self._metadata: Metadata | None = None
         self._lookup: OffsetLookup | None = None
         self._fetcher: Fetcher | None = None
@@ -64,6 +66,7 @@ class ConsumerSession:
         settings = self._settings
         if self._place is not None:
             check(settings)
+        self._tasks = Tasks("consumer")
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
             self._connections,
@@ -71,6 +74,7 @@ class ConsumerSession:
             chance=self._chance,
             client_id=self._client_id,
             watches=settings.metadata_watch,
+            tasks=self._tasks,
         )
         self._lookup = OffsetLookup(
             self._connections,
@@ -95,8 +99,10 @@ class ConsumerSession:
             buffer_bytes=settings.buffer_bytes,
             client_rack=settings.client_rack,
             request_timeout_s=settings.request_timeout_s,
+            tasks=self._tasks,
         )
-        self._reader = Reader(self._fetcher)
+        self._tasks.listen(self._wake_reader)
+        self._reader = Reader(self._fetcher, self._tasks)
         metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
@@ -112,7 +118,9 @@ class ConsumerSession:
                 clock=self._clock,
                 chance=self._chance,
                 client_id=self._client_id,
+                tasks=self._tasks,
             )
+            self._tasks.listen(self._group.gate.fail)
 
     async def close(self) -> None:
         """Stop fetching and close the connections.
@@ -236,6 +244,10 @@ class ConsumerSession:
         lookup = await self._lookup_of(timestamps_ms)
         return await lookup.look_up_times(timestamps_ms, timeout_s=self._settings.offsets_timeout_s)
 
+    def _wake_reader(self, _failure: BackgroundTaskError) -> None:
+        if self._fetcher is not None:
+            self._fetcher.arrived.set()
+
     def _follow_topics(self) -> None:
         if self._metadata is not None and self._fetcher is not None:
             self._subscriptions.follow(self._metadata.view, self._fetcher)
@@ -249,8 +261,7 @@ class ConsumerSession:
     def _open(self) -> tuple[Metadata, Fetcher]:
         if self._metadata is None or self._fetcher is None:
             raise ClientClosedError("consumer")
-        if self._fetcher.failure is not None:
-            raise self._fetcher.failure
+        self._tasks.check()
         return self._metadata, self._fetcher
 
     def _cursor(self, partition: TopicPartition) -> Cursor:

@@ -70,7 +70,7 @@ class SubscribingConsumer(ConsumerSession):
         the place of those before, the group assigns partitions of them when the caller reads, ``start`` says nothing,
         and nothing is returned; topics that do not exist yet are waited for.
         """
-        metadata, fetcher = self._open()
+        metadata, _ = self._open()
         follows = None if pattern is None else _pattern(pattern)
         if follows is not None and topics:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "give topics or a pattern of topics, and not both")
@@ -94,7 +94,7 @@ class SubscribingConsumer(ConsumerSession):
                 every_s=self._settings.topics_refresh_s,
                 timeout_s=self._settings.topic_wait_s,
                 changed=partial(self._take_pattern, start),
-                failed=fetcher.fail,
+                tasks=self._tasks,
             )
             await self._followed.start()
             return tuple(sorted(self.assignment - before))

@@ -31,6 +31,7 @@ from regnum_client.producer.outage_watch import OutageWatch
 from regnum_client.producer.outcomes import Outcomes, Receipt
 from regnum_client.producer.sender import Sender
 from regnum_client.records import RecordMetadata, TopicPartition
+from regnum_client.tasks import Tasks
 from regnum_client.traces import ensure_traces
 
 RECORD_OVERHEAD_BYTES: Final = 64
@@ -126,6 +127,8 @@ class Producer:
             delivery_timeout_s=self._settings.delivery_timeout_s,
             on_turned=self._batch_turned,
         )
+        self._tasks: Final = Tasks("producer")
+        self._tasks.listen(self._outcomes.fail)
         self._metadata: Metadata | None = None
         self._sender: Sender | None = None
         self._task: asyncio.Task[None] | None = None
@@ -153,6 +156,7 @@ class Producer:
             chance=self._chance,
             client_id=self._client_id,
             watches=settings.metadata_watch,
+            tasks=self._tasks,
         )
         self._sender = Sender(
             self._connections,
@@ -167,12 +171,12 @@ class Producer:
             in_flight_max=settings.in_flight_max,
             request_timeout_s=settings.request_timeout_s,
             outages=OutageWatch(tracing.tracer()),
+            tasks=self._tasks,
         )
         metadata.listen(self._outcomes.wake)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
-        self._task = asyncio.create_task(self._run(self._sender), name="producer-sender")
-        self._task.add_done_callback(self._outcomes.task_ended)
+        self._task = self._tasks.start("producer-sender", self._run(self._sender))
 
     async def close(self, *, wait_s: float | None = None) -> None:
         """Send what is buffered, wait for it (``wait_s`` at most), close the connections.
@@ -217,9 +221,7 @@ class Producer:
         Waits while the buffer is full. Raises BufferFullError, or UNKNOWN_TOPIC_OR_PARTITION for a topic that does
         not exist.
         """
-        metadata = self._metadata
-        if self._task is None or metadata is None or self._outcomes.failure is not None:
-            raise self._closed_error()
+        metadata = self._open()
         view = metadata.view.topics.get(topic)
         if view is None:
             view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
@@ -232,8 +234,7 @@ class Producer:
             size_bytes += sum(len(name) + len(content or b"") for name, content in headers)
         if not self._outcomes.has_room(size_bytes):
             await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s)
-        if self._task is None:
-            raise self._closed_error()
+        self._open()
         # From here on nothing awaits: records of one caller stay in order.
         number = self._choose(topic, len(view.partitions), key, partition)
         timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
@@ -256,19 +257,17 @@ class Producer:
 
     async def check_topic(self, topic: str, *, partition: int | None = None) -> int:
         """The number of partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION, as ``send`` would."""
-        if self._task is None or self._metadata is None:
-            raise self._closed_error()
-        view = await self._metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        view = await self._open().topic(topic, timeout_s=self._settings.topic_wait_s)
         self._choose(topic, len(view.partitions), None, partition)
         return len(view.partitions)
 
     async def flush(self) -> None:
         """Send everything that is buffered now and wait until every future of it has ended, well or badly."""
-        if self._task is None:
-            raise self._closed_error()
+        self._open()
         self._accumulator.close_all()
         self._outcomes.wake()
         await self._outcomes.all_ended()
+        self._tasks.check()
 
     @property
     def batches_split(self) -> int:
@@ -309,8 +308,11 @@ class Producer:
         if view is not None:
             self._partitioner.batch_turned(partition.topic, partition.partition, len(view.partitions))
 
-    def _closed_error(self) -> BaseException:
-        return self._outcomes.failure or ClientClosedError("producer")
+    def _open(self) -> Metadata:
+        if self._task is None or self._metadata is None:
+            raise ClientClosedError("producer")
+        self._tasks.check()
+        return self._metadata
 
     async def _run(self, sender: Sender) -> None:
         while True:
@@ -327,8 +329,7 @@ class Producer:
                 await asyncio.sleep(0)
 
     async def _tear_down(self, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await self._tasks.end(task)
         if self._sender is not None:
             await self._sender.close()
         self._outcomes.abandon()

@@ -17,6 +17,7 @@ from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import ElectionId
 from regnum_model.nodes import Address, ControllerNode, ElectionNode, MalformedNodeError
+from regnum_service.cancellation import end_task
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -98,11 +99,11 @@ class ControllerFinder:
             async with aclosing(store.watch_node(paths.CONTROLLER)) as states:
                 async for node in states:
                     if looking is not None:
-                        looking.cancel()
+                        end_task(looking)
                     looking = self._spawn("look the controller up", self._look(store, node))
         finally:
             if looking is not None:
-                looking.cancel()
+                end_task(looking)
         raise SessionExpired("the watch on the controller ended")
 
     async def _look(self, store: Store, node: Node | None) -> None:

@@ -238,6 +238,8 @@ class LeaderStream:
             while True:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S + MAX_WAIT_MS / 1000):
                     answer = await heeding(call.read())
+                if sender.cancelled():
+                    return "the task that adds partitions to the stream was cancelled from outside"
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1

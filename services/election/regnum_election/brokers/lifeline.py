@@ -17,6 +17,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.contact import KNOCKS_AFTER_BREAK, Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.detection import Probe, is_dead
 from regnum_service.errors import RegnumError
@@ -208,7 +209,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         for stream in self._streams.values():
             stream.end()
         for task in self._looking.values():
-            task.cancel()
+            end_task(task)
 
     @property
     def since_silence_fence_s(self) -> float | None:
@@ -277,7 +278,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
-            reader.cancel()
+            end_task(reader)
             self._ended(stream, epoch)
 
     def _is_over(self, stream: Stream) -> bool:
@@ -366,7 +367,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream = None
         running = self._looking.get(id)
         if running is not None:
-            running.cancel()
+            end_task(running)
         self._looked_s[id] = self._clock.monotonic()
         suspicion = BrokerDead(
             broker=broker.id,

@@ -15,13 +15,14 @@ from regnum.election.v1 import controller_pb2_grpc
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.access.listener import OPEN, ListenerAccess
+from regnum_service.cancellation import end_task, is_asked_to_end
 from regnum_service.clock import Clock
 from regnum_service.detection import connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
-from regnum_service.supervisor import Supervisor
+from regnum_service.supervisor import Supervisor, unasked_end
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.brokers.lifeline import Lifelines
@@ -195,7 +196,7 @@ class LifelineThread:
             lifelines.end()
             await server.stop(grace_s=0.0)
             for task in tuple(self._tasks):
-                task.cancel()
+                end_task(task)
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await let_go()
 
@@ -216,9 +217,9 @@ class LifelineThread:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            # Readers are cancelled with their calls.
-            if task in self._vital and not task.cancelling():
-                self._supervisor.fail(task.get_name(), RuntimeError("ended by a CancelledError that nobody asked for"))
+            # Readers end so with their calls; what is vital never does, and nothing else cancels any of them.
+            if not is_asked_to_end(task) and (task.cancelling() or task in self._vital):
+                self._supervisor.fail(task.get_name(), unasked_end())
             return
         error = task.exception()
         # A broker that is killed in the middle of a message breaks its reader; that is what lifelines are for.

@@ -14,6 +14,7 @@ import structlog
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.supervisor import Spawn
@@ -99,7 +100,7 @@ class BrokerDispatch:
     async def close(self) -> None:
         """Stop; what was not acknowledged is dropped."""
         for task in self._tasks:
-            task.cancel()
+            end_task(task)
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([task])

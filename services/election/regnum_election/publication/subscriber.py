@@ -16,6 +16,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_model.picture_line import PictureVersion
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_telemetry import tracing
@@ -136,7 +137,7 @@ class Subscriber:
     def stop(self) -> None:
         """Stop; what was not acknowledged is dropped."""
         for task in self._tasks:
-            task.cancel()
+            end_task(task)
 
     async def stopped(self) -> None:
         """Return when nothing runs any more."""

@@ -1,6 +1,5 @@
 """What brokers do and use: each is asked for itself, all at once, and nobody is waited for longer than told."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from regnum_service.errors import RegnumError
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.security.channels import channels_to
+from regnum_client.tasks import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ async def _ask_all(
             return error
 
     ids = sorted(addresses)
-    return dict(zip(ids, await asyncio.gather(*(ask(addresses[id]) for id in ids)), strict=True))
+    return dict(zip(ids, await together("describe-figures", *(ask(addresses[id]) for id in ids)), strict=True))
 
 
 def figures_of(answer: figures_pb2.DescribeFiguresResponse) -> BrokerFigures:

@@ -26,6 +26,7 @@ from regnum_client.consumer.groups.members.member_events import Event, Subscribe
 from regnum_client.consumer.groups.members.member_task import MemberTask
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 ToCommit = Mapping[TopicPartition, int | OffsetAndMetadata]
 """The next offset of each partition, with or without a note."""
@@ -58,6 +59,7 @@ class GroupSession:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        tasks: Tasks,
     ) -> None:
         """Only assigns. Raises INVALID_REQUEST for settings that no group can have."""
         check(settings)
@@ -94,6 +96,7 @@ class GroupSession:
             settings=settings,
             clock=clock,
             chance=chance,
+            tasks=tasks,
         )
         self._task: Final = MemberTask(
             calls,
@@ -104,7 +107,7 @@ class GroupSession:
             settings=settings,
             clock=clock,
             chance=chance,
-            failed=fetcher.fail,
+            tasks=tasks,
         )
         self._joined = False
 
