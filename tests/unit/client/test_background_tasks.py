@@ -257,6 +257,7 @@ SCENARIOS: Mapping[str, Callable[[FakeCluster], object]] = {
     "group-member": belonging,
     "group-heartbeat": belonging,
     "group-auto-commit": belonging,
+    "group-topics": belonging,
     "group-": joining,
     "rebalance-listener": telling,
 }

@@ -262,12 +262,6 @@ async def test_acks_travel_as_what_they_mean(cluster: FakeCluster, said: int, se
     assert cluster.acks == [sent]
 
 
-async def test_acks_that_mean_nothing_are_refused_before_anything_is_sent(cluster: FakeCluster) -> None:
-    with pytest.raises(RegnumError) as caught:
-        await producer_to(cluster, acks=2).start()
-    assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
-
-
 async def test_records_without_a_key_go_to_new_partitions_too(cluster: FakeCluster) -> None:
     async with producer_to(cluster, linger_ms=0.0) as producer:
         await (await producer.send("t", b"x"))

@@ -200,16 +200,24 @@ class Metadata:
         while view is None:
             left_s = deadline_s - self._clock.monotonic()
             view = (await self.topics([name], timeout_s=max(left_s, ANSWER_S))).get(name)
-            if view is None and name in self._forbidden:
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED,
-                    f"topic {name!r} may not be used by this client, whether it is there or not; have the right"
-                    " granted: `regnum acls check` says which rule decides",
-                    metadata={"topic": name},
-                )
-            if view is None and self._clock.monotonic() >= deadline_s:
-                raise _missing(name)
+            if view is None and (self.is_forbidden(name) or self._clock.monotonic() >= deadline_s):
+                raise self.why_missing(name)
         return view
+
+    def is_forbidden(self, name: str) -> bool:
+        """Whether the last answer about a topic says that this client may not know of it."""
+        return name in self._forbidden
+
+    def why_missing(self, name: str) -> RegnumError:
+        """Why a topic that was asked about is not known."""
+        if name not in self._forbidden:
+            return _missing(name)
+        return RegnumError(
+            errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED,
+            f"topic {name!r} may not be used by this client, whether it is there or not; have the right"
+            " granted: `regnum acls check` says which rule decides",
+            metadata={"topic": name},
+        )
 
     async def topics(self, names: Collection[str], *, timeout_s: float) -> Mapping[str, TopicView]:
         """Those of the topics that a broker knows now. Raises RegnumError when none answers in time.

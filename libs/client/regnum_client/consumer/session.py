@@ -20,6 +20,7 @@ from regnum_client.cluster.security.channels import channels_to
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
+from regnum_client.consumer.positions import Offset, ResetPolicy
 from regnum_client.consumer.reader import Reader
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.consumer.topics.following import FollowedPattern
@@ -91,7 +92,7 @@ class ConsumerSession:
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
-            reset=settings.reset,
+            reset=ResetPolicy.of(settings.reset),
             wait_ms=settings.fetch_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
@@ -166,7 +167,13 @@ class ConsumerSession:
         view = await self._open()[0].topic(topic, timeout_s=self._settings.topic_wait_s)
         return tuple(TopicPartition(topic, number) for number in sorted(view.partitions))
 
-    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None) -> None:
+    def seek(
+        self,
+        partition: TopicPartition,
+        offset: Offset,
+        *,
+        leader_epoch: int | None = None,
+    ) -> None:
         """Go on reading an assigned partition at ``offset``.
 
         With the leader epoch of the record before it, where the caller has kept that (``leader_epoch_before``), it is

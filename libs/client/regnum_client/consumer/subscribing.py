@@ -68,7 +68,8 @@ class SubscribingConsumer(ConsumerSession):
         One that is removed is left out from then on, with what was fetched of it and not read. Raises as ``assign``.
         Without a group, every consumer that subscribes reads everything, from ``start`` on. With one, these topics take
         the place of those before, the group assigns partitions of them when the caller reads, ``start`` says nothing,
-        and nothing is returned; topics that do not exist yet are waited for.
+        and nothing is returned. A topic that does not exist yet is waited for: it is assigned when it appears; after
+        ``topic_wait_s`` a read raises UNKNOWN_TOPIC_OR_PARTITION, once, and reading may go on.
         """
         metadata, _ = self._open()
         follows = None if pattern is None else _pattern(pattern)
@@ -99,7 +100,7 @@ class SubscribingConsumer(ConsumerSession):
             await self._followed.start()
             return tuple(sorted(self.assignment - before))
         if self._group is not None:
-            self._group.subscribe(topics)
+            self._group.subscribe(topics, named=True)
             return ()
         return await self._take_up(topics, start)
 
@@ -118,7 +119,7 @@ class SubscribingConsumer(ConsumerSession):
         """Topics match: others than before, or in another life."""
         metadata, fetcher = self._open()
         if self._group is not None:
-            self._group.subscribe(names)
+            self._group.subscribe(names, named=False)
             return
         topics = metadata.view.topics
         for topic in self._subscriptions.topics:

@@ -6,9 +6,11 @@ from regnum_service.channel import Channels
 from regnum_service.tls.files import TlsFiles
 
 from regnum_client.admin.admin import Admin as AsyncAdmin
+from regnum_client.allowed import checks_arguments
 from regnum_client.sync.bridge import Blocking, Bridge, Face, Iterating
 
 
+@checks_arguments()
 class Admin(Face[AsyncAdmin]):
     """Topics and the cluster, from any thread. The plural methods answer for each topic, the singular ones raise.
 

@@ -13,6 +13,7 @@ from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
 
+from regnum_client.allowed import checks_arguments
 from regnum_client.errors import BackgroundTaskError, ClientClosedError
 from regnum_client.producer.producer import CLOSE_IN_FAILURE_S, ProducerSettings
 from regnum_client.producer.producer import Producer as AsyncProducer
@@ -28,6 +29,7 @@ WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 _Send = Callable[[], Coroutine[Any, Any, asyncio.Future[RecordMetadata]]]
 
 
+@checks_arguments(but=("send",))
 class Producer(Face[AsyncProducer]):
     """Writes records to topics, from any thread.
 

@@ -185,14 +185,15 @@ class Handover:
         committed |= await self._commits.committed(unasked, timeout_s=None)
         starts = {one: found.offset for one in known if (found := committed[one]) is not None}
         fresh = [one for one in known if one not in starts]
-        match self._settings.auto_offset_reset:
+        policy = ResetPolicy.of(self._settings.auto_offset_reset)
+        match policy:
             case ResetPolicy.EARLIEST:
                 starts |= await self._looked_up(fresh, FIRST)
             case ResetPolicy.LATEST:
                 starts |= await self._looked_up(fresh, HIGH_WATERMARK)
             case ResetPolicy.FAIL:
                 pass
-        fails = self._settings.auto_offset_reset is ResetPolicy.FAIL
+        fails = policy is ResetPolicy.FAIL
         cursors: list[Cursor] = []
         for partition in known:
             view = self._metadata.view.topics.get(partition.topic)
