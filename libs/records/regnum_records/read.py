@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -20,6 +20,7 @@ from regnum_records.header import (
     Buffer,
     Codec,
     iterate,
+    read_header,
 )
 from regnum_records.record import Record
 
@@ -29,6 +30,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 Make = Callable[[int, int, bytes | None, bytes | None, Headers], T]
 """Makes it of offset, timestamp in milliseconds, key, value, headers."""
 
+_UNDECODABLE: Final = (CorruptRecordException, ValueError, IndexError, OverflowError, MemoryError, RuntimeError)
+"""What the compiled codec raises for bytes that are no records."""
 _LENGTH_POSITION: Final = 8
 _ATTRIBUTES_POSITION: Final = 21
 
@@ -65,6 +68,40 @@ def decode_batches(
             yield _records(buffer, position, header, decompressed_bytes_max, make, from_offset)
 
 
+class Placed(NamedTuple):
+    """Where a record is in its log, and in time."""
+
+    offset: int
+    """Its offset."""
+    timestamp_ms: int | None
+    """Its timestamp, milliseconds since 1970; that of the append, where the batch says that it has that (KIP-32).
+    None: not known, the batch cannot be decoded."""
+
+
+def first_at_or_after(
+    batch: Buffer, timestamp_ms: int, *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Placed | None:
+    """The first record of one batch at or after a moment, with an offset from ``from_offset`` on; None: there is none.
+
+    In their order in the batch, and no further: what is held besides the plain batch is one record. Raises
+    CorruptBatchError: it cannot be decoded, or is too large then.
+    """
+    header = read_header(batch)
+    plain = _checked(batch, 0, header, decompressed_bytes_max)
+    if plain is None:
+        return None
+    _check_count(header, plain)
+    try:
+        for record in DefaultRecordBatch(plain):
+            if record.offset > header.last_offset:
+                raise _beyond(record.offset, header)
+            if record.offset >= from_offset and record.timestamp >= timestamp_ms:
+                return Placed(record.offset, record.timestamp)
+    except _UNDECODABLE as error:
+        raise _undecodable(error) from None
+    return None
+
+
 def _record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
     return Record(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
 
@@ -78,18 +115,23 @@ def _records(
     from_offset: int,
 ) -> tuple[list[T], int]:
     try:
-        _check_fields(header)
-        verify_crc(buffer, header, position)
-        if header.attributes & CONTROL_BIT:
-            return [], header.size_bytes
-        plain = _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, decompressed_bytes_max)
-        return _decode(plain, header, make, from_offset), len(plain)
+        plain = _checked(buffer, position, header, decompressed_bytes_max)
+        return ([], header.size_bytes) if plain is None else (_decode(plain, header, make, from_offset), len(plain))
     except CorruptBatchError as error:
         raise CorruptBatchError(
             f"batch at offset {header.base_offset}: {error}; to skip it, read on at offset {header.next_offset}",
             base_offset=header.base_offset,
             next_offset=header.next_offset,
         ) from None
+
+
+def _checked(buffer: Buffer, position: int, header: BatchHeader, decompressed_bytes_max: int) -> bytes | None:
+    """A batch without compression; None: it has no records of applications."""
+    _check_fields(header)
+    verify_crc(buffer, header, position)
+    if header.attributes & CONTROL_BIT:
+        return None
+    return _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, decompressed_bytes_max)
 
 
 def _check_fields(header: BatchHeader) -> None:
@@ -125,12 +167,24 @@ def _check_offsets(found: Sequence[Any], header: BatchHeader) -> None:
             raise CorruptBatchError("the offsets of its records do not rise")
         before = offset
     if before > header.last_offset:
-        raise CorruptBatchError(f"a record has offset {before}, the batch ends with {header.last_offset}")
+        raise _beyond(before, header)
+
+
+def _beyond(offset: int, header: BatchHeader) -> CorruptBatchError:
+    return CorruptBatchError(f"a record has offset {offset}, the batch ends with {header.last_offset}")
+
+
+def _check_count(header: BatchHeader, plain: bytes) -> None:
+    if header.record_count > len(plain) - HEADER_BYTES:
+        raise CorruptBatchError(f"{header.record_count} records do not fit into {len(plain) - HEADER_BYTES} bytes")
+
+
+def _undecodable(error: Exception) -> CorruptBatchError:
+    return error if isinstance(error, CorruptBatchError) else CorruptBatchError(f"records cannot be decoded: {error!r}")
 
 
 def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) -> list[T]:
-    if header.record_count > len(batch) - HEADER_BYTES:
-        raise CorruptBatchError(f"{header.record_count} records do not fit into {len(batch) - HEADER_BYTES} bytes")
+    _check_count(header, batch)
     try:
         # Not one call of the compiled codec, which keeps the interpreter from an event loop for part of a second.
         found = [record for record in DefaultRecordBatch(batch)]  # noqa: C416
@@ -140,7 +194,5 @@ def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) 
             for record in found
             if record.offset >= from_offset
         ]
-    except (CorruptRecordException, ValueError, IndexError, OverflowError, MemoryError, RuntimeError) as error:
-        if isinstance(error, CorruptBatchError):
-            raise
-        raise CorruptBatchError(f"records cannot be decoded: {error!r}") from None
+    except _UNDECODABLE as error:
+        raise _undecodable(error) from None

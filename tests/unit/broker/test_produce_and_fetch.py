@@ -12,7 +12,9 @@ from regnum_broker.replication.decisions.watermark import WatermarkError
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId
+from regnum_records.build import build_batch
 from regnum_records.header import assign
+from regnum_records.record import NewRecord
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld, refusal
 from regnum_testing.waiting import DEADLINE_S, eventually, until, within
@@ -351,8 +353,8 @@ async def test_a_stream_delivers_records_as_they_are_committed(world: BrokerWorl
 
 
 async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
-    await world.produce(1, batch_of(b"a", timestamp_ms=1_000))
-    await world.produce(1, batch_of(b"b", timestamp_ms=2_000))
+    records = [NewRecord(value=b"a", timestamp_ms=1_000), NewRecord(value=b"b", timestamp_ms=2_000)]
+    await world.produce(1, build_batch(records, timestamp_ms=0, codec="zstd"))
 
     def at(seconds: int, nanos: int = 0) -> log_pb2.OffsetQuery:
         return log_pb2.OffsetQuery(topic="t", partition=0, at_or_after=Timestamp(seconds=seconds, nanos=nanos))
@@ -371,6 +373,8 @@ async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
     results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)).results
     assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1]
     assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST]
+    times = [result.timestamp_ms if result.HasField("timestamp_ms") else None for result in results]
+    assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None]
 
 
 async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:

@@ -245,7 +245,7 @@ class ConsumerSession:
     ) -> Mapping[TopicPartition, int | None]:
         """Where to begin so as to miss no record at or after a moment, for each partition; None: none is so young.
 
-        It is the first offset of the batch that has the first such record: older ones of that batch come before it.
+        It is the offset of the first such record; with a broker of before, where the batch of that record begins.
         Moments are milliseconds since 1970, from 0 on; INVALID_REQUEST for others.
         """
         lookup = await self._lookup_of(timestamps_ms)

@@ -266,19 +266,15 @@ class Segment:
                 return position, header
         return self.size_bytes, None
 
-    def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> int | None:
-        """Base offset of the first batch with a timestamp at or after ``timestamp_ms`` and records from an offset on.
-
-        At least that offset: it may lie within the batch.
-        """
+    def batches_since(self, timestamp_ms: int, *, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Batches that say to have a timestamp at or after ``timestamp_ms``, and have records from an offset on."""
         if self.timestamp_ms_max < timestamp_ms or self.next_offset <= start_offset:
-            return None
+            return
         index = self._loaded_index()
         position = max(index.position_for_timestamp(timestamp_ms), index.position_for_offset(start_offset))
-        for _, header in self.headers(position):
+        for at, header in self.headers(position):
             if header.max_timestamp_ms >= timestamp_ms and header.next_offset > start_offset:
-                return max(header.base_offset, start_offset)
-        return None
+                yield header, self._read_exactly(at, header.size_bytes)
 
     def cut(self, position: int, next_offset: int) -> "Segment":
         """The segment without the batches from ``position`` on. This one must not be written to any more."""

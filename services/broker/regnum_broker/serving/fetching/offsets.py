@@ -12,6 +12,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, LeaderEpoch
 from regnum_model.wire_times import ceiling_unix_ms_of
+from regnum_records.read import Placed
 
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.log.errors import StorageError
@@ -85,12 +86,14 @@ class OffsetsHandler:
         """Fill the results of lookups in."""
         logs = [(lookup.leadership.partition.log, lookup.timestamp_ms) for lookup in lookups]
         found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
-        for lookup, offset in zip(lookups, found, strict=True):
-            if isinstance(offset, NotHere):
-                lookup.result.error_code, lookup.result.error_message = offset.code, offset.message
-            elif offset is not None and offset < lookup.leadership.partition.high_watermark:
-                lookup.result.offset = offset
-            elif offset is not None and not lookup.leadership.knows_committed:
+        for lookup, record in zip(lookups, found, strict=True):
+            if isinstance(record, NotHere):
+                lookup.result.error_code, lookup.result.error_message = record.code, record.message
+            elif record is not None and record.offset < lookup.leadership.partition.high_watermark:
+                lookup.result.offset = record.offset
+                if record.timestamp_ms is not None:
+                    lookup.result.timestamp_ms = record.timestamp_ms
+            elif record is not None and not lookup.leadership.knows_committed:
                 _refuse_end(lookup.result, lookup.leadership)
             self._leaders.complete(lookup.result)
 
@@ -112,10 +115,10 @@ class OffsetsHandler:
         return result
 
 
-def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:
-    """On a reader thread: the offset that a query by time asks for."""
+def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> Placed | NotHere | None:
+    """On a reader thread: the record that a query by time asks for."""
     try:
-        return log.offset_for_timestamp(timestamp_ms)
+        return log.record_at_or_after(timestamp_ms)
     except StorageError as error:
         return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
 
