@@ -5,7 +5,7 @@ A megabyte can decompress to gigabytes, so every codec here works under a limit 
 
 import mmap
 import zlib
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import cramjam
 
@@ -39,6 +39,8 @@ def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES
                 return _into_buffer(cramjam.lz4, data, bytes_max)
             case Codec.ZSTD:
                 return _into_buffer(cramjam.zstd, data, bytes_max)
+            case _:
+                assert_never(codec)
     except (zlib.error, cramjam.DecompressionError, OSError, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, CorruptBatchError):
             raise

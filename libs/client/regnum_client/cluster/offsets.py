@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -101,8 +100,13 @@ class OffsetLookup:
         found = await self._round(dict.fromkeys(partitions), query)
         moved = [one for one, said in found.items() if isinstance(said, RegnumError) and said.code in _MOVED]
         if moved:
-            with suppress(RegnumError):
+            try:
                 await self._metadata.newer_than(self._clock.monotonic(), timeout_s=NEWS_S)
+            except BackgroundTaskError:
+                raise
+            except RegnumError:
+                # Nobody knows more: what the leaders that are known say next is the answer, and its reason.
+                pass
             found |= await self._round(moved, query)
         return found
 

@@ -1,7 +1,6 @@
 """What a consumer reads: partitions that it assigns to itself, topics, or those of a pattern."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 
 from regnum.types.v1 import errors_pb2
@@ -127,10 +126,16 @@ class SubscribingConsumer(ConsumerSession):
             if topic not in names or known is None or known.topic_id != self._subscriptions.id_of(topic):
                 self._subscriptions.drop(topic, fetcher)
         first = self._followed is None or not self._followed.has_found
+        failed: RegnumError | None = None
         for topic in sorted(names - self._subscriptions.topics):
-            # It may have been deleted meanwhile: the next look tells.
-            with suppress(RegnumError):
+            try:
                 await self._take_up([topic], start if first else EARLIEST)
+            except RegnumError as error:
+                # One that was deleted meanwhile is in no later look; any other is tried again with the next one.
+                if error.code != errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def unassign(self, partition: TopicPartition) -> None:
         """Stop reading a partition; nothing happens when it is not assigned."""

@@ -161,6 +161,7 @@ class Subscriber:
         try:
             return await self._channel.lag(propagation_pb2.DescribeLagRequest())
         except RegnumError:
+            # That there is no answer is the answer; why is in the log, of the publications that fail as this did.
             return None
 
     async def everywhere(self, version: int) -> None:
@@ -170,6 +171,7 @@ class Subscriber:
         request = propagation_pb2.DescribeLagRequest(
             controller_epoch=self._owner.epoch, version=version, wait_ms=LAG_WAIT_MS
         )
+        # Who waits goes on by its own time; why it cannot be asked is in the log, of the publications that fail.
         with contextlib.suppress(RegnumError):
             await self._channel.lag(request)
 

@@ -19,6 +19,7 @@ from regnum_service.errors import RegnumError
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import call
 from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.errors import BackgroundTaskError
 from regnum_client.records import TopicPartition
 from regnum_client.tasks import together
 
@@ -78,6 +79,8 @@ class RecordAdmin(AdminSession):
             await self._clock.sleep(retry_delay_ms((now_s - began_s) * 1000, self._chance.random()) / 1000)
             try:
                 await metadata.newer_than(now_s, timeout_s=left_s)
+            except BackgroundTaskError:
+                raise
             except RegnumError:
                 # The time is up; what the leaders said last says more.
                 break

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from regnum.types.v1 import errors_pb2
 from regnum_service.cancellation import end_task
@@ -193,6 +193,8 @@ class Handover:
                 starts |= await self._looked_up(fresh, HIGH_WATERMARK)
             case ResetPolicy.FAIL:
                 pass
+            case _:
+                assert_never(policy)
         fails = policy is ResetPolicy.FAIL
         cursors: list[Cursor] = []
         for partition in known:

@@ -8,6 +8,7 @@ appears.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -16,6 +17,9 @@ from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.enquiry import ANSWER_S
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.errors import BackgroundTaskError
+
+_LOG: Final = logging.getLogger("regnum_client")
 
 LOOK_S: Final = 0.5
 """Between two looks while a topic is missing: the group's leader hears of it so soon after it appears, or before."""
@@ -60,9 +64,12 @@ class MissingTopics:
             self._changed.clear()
             missing = self._missing()
             if missing:
-                # One that cannot be asked about now is as unknown as before: the trouble says itself elsewhere.
-                with contextlib.suppress(RegnumError):
+                try:
                     await self._metadata.topics(missing, timeout_s=max(self._wait_s, ANSWER_S))
+                except BackgroundTaskError:
+                    raise
+                except RegnumError as error:
+                    _LOG.warning("topics that are missing cannot be asked about: %s", error.message)
             self._note(self._missing())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
