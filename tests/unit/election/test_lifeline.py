@@ -340,3 +340,20 @@ async def test_a_watch_that_a_stray_cancellation_ended_stops_the_process() -> No
 
 
 # Probes
+
+
+@pytest.mark.parametrize("part", ["lifeline-watch", "lifeline-lag"])
+async def test_a_part_of_the_thread_that_is_cancelled_from_outside_stops_the_process(part: str) -> None:
+    lifelines = Thread()
+    await lifelines.thread.start()
+    loop = lifelines.thread._loop
+    assert loop is not None
+
+    async def cancel() -> None:
+        next(task for task in asyncio.all_tasks() if task.get_name() == part).cancel()
+
+    await within(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(cancel(), loop)))
+    await until(lambda: lifelines.supervisor.stopping)
+    assert str(lifelines.supervisor.reason).startswith(f"{part} failed")
+    await lifelines.thread.stop()
+    await lifelines.supervisor.unwind()

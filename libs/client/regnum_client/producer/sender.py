@@ -271,7 +271,7 @@ class Sender:
                 expired.append(ready)
             for batch in expired:
                 if batch.deadline_s <= now_s:
-                    self._outcomes.timed_out(partition, batch, last=self._last_answer(route))
+                    self._outcomes.timed_out(partition, batch, last=self._last_answer(partition, route))
                     if batch.identity is not None:
                         route.broken_because = "a batch before it was not acknowledged in time"
                 else:
@@ -284,8 +284,10 @@ class Sender:
             if expired:
                 self._departures.enter(partition, route, answered=True)
 
-    def _last_answer(self, route: Route) -> str:
-        return route.trouble.last_answer or self._identities.last_answer or self._metadata.last_answer
+    def _last_answer(self, partition: TopicPartition, route: Route) -> str:
+        last = route.trouble.last_answer or self._identities.last_answer or self._metadata.last_answer
+        leads = self._metadata.view.leader_term(*partition) is not None
+        return last if last or leads else "the partition has no leader"
 
     def _has_work(self, partition: TopicPartition, route: Route) -> bool:
         return route.lane.waiting or self._accumulator.is_ready(partition)
