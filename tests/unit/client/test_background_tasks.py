@@ -359,8 +359,10 @@ async def test_what_runs_beside_one_another_hears_of_a_cancellation_from_outside
 
 async def test_one_that_its_owner_ends_is_no_failure() -> None:
     tasks = Tasks("test")
-    await tasks.end(tasks.start("a", asyncio.Event().wait()), tasks.start("b", asyncio.sleep(0)))
-    tasks.check()
+    parts = (tasks.start("a", asyncio.Event().wait()), tasks.start("b", asyncio.sleep(0)))
+    await tasks.end(*parts)
+    assert all(part.done() for part in parts)
+    assert tasks.failure is None
 
 
 async def test_a_program_ends_whose_main_returns_while_tasks_hold_clients() -> None:
