@@ -38,6 +38,14 @@ _WORDS: Final[Mapping[object, str]] = types.MappingProxyType(
 
 _HINTS: Final[dict[type, Mapping[str, Any]]] = {}
 """By class: to read annotations takes a hundred times as long as to look at what was given."""
+_FIELDS: Final[dict[type, tuple[frozenset[type], ...]]] = {}
+"""Of named tuples: plain types of their fields."""
+_KINDS: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+)
 _COLLECTIONS: Final[Mapping[object, str]] = types.MappingProxyType({tuple: "tuple", Sequence: "sequence"})
 
 
@@ -118,25 +126,82 @@ def checks_arguments(
 def _check_arguments(
     function: Callable[..., Any], bounds: Mapping[str, Between], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    signature, hints = _signature(function)
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError:
-        # A missing or unknown argument: Python says so itself, with the name of the function.
-        return
-    for name, value in bound.arguments.items():
-        if name not in hints:
+    known = _parameters(function)
+    plain, positional = known.plain, known.positional
+    # What is plain is passed by in as little time as can be: some of these are called for every record.
+    for name, value in zip(positional, args, strict=False):
+        if name in plain and (name in bounds or type(value) not in plain[name] or not _has_plain_fields(value)):
+            _look(name, known.hints[name], bounds, value)
+    for name, value in kwargs.items():
+        if name in plain and name not in bounds and type(value) in plain[name] and _has_plain_fields(value):
             continue
-        hint = Annotated[hints[name], bounds[name]] if name in bounds and value is not None else hints[name]
-        match signature.parameters[name].kind:
-            case inspect.Parameter.VAR_POSITIONAL:
-                for one in value:
-                    _check(name, hint, one)
-            case inspect.Parameter.VAR_KEYWORD:
-                for key, one in value.items():
-                    _check(key, hint, one)
-            case _:
-                _check(name, hint, value)
+        hint = known.hints.get(name, known.others)
+        # (What has none is a mistake that Python tells by itself, with the name of the function.)
+        if hint is not None:
+            _look(name, hint, bounds, value)
+    if known.rest in known.hints:
+        for one in args[len(positional) :]:
+            _look(known.rest, known.hints[known.rest], bounds, one)
+
+
+def _look(name: str, hint: Any, bounds: Mapping[str, Between], value: Any) -> None:
+    _check(name, Annotated[hint, bounds[name]] if name in bounds and value is not None else hint, value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Parameters:
+    """What a function takes, looked up once: to read a signature takes a hundred times as long as to look at values."""
+
+    positional: tuple[str, ...]
+    """Names of those that may be given by their places."""
+    rest: str
+    """Name of what takes all others by place; empty: nothing does."""
+    others: Any
+    """Annotation of what takes all others by name; None: nothing does."""
+    hints: Mapping[str, Any]
+    """Annotations, by name."""
+    plain: Mapping[str, frozenset[type]]
+    """By name, the types whose values need no closer look."""
+
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> _Parameters:
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    of_kind = {kind: [one.name for one in parameters if one.kind is kind] for kind in _KINDS}
+    rest, others = of_kind[inspect.Parameter.VAR_POSITIONAL], of_kind[inspect.Parameter.VAR_KEYWORD]
+    known = {one.name: hints[one.name] for one in parameters if one.name in hints and one.name not in others}
+    return _Parameters(
+        positional=tuple(of_kind[inspect.Parameter.POSITIONAL_ONLY] + of_kind[inspect.Parameter.POSITIONAL_OR_KEYWORD]),
+        rest=rest[0] if rest else "",
+        others=hints.get(others[0]) if others else None,
+        hints=known,
+        plain={name: plain_types(hint) for name, hint in known.items()},
+    )
+
+
+def plain_types(annotation: Any) -> frozenset[type]:
+    """Types whose values are what an annotation says, whatever they are; of named tuples, where their fields are."""
+    inside = get_args(annotation)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return frozenset[type]().union(*map(plain_types, inside))
+    if annotation in (str, int, bool, bytes, None, type(None)):
+        return frozenset({type(None) if annotation is None else annotation})
+    if inspect.isclass(annotation) and issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+        if annotation not in _FIELDS:
+            _FIELDS[annotation] = tuple(map(plain_types, _hints(annotation).values()))
+        return frozenset({annotation})
+    return frozenset()
+
+
+def _has_plain_fields(value: Any) -> bool:
+    """Of a value of a plain type; anything but a named tuple has none."""
+    fields = _FIELDS.get(type(value))
+    if fields is not None:
+        for one, types_of_it in zip(value, fields, strict=True):
+            if type(one) not in types_of_it:
+                return False
+    return True
 
 
 def _check(name: str, annotation: Any, value: Any) -> None:
@@ -153,13 +218,6 @@ def _hints(cls: Any) -> Mapping[str, Any]:
         names = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else cls._fields
         known = _HINTS[cls] = {name: hints[name] for name in names if name in hints}
     return known
-
-
-@functools.cache
-def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    hints = get_type_hints(function, include_extras=True)
-    hints.pop("return", None)
-    return inspect.signature(function), hints
 
 
 def _wrong(annotation: Any, value: Any, name: str) -> str | None:

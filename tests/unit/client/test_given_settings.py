@@ -13,7 +13,7 @@ import regnum_client
 import regnum_client.sync
 from regnum.types.v1 import errors_pb2
 from regnum_client import EARLIEST, Admin, AtTime, Consumer, ConsumerSettings, Producer, ProducerSettings, ResetPolicy
-from regnum_client.allowed import Between, _signature, checked, words
+from regnum_client.allowed import Between, _parameters, checked, words
 from regnum_service.errors import RegnumError
 
 NOWHERE = "127.0.0.1:1"
@@ -119,7 +119,7 @@ def test_every_public_method_looks_at_its_arguments() -> None:
         for name in dir(owner):
             function = inspect.getattr_static(owner, name)
             if inspect.isfunction(function) and hasattr(function, "__wrapped__"):
-                _signature(function.__wrapped__)
+                _parameters(function.__wrapped__)
     assert len(list(parameters())) > 100
 
 
@@ -202,3 +202,15 @@ def test_bounds_by_name_hold_for_every_method() -> None:
             wait(*args, **kwargs)
     assert words(tuple[int, ...]) == "a tuple of whole number"
     assert Between(1, 5).words == "at least 1 and at most 5"
+
+
+def test_what_is_plain_is_looked_at_as_well() -> None:
+    @partial(checked, bounds={"timeout_s": Between(0)})
+    def wait(where: regnum_client.TopicPartition, timeout_s: int | None = None) -> int:
+        return where.partition
+
+    place = regnum_client.TopicPartition("t", 1)
+    assert wait(place, None) == wait(place, 5) == wait(where=place) == 1
+    for given in ((place, -1), (place, True), (regnum_client.TopicPartition("t", "1"),), (("t", 1),)):
+        with pytest.raises(RegnumError):
+            wait(*given)

@@ -233,14 +233,7 @@ class Producer:
         not exist, INVALID_CONFIG for what can be no record, and BackgroundTaskError.
         """
         metadata = self._open()
-        if (
-            type(topic) is not str
-            or type(value) not in _PLAIN
-            or type(key) not in _PLAIN
-            or headers
-            or partition is not None
-            or timestamp_ms is not None
-        ):
+        if not _is_plain(topic, value, key, partition, headers, timestamp_ms):
             _check_record(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         view = metadata.view.topics.get(topic)
         if view is None:
@@ -356,6 +349,24 @@ class Producer:
         if self._metadata is not None:
             await self._metadata.close()
         await self._connections.close()
+
+
+def _is_plain(
+    topic: object, value: object, key: object, partition: object, headers: object, timestamp_ms: object
+) -> bool:
+    """Whether it is a record at first sight, as nearly all are: a close look costs more than to send it."""
+    return (
+        type(topic) is str
+        and type(value) in _PLAIN
+        and type(key) in _PLAIN
+        and (partition is None or (type(partition) is int and partition >= 0))
+        and (timestamp_ms is None or (type(timestamp_ms) is int and 0 <= timestamp_ms <= TIMESTAMP_MS_MAX))
+        and (not headers or (isinstance(headers, list | tuple) and all(map(_is_plain_header, headers))))
+    )
+
+
+def _is_plain_header(header: object) -> bool:
+    return type(header) is tuple and len(header) == 2 and type(header[0]) is str and type(header[1]) in _PLAIN
 
 
 @checked
