@@ -183,6 +183,7 @@ class FakeBroker(
                     leader_epoch=one.leader_epoch,
                     isr=list(cluster.brokers),
                     replicas=cluster.replicas.get((one.topic, one.number), tuple(cluster.brokers)),
+                    adding_replicas=one.adding,
                 )
         return answer
 

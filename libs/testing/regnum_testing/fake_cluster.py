@@ -124,10 +124,11 @@ class FakeCluster:
         """For clients."""
         return ",".join(str(broker.address) for broker in self.brokers.values())
 
-    def assign(self, topic: str, partition: int, *replicas: int) -> None:
-        """A partition has other replicas."""
+    def assign(self, topic: str, partition: int, *replicas: int, adding: tuple[int, ...] = ()) -> None:
+        """A partition has other replicas, some of which an open reassignment brings in."""
         self.version += 1
         self.replicas[topic, partition] = replicas
+        self.partitions[topic, partition].adding = adding
 
     def create(self, topic: str, *, partitions: int = 1) -> None:
         """A topic whose partitions are led by the brokers in turn."""

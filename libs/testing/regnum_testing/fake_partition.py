@@ -20,6 +20,8 @@ class FakePartition:
     number: int
     leader: int
     leader_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    """Replicas that brokers say an open reassignment brings in."""
     log_start: int = 0
     batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
     known: dict[int, deque[BatchHeader]] = field(default_factory=dict)
