@@ -86,6 +86,10 @@ class Child:
         """Whether it was stopped by ``pause``."""
         return self._paused and self.running
 
+    def is_stopped(self) -> bool:
+        """Whether it was stopped by whoever, as the machine shows it."""
+        return self._identity is not None and self._identity.state() == "T"
+
     def send(self, signum: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
         # asyncio reaps it and knows the exit before the pid can be used again.

@@ -57,7 +57,9 @@ async def _carry_out(cluster: LocalCluster, path: Path) -> None:
         await cluster.wait_healthy(name)
         answer: dict[str, Any] = {}
     except StartRefusedError as error:
-        answer = {"error": str(error), "exit_status": int(error.exit_status)}
+        slow = error.exit_status is ExitStatus.UNAVAILABLE
+        goes_on = "\nIt goes on starting: `regnum status` says when it serves" if slow else ""
+        answer = {"error": f"{error}{goes_on}", "exit_status": int(error.exit_status)}
     except (KeyError, TypeError, ValueError) as error:
         answer = {"error": f"{path.name} asks for nothing that is known here: {error!r}", "exit_status": 1}
     write_json(_answer_to(path), answer)

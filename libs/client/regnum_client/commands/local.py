@@ -38,10 +38,19 @@ def add_to(app: typer.Typer) -> None:
 
 def up(
     *,
-    brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 3,
-    elections: Annotated[int, typer.Option("--elections", min=1, help="Number of election processes.")] = 3,
-    metadata: Annotated[int, typer.Option("--metadata", min=1, help="Number of metadata processes.")] = 2,
-    quotas: Annotated[int, typer.Option("--quotas", min=0, help="Number of quota processes.")] = 1,
+    brokers: Annotated[
+        int | None,
+        typer.Option("--brokers", min=1, help="Number of brokers. Default: as many as the folder has, 3 in a new one."),
+    ] = None,
+    elections: Annotated[
+        int | None, typer.Option("--elections", min=1, help="Number of election processes. Default: likewise, 3.")
+    ] = None,
+    metadata: Annotated[
+        int | None, typer.Option("--metadata", min=1, help="Number of metadata processes. Default: likewise, 2.")
+    ] = None,
+    quotas: Annotated[
+        int | None, typer.Option("--quotas", min=0, help="Number of quota processes. Default: likewise, 1.")
+    ] = None,
     coordination: Annotated[
         str | None,
         typer.Option(

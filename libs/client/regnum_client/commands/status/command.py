@@ -42,9 +42,11 @@ def status(
     """Show processes, what brokers do, partitions in trouble, overdue orders. Exit status 5 unless all is well."""
     found = run(find(data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions))
     rows = process_rows(found.processes)
-    resting = [row["name"] for row in rows if row["state"] not in {"running", "elsewhere"}]
+    resting = [row["name"] for row in rows if row["state"] == "exited"]
+    paused = {row["name"]: row["pid"] for row in rows if row["state"] == "paused"}
     problems = [
         *([f"not running: {', '.join(resting)}"] if resting else []),
+        *([f"paused: {', '.join(paused)}"] if paused else []),
         *([found.reason] if found.health is None else found.health.problems),
     ]
     show(rows, found.health, found.figures, found.services, problems, output)
@@ -54,6 +56,9 @@ def status(
         if len(resting) < len(rows):
             back = f"`regnum restart {resting[0]}` starts one again"
         raise _failed("NOT_RUNNING", f"{said}; {back}")
+    if paused:
+        pids = " ".join(map(str, paused.values()))
+        raise _failed("PAUSED", f"{said}; `kill -CONT {pids}` lets {'it' if len(paused) == 1 else 'them'} go on")
     if found.health is None:
         raise _failed("NOT_CONTROLLER", said)
     if problems:
