@@ -19,6 +19,7 @@ import typer
 from typer.main import get_command
 
 from regnum_client.commands.invocation import (
+    FORM,
     INTERRUPTED,
     CommandFailedError,
     Failure,
@@ -125,6 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     output = output_of(arguments)
+    FORM.set(output)
+    # gRPC in C tells on stderr what it does; what goes wrong comes as an error.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     debug = "--debug" in arguments
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends

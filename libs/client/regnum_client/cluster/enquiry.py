@@ -19,6 +19,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.reach.reasons import why_nobody_answers
 from regnum_client.cluster.rotation import Rotation
 from regnum_client.cluster.view import ClusterView
 
@@ -92,6 +93,7 @@ class Enquiry:
         self._doubted.clear()
         asked: dict[asyncio.Task[GetMetadataResponse], Address] = {}
         behind: list[GetMetadataResponse] = []
+        failures: dict[Address, RegnumError] = {}
         last_error = RegnumError(
             errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "no broker to ask; give bootstrap addresses"
         )
@@ -102,19 +104,20 @@ class Enquiry:
                     self._rotation.asked(address)
                     asked[asyncio.create_task(self._ask_one(address, request), name=f"metadata-{address}")] = address
                 elif not asked or len(behind) == BEHIND_MAX:
-                    return _newest(behind, view, last_error)
+                    return _newest(behind, view, why_nobody_answers(failures, last_error))
                 patient = address is None and not behind
                 done, _ = await asyncio.wait(
                     asked, timeout=None if patient else HEDGE_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
                     if address is None:
-                        return _newest(behind, view, last_error)
+                        return _newest(behind, view, why_nobody_answers(failures, last_error))
                     self.suspect(address)
                 for task in done:
-                    answer = self._judged(task, asked.pop(task), view)
+                    answered = asked.pop(task)
+                    answer = self._judged(task, answered, view)
                     if isinstance(answer, RegnumError):
-                        last_error = answer
+                        last_error = failures[answered] = answer
                     elif not view.is_behind(answer):
                         return answer
                     else:

@@ -32,6 +32,7 @@ from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.questions import Question, Questions
+from regnum_client.cluster.reach.told import TOLD_AFTER_S, tell
 from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
 from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
@@ -248,6 +249,7 @@ class Metadata:
 
     async def _keep_fresh(self) -> None:
         trouble_since_s: float | None = None
+        told = False
         while True:
             question, asked_s = await self._next_question()
             seekers = [self._seekers.pop(name) for name in question.sought if name in self._seekers]
@@ -259,9 +261,11 @@ class Metadata:
                     trouble_since_s = asked_s
                 self._questions.failed(question)
                 _end(seekers, answered=False)
-                await self._clock.sleep(
-                    retry_delay_ms((self._clock.monotonic() - trouble_since_s) * 1000, self._chance.random()) / 1000
-                )
+                trouble_s = self._clock.monotonic() - trouble_since_s
+                if not told and not self._view.version and trouble_s >= TOLD_AFTER_S:
+                    told = True
+                    tell(error.message)
+                await self._clock.sleep(retry_delay_ms(trouble_s * 1000, self._chance.random()) / 1000)
                 continue
             trouble_since_s = None
             before = self._view

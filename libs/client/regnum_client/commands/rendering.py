@@ -1,12 +1,13 @@
 """Data on stdout in the form that was asked for. What renders is loaded when it is needed."""
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from regnum_client.commands.invocation import Failure, Output
+from regnum_client.commands.invocation import FORM, Failure, Output, note
 
 if TYPE_CHECKING:
     from regnum_client.records import ConsumedRecord
@@ -56,6 +57,29 @@ def emit_failure(failure: Failure, output: Output) -> None:
         sys.stderr.write(f"regnum: {failure.message}\n")
     else:
         sys.stderr.write(json.dumps(failure.as_json(), ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def show_waits() -> Iterator[None]:
+    """Meanwhile what the SDK waits for is shown on stderr, in the form of the present command."""
+    import logging  # noqa: PLC0415 - help is to be there at once
+
+    from regnum_client.cluster.reach.told import LOGGER  # noqa: PLC0415
+
+    form = FORM.get(Output.TABLE)
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            note(text if form is Output.TABLE else json.dumps({"notice": {"message": text}}, ensure_ascii=False))
+
+    logger, shown = logging.getLogger(LOGGER), Shown()
+    logger.addHandler(shown)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(shown)
 
 
 class RecordPrinter:
