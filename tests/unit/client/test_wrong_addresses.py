@@ -8,9 +8,10 @@ import time
 
 import pytest
 from regnum.types.v1 import errors_pb2
+from regnum_client.cluster import WAITING
 from regnum_client.cluster.controller_search import ControllerSearch
 from regnum_client.cluster.reach.reasons import why_nobody_answers
-from regnum_client.cluster.reach.told import LOGGER, TOLD_AFTER_S
+from regnum_client.cluster.reach.told import TOLD_AFTER_S
 from regnum_client.cluster.view import ClusterView
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError, UnansweredError
@@ -100,7 +101,7 @@ class NoController:
 async def test_a_search_for_a_controller_that_takes_long_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = SkippingClock()
     search = ControllerSearch(NoController(clock), clock=clock, chance=random.Random(1), timeout_s=9.0)  # type: ignore[arg-type]
-    with caplog.at_level(logging.WARNING, logger=LOGGER), pytest.raises(RegnumError, match="no controller answers"):
+    with caplog.at_level(logging.WARNING, logger=WAITING), pytest.raises(RegnumError, match="no controller answers"):
         await search.address()
-    (told,) = [one.getMessage() for one in caplog.records if one.name == LOGGER]
+    (told,) = [one.getMessage() for one in caplog.records if one.name == WAITING]
     assert "no controller answers (the brokers know of none)" in told

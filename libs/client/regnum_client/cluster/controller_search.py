@@ -10,7 +10,6 @@ from regnum_service.errors import RegnumError, UnansweredError
 
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.pace import retry_delay_ms
-from regnum_client.cluster.reach.told import TOLD_AFTER_S, tell
 from regnum_client.cluster.view import ControllerView
 from regnum_client.errors import NoControllerError
 
@@ -95,9 +94,10 @@ class ControllerSearch:
         return self.explained(None, self._last_error or RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, nobody))
 
     async def _refresh(self) -> None:
-        if not self._told and self._timeout_s - self.left_s >= TOLD_AFTER_S:
-            self._told = True
-            tell(self._nobody().message)
+        if not self._told:
+            from regnum_client.cluster.reach.told import tell  # noqa: PLC0415 - where all is well it is not needed
+
+            self._told = tell(self._nobody().message, self._timeout_s - self.left_s)
         await self.pause()
         await self._metadata.newer_than(self._clock.monotonic(), timeout_s=max(1.0, self.left_s))
 

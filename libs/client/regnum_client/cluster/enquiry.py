@@ -8,7 +8,7 @@ bootstrap addresses are tried.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest, GetMetadataResponse
@@ -19,7 +19,6 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.connections import Connections, call
-from regnum_client.cluster.reach.reasons import why_nobody_answers
 from regnum_client.cluster.rotation import Rotation
 from regnum_client.cluster.view import ClusterView
 
@@ -104,14 +103,14 @@ class Enquiry:
                     self._rotation.asked(address)
                     asked[asyncio.create_task(self._ask_one(address, request), name=f"metadata-{address}")] = address
                 elif not asked or len(behind) == BEHIND_MAX:
-                    return _newest(behind, view, why_nobody_answers(failures, last_error))
+                    return _newest(behind, view, _explained(failures, last_error))
                 patient = address is None and not behind
                 done, _ = await asyncio.wait(
                     asked, timeout=None if patient else HEDGE_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
                     if address is None:
-                        return _newest(behind, view, why_nobody_answers(failures, last_error))
+                        return _newest(behind, view, _explained(failures, last_error))
                     self.suspect(address)
                 for task in done:
                     answered = asked.pop(task)
@@ -151,6 +150,14 @@ class Enquiry:
                 f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
             )
         return answer
+
+
+def _explained(failures: Mapping[Address, RegnumError], last_error: RegnumError) -> RegnumError:
+    if not failures:
+        return last_error
+    from regnum_client.cluster.reach.reasons import why_nobody_answers  # noqa: PLC0415 - where all is well it is not needed
+
+    return why_nobody_answers(failures, last_error)
 
 
 def _newest(behind: Sequence[GetMetadataResponse], view: ClusterView, error: RegnumError) -> GetMetadataResponse:

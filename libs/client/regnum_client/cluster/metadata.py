@@ -24,7 +24,7 @@ from typing import Final
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, WatchMetadataResponse
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_topic_name
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -32,7 +32,6 @@ from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.questions import Question, Questions
-from regnum_client.cluster.reach.told import TOLD_AFTER_S, tell
 from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
 from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
@@ -59,6 +58,7 @@ class Metadata:
         self._connections: Final = connections
         self._clock: Final = clock
         self._chance: Final = chance
+        self._client_id: Final = client_id
         self._enquiry: Final = Enquiry(bootstrap, connections, clock=clock, chance=chance, client_id=client_id)
         self._questions: Final = Questions()
         self._view = ClusterView()
@@ -197,8 +197,19 @@ class Metadata:
                     metadata={"topic": name},
                 )
             if view is None and self._clock.monotonic() >= deadline_s:
-                raise _missing(name)
+                raise await self._missing(name)
         return view
+
+    async def _missing(self, name: str) -> RegnumError:
+        from regnum_client.cluster.reach.missing import missing  # noqa: PLC0415 - where all is well it is not needed
+
+        return await missing(
+            name,
+            controller=self._view.controller,
+            brokers=self.candidates(),
+            connections=self._connections,
+            client_id=self._client_id,
+        )
 
     async def topics(self, names: Collection[str], *, timeout_s: float) -> Mapping[str, TopicView]:
         """Those of the topics that a broker knows now. Raises RegnumError when none answers in time.
@@ -262,9 +273,8 @@ class Metadata:
                 self._questions.failed(question)
                 _end(seekers, answered=False)
                 trouble_s = self._clock.monotonic() - trouble_since_s
-                if not told and not self._view.version and trouble_s >= TOLD_AFTER_S:
-                    told = True
-                    tell(error.message)
+                if not told and not self._view.version:
+                    told = _told(error, trouble_s)
                 await self._clock.sleep(retry_delay_ms(trouble_s * 1000, self._chance.random()) / 1000)
                 continue
             trouble_since_s = None
@@ -359,16 +369,11 @@ def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:
             seeker.set_result(answered)
 
 
-def _missing(name: str) -> RegnumError:
-    how = f"create it with `regnum topics create {name}`"
-    if name in INTERNAL_TOPICS:
-        how = "the cluster creates it with the first group"
-    return RegnumError(
-        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-        f"topic {name!r} does not exist, or no broker knows it because its node in the store is damaged: `regnum "
-        f"status` lists those, `regnum topics list` the others; if it never existed, {how}",
-        metadata={"topic": name},
-    )
+def _told(error: RegnumError, trouble_s: float) -> bool:
+    """Tell of trouble that has lasted; whether it was told."""
+    from regnum_client.cluster.reach.told import tell  # noqa: PLC0415 - where all is well it is not needed
+
+    return tell(error.message, trouble_s)
 
 
 def _is_possible(name: str) -> bool:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
+from regnum_client.cluster import WAITING
 from regnum_client.commands.invocation import FORM, Failure, Output, note
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ def show_waits() -> Iterator[None]:
     """Meanwhile what the SDK waits for is shown on stderr, in the form of the present command."""
     import logging  # noqa: PLC0415 - help is to be there at once
 
-    from regnum_client.cluster.reach.told import LOGGER  # noqa: PLC0415
-
     form = FORM.get(Output.TABLE)
 
     class Shown(logging.Handler):
@@ -73,7 +72,7 @@ def show_waits() -> Iterator[None]:
             text = record.getMessage()
             note(text if form is Output.TABLE else json.dumps({"notice": {"message": text}}, ensure_ascii=False))
 
-    logger, shown = logging.getLogger(LOGGER), Shown()
+    logger, shown = logging.getLogger(WAITING), Shown()
     logger.addHandler(shown)
     logger.propagate = False
     try:

@@ -3,15 +3,17 @@
 import logging
 from typing import Final
 
+from regnum_client.cluster import WAITING
+
 TOLD_AFTER_S: Final = 2.0
 """A change of leader or controller is over by then."""
 
-LOGGER: Final = "regnum_client.waiting"
-"""Logger of these lines; the command shows them on stderr."""
-
-_LOG: Final = logging.getLogger(LOGGER)
+_LOG: Final = logging.getLogger(WAITING)
 
 
-def tell(message: str) -> None:
-    """Say why it takes so long; it is tried again until the time is up."""
+def tell(message: str, waited_s: float) -> bool:
+    """Say why it takes so long, if it does; it is tried again until the time is up. Returns whether that was told."""
+    if waited_s < TOLD_AFTER_S:
+        return False
     _LOG.warning("%s. Trying on", message)
+    return True
