@@ -28,23 +28,27 @@ from regnum_client.records import TopicPartition
 class BootstrapMissingError(RegnumError):
     """Nobody said where the cluster is, or what was said is no address."""
 
-    def __init__(self, message: str, *, malformed: bool = False, nowhere: bool = False) -> None:
+    def __init__(
+        self, message: str, *, malformed: bool = False, nowhere: bool = False, unreadable: bool = False
+    ) -> None:
         """Only assigns.
 
         Args:
             message: what is wrong and what to do next.
             malformed: what was said is no address.
             nowhere: nothing was said at all, and no cluster is known; otherwise one is, and does not run.
+            unreadable: where it is stands in a profile that cannot be read.
         """
         code = errors_pb2.ERROR_CODE_INVALID_REQUEST if malformed else errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
         super().__init__(code, message)
-        self._nowhere = nowhere
+        self._exit_status = (
+            ExitStatus.NOT_FOUND if nowhere else ExitStatus.FAILED if unreadable else super().traits.exit_status
+        )
 
     @property
     def traits(self) -> ErrorTraits:
         """Those of the code. No broker was asked where none is known: then nothing is unavailable, it is not there."""
-        traits = super().traits
-        return replace(traits, exit_status=ExitStatus.NOT_FOUND) if self._nowhere else traits
+        return replace(super().traits, exit_status=self._exit_status)
 
 
 class NoControllerError(RegnumError):

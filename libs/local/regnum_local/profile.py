@@ -100,7 +100,8 @@ def read_profile(path: Path | None = None) -> Profile | None:
         return None if value is None else Profile.from_json(value)
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ProfileError(
-            f"cannot read the profile {path}: {error!r}; remove the file, or give --bootstrap"
+            f"cannot read the profile {path}: {error.strerror if isinstance(error, OSError) else repr(error)}; "
+            "remove the file, or give --bootstrap"
         ) from error
 
 

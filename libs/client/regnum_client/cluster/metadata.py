@@ -184,10 +184,12 @@ class Metadata:
         it is refreshed with all others.
         """
         check_topic(name)
-        deadline_s = self._clock.monotonic() + timeout_s
+        told, deadline_s = False, self._clock.monotonic() + timeout_s
         view = self._view.topics.get(name) if self._keep(name) else None
         while view is None:
             left_s = deadline_s - self._clock.monotonic()
+            if not told:
+                told = _told(f"no broker knows topic {name!r} yet", timeout_s - left_s)
             view = (await self.topics([name], timeout_s=max(left_s, ANSWER_S))).get(name)
             if view is None and name in self._forbidden:
                 raise RegnumError(
@@ -274,7 +276,7 @@ class Metadata:
                 _end(seekers, answered=False)
                 trouble_s = self._clock.monotonic() - trouble_since_s
                 if not told and not self._view.version:
-                    told = _told(error, trouble_s)
+                    told = _told(error.message, trouble_s)
                 await self._clock.sleep(retry_delay_ms(trouble_s * 1000, self._chance.random()) / 1000)
                 continue
             trouble_since_s = None
@@ -369,11 +371,11 @@ def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:
             seeker.set_result(answered)
 
 
-def _told(error: RegnumError, trouble_s: float) -> bool:
-    """Tell of trouble that has lasted; whether it was told."""
+def _told(message: str, waited_s: float) -> bool:
+    """Tell what has been waited for unusually long; whether it was told."""
     from regnum_client.cluster.reach.told import tell  # noqa: PLC0415 - where all is well it is not needed
 
-    return tell(error.message, trouble_s)
+    return tell(message, waited_s)
 
 
 def _is_possible(name: str) -> bool:

@@ -63,11 +63,12 @@ def top(
         raise wrong_use("--interval never ends, and a document of that form does; use -o jsonl or table")
 
     async def work() -> None:
+        import os  # noqa: PLC0415
         import sys  # noqa: PLC0415
 
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
-        live = output is Output.TABLE and sys.stdout.isatty() and not once
+        live = output is Output.TABLE and sys.stdout.isatty() and not once and os.environ.get("TERM") != "dumb"
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             if live or interval is not None:
                 await _go_on(admin, limit, order, output, interval or 2.0, live=live)

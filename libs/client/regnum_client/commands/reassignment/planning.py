@@ -140,6 +140,8 @@ async def removable(admin: "Admin", brokers: Sequence[int]) -> dict[int, tuple[s
 
 async def check_drain(admin: "Admin", broker: int, *, fewer_racks: bool) -> None:
     """Raise RegnumError where a broker cannot be emptied, or partitions would be worse off; CommandFailedError too."""
+    # Raises BROKER_ID_NOT_REGISTERED where nobody knows it.
+    await admin.describe_broker(broker)
     seen = await all_assignments(admin)
     replicas = {place: one.replicas for place, one in seen.partitions.items()}
     leaders = {place: int(one.leader) for place, one in seen.partitions.items()}

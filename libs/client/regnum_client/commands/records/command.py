@@ -85,7 +85,7 @@ def produce(
     if acks_number is None:
         raise wrong_use(f"--acks {acks!r} is none of all, 1 and 0")
     if compression not in {"none", "gzip", "snappy", "lz4", "zstd"}:
-        raise wrong_use(f"--compression {compression!r} is none of none, gzip, snappy, lz4 and zstd")
+        raise wrong_use(f"--compression {compression!r} is no codec; give none, gzip, snappy, lz4 or zstd")
     if key_separator == "":
         raise wrong_use("--key-separator must not be empty; leave it out for lines without a key")
     headers = tuple(_header(text) for text in header or ())
