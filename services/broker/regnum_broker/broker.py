@@ -213,6 +213,7 @@ class Broker:
                 strays=parts.strays,
                 lifeline_open=lambda: lifeline.is_open,
                 client_port=lambda: self._listeners.client.port,
+                quotas=parts.limits.quotas,
             ),
         )
         supervisor.start("storage", storage.run_until_failed())

@@ -17,6 +17,7 @@ from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import RecentRates
+from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.figures import FiguresServicer
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -63,6 +64,7 @@ class Showing:
         strays: StrayLogs,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
+        quotas: ClientQuotas | None = None,
     ) -> ServiceRegistration:
         """Let the metrics read all this; returns the service that is asked for figures.
 
@@ -75,6 +77,7 @@ class Showing:
             strays: logs that nobody knows.
             lifeline_open: whether the controller hears it.
             client_port: where clients connect.
+            quotas: what clients do against quotas; None: there are none.
         """
         show_broker(self._metrics, replicas, storage)
         show_standing(self._metrics, fence, cache, lifeline_open)
@@ -97,6 +100,7 @@ class Showing:
                 lifeline_open=lifeline_open,
                 client_port=client_port,
                 clock=self._clock,
+                quotas=quotas,
             ),
             add_to_server=figures_pb2_grpc.add_FiguresServiceServicer_to_server,
         )

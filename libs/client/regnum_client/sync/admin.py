@@ -61,6 +61,7 @@ class Admin(Face[AsyncAdmin]):
     describe_broker = Blocking(AsyncAdmin.describe_broker)
     describe_brokers = Blocking(AsyncAdmin.describe_brokers)
     describe_client_quotas = Blocking(AsyncAdmin.describe_client_quotas)
+    describe_client_usage = Blocking(AsyncAdmin.describe_client_usage)
     describe_cluster = Blocking(AsyncAdmin.describe_cluster)
     describe_config = Blocking(AsyncAdmin.describe_config)
     describe_configs = Blocking(AsyncAdmin.describe_configs)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.quotas import CLIENT_RATES
 from regnum_model.wire_times import duration_of
 from regnum_service import own_process
 from regnum_service.clock import Clock
@@ -21,6 +22,7 @@ from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.figures.gauges import is_under_replicated
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import Rates, RecentRates
+from regnum_broker.limits.client_quotas import ClientQuotas, Usage
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -34,6 +36,9 @@ LAG_WINDOW_S: Final = 60.0
 
 STRAYS_MAX: Final = 1_000
 """Strays of one page."""
+
+USAGES_MAX: Final = 1_000
+"""Entities of one quota in one answer."""
 
 STRAYS_PER_TURN: Final = 200
 """Strays described between two turns of the event loop (safety rule S22)."""
@@ -63,8 +68,10 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
         clock: Clock,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        """Only assigns."""
+        """Only assigns; ``quotas``: what clients do against them, None: there are none."""
+        self._quotas: Final = quotas or ClientQuotas()
         self._broker: Final = broker
         self._rates: Final = rates
         self._sizing: Final = sizing
@@ -117,6 +124,21 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             answer.next.topic_id, answer.next.partition = end
         return answer
 
+    async def DescribeClientUsage(  # noqa: N802 - gRPC's name
+        self,
+        request: figures_pb2.DescribeClientUsageRequest,
+        context: Context,  # noqa: ARG002
+    ) -> figures_pb2.DescribeClientUsageResponse:
+        """Who uses quotas of bytes and of time here, and who has to wait."""
+        count = request.limit if 0 < request.limit < USAGES_MAX else USAGES_MAX
+        answer = figures_pb2.DescribeClientUsageResponse(
+            broker_id=self._broker, accounts=sum(map(self._quotas.accounts, CLIENT_RATES))
+        )
+        for rate in CLIENT_RATES:
+            async for some in slices(self._quotas.usages(rate, count, self._clock.monotonic()), STRAYS_PER_TURN):
+                answer.usages.extend(map(_usage, some))
+        return answer
+
     def _described(self, rates: Rates) -> figures_pb2.DescribeFiguresResponse:
         """On a thread, as those who read metrics."""
         sizes, process = self._sizing.sizes(), own_process.look()
@@ -156,6 +178,18 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         if rates.produce_p99_s is not None:
             answer.produce_p99.CopyFrom(duration_of(rates.produce_p99_s))
         return answer
+
+
+def _usage(one: Usage) -> figures_pb2.ClientUsage:
+    return figures_pb2.ClientUsage(
+        quota=one.rate,
+        user=one.key.user,
+        client_id=one.key.client_id,
+        rate=one.measured,
+        limit=one.bound,
+        wait=duration_of(one.wait_s),
+        idle=duration_of(one.idle_s),
+    )
 
 
 def _stray(partition: Partition) -> figures_pb2.StrayReplica:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from regnum.broker.v1 import figures_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
@@ -10,6 +11,7 @@ from regnum_model.nodes import Address
 from regnum_model.wire_times import seconds_of
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.describing.quota_usage import ClientUsage, client_usages_from_wire
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.security.channels import channels_to
@@ -80,6 +82,9 @@ class BrokerFigures:
     """Bytes of their segments."""
 
 
+USAGE_S: Final = 2.0
+"""So long a broker is waited for that is asked who uses its quotas: the others' answers are not to wait for it."""
+
 Figures = dict[int, BrokerFigures | RegnumError]
 """Of each broker, by id: what it said, or why it did not."""
 
@@ -92,6 +97,25 @@ class FiguresAdmin(AdminSession):
         view = await self._open().newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
         addresses = {int(id): broker.address for id, broker in view.brokers.items()}
         return await _ask_all(self._connections, addresses, timeout_s=self._timeout_s, client_id=self._client_id)
+
+    async def describe_client_usage(self) -> dict[int, tuple[ClientUsage, ...] | RegnumError]:
+        """Of each live broker: who uses its quotas of bytes and of time, or the error why it does not say.
+
+        Of each quota the 1,000 entities that used it last. Raises RegnumError when no broker is known.
+        """
+        view = await self._open().newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
+        request = figures_pb2.DescribeClientUsageRequest(header=RequestHeader(client_id=self._client_id))
+
+        async def ask(address: Address) -> tuple[ClientUsage, ...] | RegnumError:
+            stub = self._connections.figures(address)
+            try:
+                return client_usages_from_wire(await call(stub.DescribeClientUsage, request, timeout_s=USAGE_S))
+            except RegnumError as error:
+                return error
+
+        ids = sorted(view.brokers)
+        said = await asyncio.gather(*(ask(view.brokers[id].address) for id in ids))
+        return dict(zip(map(int, ids), said, strict=True))
 
 
 async def ask_brokers(addresses: Mapping[int, Address], *, timeout_s: float, client_id: str) -> Figures:

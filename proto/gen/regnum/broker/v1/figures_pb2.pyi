@@ -198,6 +198,123 @@ class DescribeFiguresResponse(_message.Message):
 Global___DescribeFiguresResponse: _TypeAlias = DescribeFiguresResponse  # noqa: Y015
 
 @_typing.final
+class DescribeClientUsageRequest(_message.Message):
+    """Asks who uses quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """How many of each quota at most; 0, and what is above it, means 1,000."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientUsageRequest: _TypeAlias = DescribeClientUsageRequest  # noqa: Y015
+
+@_typing.final
+class DescribeClientUsageResponse(_message.Message):
+    """Answers DescribeClientUsageRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    USAGES_FIELD_NUMBER: _builtins.int
+    ACCOUNTS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Id of the broker."""
+    accounts: _builtins.int
+    """How many of these there are, those that are not named among them."""
+    @_builtins.property
+    def usages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientUsage]:
+        """Entities with a quota that did something within the last hour, those that did so last first."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        usages: _abc.Iterable[Global___ClientUsage] | None = ...,
+        accounts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounts", b"accounts", "broker_id", b"broker_id", "usages", b"usages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientUsageResponse: _TypeAlias = DescribeClientUsageResponse  # noqa: Y015
+
+@_typing.final
+class ClientUsage(_message.Message):
+    """What one entity does of one kind at this broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    quota: _builtins.str
+    """Which quota: producer_byte_rate, consumer_byte_rate (bytes a second) or request_percentage."""
+    user: _builtins.str
+    """User. Absent: for no particular one."""
+    client_id: _builtins.str
+    """Client id. Absent: for no particular one; empty: clients that do not name themselves."""
+    rate: _builtins.float
+    """What it does, over the windows of quotas."""
+    limit: _builtins.float
+    """What its quota allows at this broker."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """How long it has to wait now. 0: not at all."""
+
+    @_builtins.property
+    def idle(self) -> _duration_pb2.Duration:
+        """Time since it did something."""
+
+    def __init__(
+        self,
+        *,
+        quota: _builtins.str = ...,
+        user: _builtins.str | None = ...,
+        client_id: _builtins.str | None = ...,
+        rate: _builtins.float = ...,
+        limit: _builtins.float = ...,
+        wait: _duration_pb2.Duration | None = ...,
+        idle: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "idle", b"idle", "user", b"user", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "idle", b"idle", "limit", b"limit", "quota", b"quota", "rate", b"rate", "user", b"user", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
+    _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
+    _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
+
+Global___ClientUsage: _TypeAlias = ClientUsage  # noqa: Y015
+
+@_typing.final
 class DescribeStraysRequest(_message.Message):
     """Asks for strays."""
 
