@@ -27,6 +27,7 @@ from regnum_local.profile import (
     profile_path,
     read_profile,
     remove_profiles,
+    write_profile,
 )
 from regnum_local.restarting import ask_for_restart, forget_requests, serve_requests
 from regnum_local.runtime_record import read_record
@@ -74,6 +75,8 @@ class ClusterView:
     """URL of its store."""
     processes: tuple[ProcessRow, ...]
     """Its processes."""
+    export: str = ""
+    """What has the shell's commands go to it; empty: they do by themselves."""
 
 
 def _counted(options: UpOptions) -> UpOptions:
@@ -172,10 +175,10 @@ async def _run(
         await starting
     try:
         forget_requests(cluster.data_dir)
-        _leave_profile(cluster, options.report)
+        export = _leave_profile(cluster, options.report)
         requests = asyncio.create_task(serve_requests(cluster, SystemClock()), name="serve requests")
         try:
-            ready(_view(cluster))
+            ready(_view(cluster, export))
             await asyncio.wait({stop_asked, requests}, return_when=asyncio.FIRST_COMPLETED)
             if requests.done():
                 await requests
@@ -309,14 +312,24 @@ def _chosen(data_dir: Path | None) -> Path:
     return profile.data_dir
 
 
-def _leave_profile(cluster: LocalCluster, report: Callable[[str], None]) -> None:
-    other = leave_profile(_profile(cluster))
-    if other is not None:
-        own = shlex.quote(str(own_profile_path(cluster.data_dir)))
-        report(
-            f"another cluster runs, of {other.data_dir}, and the commands go to that one as before (by "
-            f"{profile_path()}). For this one:\n  export REGNUM_PROFILE={own}"
-        )
+def _leave_profile(cluster: LocalCluster, report: Callable[[str], None]) -> str:
+    """Leave it; returns what has commands go to this cluster, where they do not by themselves."""
+    profile, own = _profile(cluster), own_profile_path(cluster.data_dir)
+    write_profile(profile, own)
+    export = f"export REGNUM_PROFILE={shlex.quote(str(own))}"
+    try:
+        other = leave_profile(profile)
+    except OSError as error:
+        # The cluster runs all the same, and can be reached by the profile in its folder.
+        report(f"the profile {profile_path()} cannot be written ({error.strerror}). For this cluster:\n  {export}")
+        return export
+    if other is None:
+        return ""
+    report(
+        f"another cluster runs, of {other.data_dir}, and the commands go to that one as before (by {profile_path()}). "
+        f"For this one:\n  {export}"
+    )
+    return export
 
 
 def _profile(cluster: LocalCluster) -> Profile:
@@ -337,10 +350,11 @@ def _profile_tls(files: TlsFiles | None) -> ProfileTls | None:
     return ProfileTls(ca=files.ca, certificate=files.certificate, key=files.key)
 
 
-def _view(cluster: LocalCluster) -> ClusterView:
+def _view(cluster: LocalCluster, export: str) -> ClusterView:
     return ClusterView(
         data_dir=cluster.data_dir,
         bootstrap=cluster.bootstrap,
         coordination=cluster.coordination,
         processes=cluster.status(),
+        export=export,
     )

@@ -116,11 +116,11 @@ def own_profile_path(data_dir: Path) -> Path:
 
 
 def leave_profile(profile: Profile) -> Profile | None:
-    """Leave it in the folder of the cluster, and for all commands unless that is the place of another one that runs.
+    """Leave it for all commands, unless that is the place of another cluster that runs.
 
-    Returns the profile of the other one, which stays: what commands go to never changes under somebody's hands.
+    Returns the profile of the other one, which stays: what commands go to never changes under somebody's hands. Raises
+    OSError.
     """
-    write_profile(profile, own_profile_path(profile.data_dir))
     try:
         other = read_profile()
     except ProfileError:

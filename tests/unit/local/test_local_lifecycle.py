@@ -156,6 +156,17 @@ async def test_the_profile_of_a_cluster_that_runs_no_more_is_replaced(launch, pr
     assert read_profile().data_dir == tmp_path / "next"
 
 
+async def test_where_no_profile_can_be_written_the_cluster_runs_and_says_where_its_own_is(launch):
+    process, (word, *_) = await launch(REGNUM_PROFILE="/proc/nowhere/profile.json")
+    assert word == "ready"
+    assert read_profile(own_profile_path(launch.data_dir)).is_current()
+    process.send_signal(signal.SIGTERM)
+    _, err = await process.communicate()
+    assert process.returncode == ExitStatus.DONE
+    assert b"the profile /proc/nowhere/profile.json cannot be written" in err
+    assert f"export REGNUM_PROFILE={own_profile_path(launch.data_dir)}" in err.decode()
+
+
 async def test_fewer_processes_than_the_folder_has_are_refused_before_anything_starts(launch, profile):
     write_json(launch.data_dir / PLAN, Plan(members=MEMBERS).to_json())
     refused, words = await launch()

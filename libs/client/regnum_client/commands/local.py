@@ -93,6 +93,8 @@ def up(
             note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
             note("  regnum acls add --allow User:guest --operation READ --topic greetings")
         note("In another terminal:")
+        if view.export:
+            note(f"  {view.export}")
         note("  regnum topics create greetings --partitions 3")
         note("  seq 1000 | regnum produce greetings")
         note("  regnum consume greetings --until-end")

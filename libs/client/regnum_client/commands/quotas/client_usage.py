@@ -57,7 +57,8 @@ def cells_of(one: "ClientUsage", whose: str) -> dict[str, Any]:
 def summary_of(said: "Said") -> str:
     """Who waits at brokers, and which of these do not say."""
     waiting = [one for one in usages_of(said) if one.wait_s]
-    words = f"at brokers {counted(len(waiting), 'client')} {'has' if len(waiting) == 1 else 'have'} to wait"
+    clients = len({(one.user, one.client_id) for one in waiting})
+    words = f"at brokers {counted(clients, 'client')} {'has' if clients == 1 else 'have'} to wait"
     if waiting:
         words += f", {waiting[0].wait_s:.1f} s at most"
     silent = silent_of(said)
