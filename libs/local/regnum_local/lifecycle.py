@@ -206,10 +206,15 @@ async def _stop(cluster: LocalCluster, signals: asyncio.Queue[signal.Signals]) -
     await stopping
 
 
-async def run_down(data_dir: Path | None = None) -> list[str]:
+def _untold(_line: str) -> None:
+    """Nobody wants to know."""
+
+
+async def run_down(data_dir: Path | None = None, *, report: Callable[[str], None] = _untold) -> list[str]:
     """Stop the cluster in a folder (None: the profile's); returns the names of the processes that were ended.
 
-    Asks its launcher if that still runs, and ends what is recorded otherwise. Raises StartRefusedError (exit status 3)
+    Asks its launcher if that still runs, and ends what is recorded otherwise; ``report`` gets a line about what is
+    waited for. Raises StartRefusedError (exit status 3)
     when there is no cluster, and ProfileError when the profile cannot be read.
     """
     chosen = _chosen(data_dir)
@@ -220,6 +225,7 @@ async def run_down(data_dir: Path | None = None) -> list[str]:
             f"no cluster runs in {chosen}; start one with `regnum up`", exit_status=ExitStatus.NOT_FOUND
         )
     running = [name for name, process in record.processes.items() if process.alive()]
+    report(f"stopping {len(running)} processes of {chosen}: brokers first hand over what they lead")
     if record.launcher.send(signal.SIGTERM):
         await _end_of(record.launcher)
     lock = DataDirLock.take(chosen)
@@ -231,13 +237,16 @@ async def run_down(data_dir: Path | None = None) -> list[str]:
     return running
 
 
-async def run_restart(data_dir: Path | None, name: str, *, force: bool = False) -> ProcessRow:
+async def run_restart(
+    data_dir: Path | None, name: str, *, force: bool = False, report: Callable[[str], None] = _untold
+) -> ProcessRow:
     """Have a process of the cluster in a folder (None: the profile's) started again by its launcher, until it serves.
 
     Args:
         data_dir: folder of the cluster.
         name: name of the process in it: ``broker-2``.
         force: end it first if it runs.
+        report: gets a line about what is waited for.
 
     Raises:
         StartRefusedError: there is no cluster, nobody has that name (exit status 3); the process runs and is not to
@@ -251,6 +260,7 @@ async def run_restart(data_dir: Path | None, name: str, *, force: bool = False) 
             f"no cluster runs in {chosen}, whose `regnum up` would start {name}; start all of it with `regnum up`",
             exit_status=ExitStatus.NOT_FOUND,
         )
+    report(f"asking `regnum up` (pid {record.launcher.pid}) for {name}, and waiting until it serves")
     await ask_for_restart(chosen, name, force=force, launcher_lives=record.launcher.alive, clock=SystemClock())
     return next(row for row in read_status(chosen) if row.name == name)
 

@@ -128,7 +128,7 @@ def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE,
     async def work() -> list[str]:
         from regnum_local.lifecycle import run_down  # noqa: PLC0415
 
-        return await run_down(data_dir)
+        return await run_down(data_dir, report=note)
 
     stopped = run(work())
     rows = [{"name": name, "state": "stopped"} for name in stopped]
@@ -148,7 +148,7 @@ def restart(
     async def work() -> "ProcessRow":
         from regnum_local.lifecycle import run_restart  # noqa: PLC0415
 
-        return await run_restart(data_dir, name, force=force)
+        return await run_restart(data_dir, name, force=force, report=note)
 
     emit_rows(process_rows([run(work())]), output, columns=COLUMNS)
 

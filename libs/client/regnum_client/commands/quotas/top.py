@@ -208,4 +208,5 @@ def _screen(usages: "QuotaUsages", said: "Said", limit: int, order: Order) -> An
     changes = [(_cells(one), one.throttle_s) for one in _first(usages, limit, order)]
     clients = [(cells_of(one, whose(one)), one.wait_s) for one in usages_of(said)[:limit]]
     head = Text(f"{summary(usages)}; {summary_of(said)}; Ctrl-C ends", style="bold")
-    return Group(head, table(COLUMNS, changes), *([Text(""), table(CLIENT_COLUMNS, clients)] if clients else []))
+    below = (Text(""), table(CLIENT_COLUMNS, clients)) if clients else ()
+    return Group(head, table(COLUMNS, changes), *below)

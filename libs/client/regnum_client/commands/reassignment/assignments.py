@@ -49,7 +49,7 @@ class Assignments:
 
     def to_come(self) -> dict[Place, tuple[int, ...]]:
         """Replicas of each; of one that moves those that it will have."""
-        found = {place: tuple(one.replicas) for place, one in self.partitions.items()}
+        found: dict[Place, tuple[int, ...]] = {place: one.replicas for place, one in self.partitions.items()}
         found.update({place: one.target for one in self.ongoing if (place := (one.topic, one.partition)) in found})
         return found
 
@@ -61,7 +61,7 @@ class Assignments:
             return f"where {named(late)} {'is' if len(late) == 1 else 'are'}"
         if self.brokers is None:
             return ""
-        counted = Counter(id for one in self.partitions.values() for id in one.replicas)
+        counted = Counter(int(id) for one in self.partitions.values() for id in one.replicas)
         differ = sorted(one.id for one in self.brokers if one.replicas != counted.pop(one.id, 0))
         differ += sorted(counted)
         return f"how many replicas brokers {differ} have" if differ else ""
