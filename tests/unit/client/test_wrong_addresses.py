@@ -1,6 +1,5 @@
 """Addresses at which no broker answers: it is said why, soon, and again when the time is up."""
 
-import json
 import logging
 import random
 import socket
@@ -76,14 +75,14 @@ async def test_a_command_says_within_seconds_what_it_tries_and_goes_on_until_its
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         began_s = time.monotonic()
-        ran = await CommandHere(address)("topics", "list", "-o", "json", "--timeout", str(TOLD_AFTER_S + 0.7))
+        ran = await CommandHere(address)("topics", "list", "--timeout", str(TOLD_AFTER_S + 0.7))
     assert time.monotonic() - began_s > TOLD_AFTER_S + 0.6
-    first, last = (json.loads(line) for line in ran.err.splitlines())
+    first, last = ran.err.splitlines()
     said = f"no broker answers ({address}: nothing listens there (connection refused))"
-    assert first["notice"]["message"].startswith(said)
-    assert first["notice"]["message"].endswith("Trying on")
-    assert last["error"]["message"].startswith(said)
-    assert (ran.status, last["error"]["code"]) == (5, "BROKER_NOT_AVAILABLE")
+    assert first.startswith(said)
+    assert first.endswith("Trying on")
+    assert last.startswith(f"regnum: {said}")
+    assert ran.status == 5
 
 
 class NoController:

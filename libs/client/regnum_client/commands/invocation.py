@@ -212,6 +212,12 @@ def output_of(arguments: Sequence[str]) -> Output:
     return Output(wanted) if wanted in {form.value for form in Output} else Output.TABLE
 
 
+def note_wait(text: str) -> None:
+    """What is waited for, for people: programs that ask for JSON find one document on stderr, or nothing."""
+    if FORM.get(Output.TABLE) is Output.TABLE or sys.stderr.isatty():
+        note(text)
+
+
 def note(text: str) -> None:
     """A line for people, on stderr."""
     sys.stderr.write(f"{text}\n")

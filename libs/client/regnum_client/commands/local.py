@@ -13,6 +13,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     note,
+    note_wait,
     run,
 )
 from regnum_client.commands.rendering import emit_rows
@@ -128,7 +129,7 @@ def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE,
     async def work() -> list[str]:
         from regnum_local.lifecycle import run_down  # noqa: PLC0415
 
-        return await run_down(data_dir, report=note)
+        return await run_down(data_dir, report=note_wait)
 
     stopped = run(work())
     rows = [{"name": name, "state": "stopped"} for name in stopped]
@@ -148,7 +149,7 @@ def restart(
     async def work() -> "ProcessRow":
         from regnum_local.lifecycle import run_restart  # noqa: PLC0415
 
-        return await run_restart(data_dir, name, force=force, report=note)
+        return await run_restart(data_dir, name, force=force, report=note_wait)
 
     emit_rows(process_rows([run(work())]), output, columns=COLUMNS)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from regnum_client.cluster import WAITING
-from regnum_client.commands.invocation import FORM, Failure, Output, note
+from regnum_client.commands.invocation import Failure, Output, note_wait
 
 if TYPE_CHECKING:
     from regnum_client.records import ConsumedRecord
@@ -62,15 +62,12 @@ def emit_failure(failure: Failure, output: Output) -> None:
 
 @contextlib.contextmanager
 def show_waits() -> Iterator[None]:
-    """Meanwhile what the SDK waits for is shown on stderr, in the form of the present command."""
+    """Meanwhile what the SDK waits for is shown on stderr."""
     import logging  # noqa: PLC0415 - help is to be there at once
-
-    form = FORM.get(Output.TABLE)
 
     class Shown(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            text = record.getMessage()
-            note(text if form is Output.TABLE else json.dumps({"notice": {"message": text}}, ensure_ascii=False))
+            note_wait(record.getMessage())
 
     logger, shown = logging.getLogger(WAITING), Shown()
     logger.addHandler(shown)
