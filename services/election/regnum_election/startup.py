@@ -255,8 +255,8 @@ async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarde
     """
     unknown = [id for id in sorted(guarded) if id not in context.picture.topics and id not in context.deletions]
     guards = await read_guards(context, unknown)
-    standing = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in guards.values()])
-    for id, name in guards.items():
+    standing = await context.store.read_many([f"{paths.TOPICS}/{guard.topic}" for guard in guards.values()])
+    for id, name in ((id, guard.topic) for id, guard in guards.items()):
         node = standing.get(f"{paths.TOPICS}/{name}")
         # Another life of the name has a guard of its own; without one the id in the node may be a slip of the pen.
         if node is None or context.picture.names.get(name) in guarded:

@@ -23,11 +23,11 @@ from regnum_model.nodes.reading import (
     LaterVersionError,
     MalformedNodeError,
 )
+from regnum_model.nodes.topic_ids import AcceptedAssignment, TopicIdNode
 from regnum_model.nodes.topics import (
     DeletedTopicNode,
     DeletionNode,
     PartitionDeletionNode,
-    TopicIdNode,
     TopicNode,
     decode_added_replicas,
 )
@@ -37,6 +37,7 @@ __all__ = [
     "MAX_EPOCH",
     "MAX_PARTITIONS",
     "MEMBERS_KEPT",
+    "AcceptedAssignment",
     "Address",
     "BrokerNode",
     "ControllerNode",

@@ -10,7 +10,7 @@ from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model import paths
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.protocols import refusal
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
@@ -103,7 +103,8 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
     response.damaged.extend(islice(_damaged(context), most))
     incomplete = sum(1 for _ in _incomplete(context))
     removals = map(len, context.removals.damaged.values())
-    response.damaged_count = sum((len(context.refused), incomplete, len(context.spoiled), *removals))
+    edited = sum(1 for _ in _edited(context))
+    response.damaged_count = sum((len(context.refused), incomplete, edited, len(context.spoiled), *removals))
     await _name_releases(context, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, now_s))
@@ -136,7 +137,12 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
     """What nobody but a person can mend, besides states of partitions without a leader."""
     for name, reason in chain(context.refused.items(), _incomplete(context)):
         led_until_then = name in context.refused and name in context.picture.names
-        led = "its partitions are led on until another controller comes; " if led_until_then else ""
+        led = (
+            "its partitions are led on until another controller comes; until then `regnum partitions reassign --to "
+            f"{name}/N=IDS --execute`, with the replicas that a partition has, writes the node anew; otherwise "
+            if led_until_then
+            else ""
+        )
         yield admin_pb2.DamagedPartition(
             topic=name,
             partition=-1,
@@ -145,6 +151,7 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
             advice=f"{led}correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its "
             "records",
         )
+    yield from _edited(context)
     for key, reason in context.spoiled.items():
         if (topic := context.picture.topics.get(key.topic_id)) is not None:
             yield admin_pb2.DamagedPartition(
@@ -171,6 +178,25 @@ def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
     """Topics that run and whose nodes a person has to correct, with the reason."""
     standing = context.picture.names
     return (one for one in context.incomplete.items() if one[0] in standing and one[0] not in context.refused)
+
+
+def _edited(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
+    """Topics whose nodes name other replicas than were accepted."""
+    for id, reason in context.edited.items():
+        topic = context.picture.topics.get(id)
+        if topic is None or topic.name in context.refused:
+            continue
+        number = topic.partitions[0]
+        replicas = ",".join(map(str, context.picture.partitions[PartitionKey(id, number)].wanted_replicas))
+        yield admin_pb2.DamagedPartition(
+            topic=topic.name,
+            partition=-1,
+            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
+            reason=f"edited by hand: {reason}"[:REASON_MAX],
+            advice="its partitions go on with the accepted replicas, also under another controller; "
+            f"`regnum partitions reassign --to {topic.name}/{number}={replicas} --execute` writes the accepted "
+            "assignment of all of them back, as does whatever is asked for of one of them",
+        )
 
 
 def _broker(

@@ -177,7 +177,7 @@ async def _inherited(
     inherited = picture.without_topics(left)
     # Of those being deleted too: their names are not free yet.
     unknown = [id for id in guarded if id not in inherited.topics]
-    names = set((await read_guards(context, unknown)).values())
+    names = {guard.topic for guard in (await read_guards(context, unknown)).values()}
     contested = [id for name in names if (id := inherited.names.get(name)) is not None]
     return _without_bare_brokers(inherited.without_topics(contested)), sorted(names)
 

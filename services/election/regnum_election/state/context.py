@@ -78,6 +78,10 @@ class ControllerContext:
         """Topics whose nodes are left alone, or were damaged while this reign knows them, by name, with the reason."""
         self.incomplete: Final[dict[str, str]] = {}
         """Topics that run though their nodes miss partition numbers, by name, in words; see ``topics.incomplete``."""
+        self.edited: Final[dict[TopicId, str]] = {}
+        """Topics whose nodes name other replicas than were accepted, in words; see ``accepted``."""
+        self.unrecorded: Final[dict[TopicId, None]] = {}
+        """Topics whose guards do not record their assignment yet."""
         self.spoiled: Final[dict[PartitionKey, str]] = {}
         """Partitions that are led on, though their state in the store cannot be used any more, with the reason."""
         self.clearing: dict[str, TopicId] = {}

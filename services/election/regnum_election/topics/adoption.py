@@ -13,7 +13,7 @@ from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId, encode_id
-from regnum_model.nodes import DeletionNode, TopicIdNode, TopicNode
+from regnum_model.nodes import AcceptedAssignment, DeletionNode, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
@@ -28,17 +28,17 @@ from regnum_election.decisions.topic_nodes import (
     is_restored,
     judge_topic,
     other_id,
-    readable,
 )
 from regnum_election.history.events import BY_HAND
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import NotTaken
+from regnum_election.state.accepted import note_edits
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.clearing import TOPICS_TOGETHER
 from regnum_election.topics.deletion import TopicDeleter, record_of, record_of_removed
-from regnum_election.topics.found import FoundTopics, every_topic, mentioned_ids, read_guards, read_topics
+from regnum_election.topics.found import FoundTopics, every_topic, read_topics, read_witnesses
 from regnum_election.topics.incomplete import IncompleteTopics
 from regnum_election.topics.settling import settle
 
@@ -242,14 +242,7 @@ class TopicAdopter:
         context = self._context
         self._forget(name for name in names if name not in found.nodes)
         nodes = {name: found.nodes[name] for name in names if name in found.nodes}
-        contents: dict[str, TopicNode | None] = {}
-        states: dict[str, dict[int, FoundNode]] = {}
-        for name, node in nodes.items():
-            content = await self._beside.result(partial(readable, node.data), weight=len(node.data))
-            seen = found.states.get(name, {})
-            contents[name] = content
-            states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
-        guards = await read_guards(context, mentioned_ids(contents, states))
+        by = await read_witnesses(context, nodes, found)
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
         for name, node in nodes.items():
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
@@ -258,13 +251,14 @@ class TopicAdopter:
                     judge_topic,
                     name,
                     _found(node),
-                    states[name],
-                    guards,
+                    by.states[name],
+                    by.owners,
                     minted=minted,
                     reign=context.reign.epoch,
-                    content=contents[name],
+                    content=by.contents[name],
+                    records=by.records,
                 ),
-                weight=len(node.data) + len(states[name]) * STATE_BYTES,
+                weight=len(node.data) + len(by.states[name]) * STATE_BYTES,
             )
             match verdict:
                 case Refused(reason=reason):
@@ -277,6 +271,9 @@ class TopicAdopter:
                     topic = await self._repair(name, node, verdict)
                     if topic is not None:
                         self._incomplete.note(topic)
+                        note_edits(context, topic, verdict.edited)
+                        if not verdict.recorded:
+                            context.unrecorded[topic.id] = None
                         added.append((topic, _remembering(context.picture, topic.id, verdict.partitions)))
         before = context.picture.partitions
         for some in _portions(added):
@@ -295,7 +292,7 @@ class TopicAdopter:
         if verdict.rewrite:
             operations.append(Set(f"{paths.TOPICS}/{name}", verdict.node.encode(), version))
         if verdict.make_guard:
-            operations.append(Create(paths.topic_id(verdict.topic_id), TopicIdNode(topic=name).encode()))
+            operations.append(Create(paths.topic_id(verdict.topic_id), _guard(name, verdict.node).encode()))
         if operations:
             try:
                 results = await self._context.store.multi(operations)
@@ -310,8 +307,10 @@ class TopicAdopter:
             version = next((result.stat.version for result in results if result.stat is not None), version)
             self._context.log.info("topic taken up", topic=name, topic_id=verdict.topic_id)
         self._reported.pop(name, None)
-        if verdict.node.removing:
-            self._context.removals.begun[verdict.topic_id] = dict(verdict.node.removing)
+        # A person may have put there what the topic has still.
+        removing = {n: brokers for n, brokers in verdict.node.removing.items() if n not in verdict.partitions}
+        if removing:
+            self._context.removals.begun[verdict.topic_id] = removing
         self._context.dispatch.departing.found(verdict.topic_id, verdict.node.left)
         return Topic(
             name=name,
@@ -479,6 +478,11 @@ def _news_of_trouble(
         if partition.trouble is not None and (known is None or known.trouble != partition.trouble):
             news[key] = partition.trouble
     return news
+
+
+def _guard(name: str, node: TopicNode) -> TopicIdNode:
+    """The guard of a topic that is taken up for the first time."""
+    return TopicIdNode(topic=name, accepted=AcceptedAssignment.of(node))
 
 
 def _found(node: Node) -> FoundNode:

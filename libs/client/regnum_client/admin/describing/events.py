@@ -47,6 +47,7 @@ class EventKind(enum.Enum):
     BROKER_DRAINING = "broker-draining"
     BROKER_DRAINING_ENDED = "broker-draining-ended"
     STORE_WENT_BACK = "store-went-back"
+    TOPIC_NODE_EDITED = "topic-node-edited"
 
 
 class EventCause(enum.Enum):

@@ -78,6 +78,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """It may be given some again."""
     EVENT_KIND_STORE_WENT_BACK: _EventKind.ValueType  # 27
     """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
+    EVENT_KIND_TOPIC_NODE_EDITED: _EventKind.ValueType  # 30
+    """A topic node names other replicas than the controller accepted: somebody edited it, and the partitions go on as they
+    were accepted.
+    """
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -138,6 +142,10 @@ EVENT_KIND_BROKER_DRAINING_ENDED: EventKind.ValueType  # 26
 """It may be given some again."""
 EVENT_KIND_STORE_WENT_BACK: EventKind.ValueType  # 27
 """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
+EVENT_KIND_TOPIC_NODE_EDITED: EventKind.ValueType  # 30
+"""A topic node names other replicas than the controller accepted: somebody edited it, and the partitions go on as they
+were accepted.
+"""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
