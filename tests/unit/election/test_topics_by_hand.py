@@ -7,6 +7,7 @@ import pytest
 from regnum_election.health.messages import describe_health
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import TopicIdNode
 from regnum_testing.creating import create, wanted
 from regnum_testing.interrupted_store import Act, interrupted
 from regnum_testing.reigning import FakeCluster
@@ -75,6 +76,8 @@ async def test_a_topic_that_runs_keeps_its_leaders_and_is_damaged_while_its_node
     gap = replace(whole, partitions={1: whole.partitions[1]})
     await cluster.end_reign()
     cluster.server.overwrite(paths.topic("t"), gap.encode())
+    # As release 0.1.0 wrote it: nothing says what was accepted.
+    cluster.server.overwrite(paths.topic_id(id), TopicIdNode(topic="t").encode())
     controller = await cluster.reign(2)
     leader = (await cluster.state("t", 1)).leader
     if successor == "from a standby":

@@ -34,7 +34,8 @@ partition goes on as it was accepted, also under the next controller, until the 
                               | neither                                 | left out, and told of
 
 Without a record (a topic of 0.1.0 that was not taken down yet) the node is believed as far as it names the members of
-ISR and ELR; where it does not, these have the partition, and the edit is told of.
+ISR and ELR; where it does not, these have the partition, and the edit is told of. A node that cannot be read at all is
+refused; where the guard of its topic is known, and has a record, the topic goes on by that (``as_recorded``).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -46,7 +47,14 @@ from typing import Final
 from regnum_model.backup.nodes import RestoredState
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
-from regnum_model.nodes import MAX_EPOCH, AcceptedAssignment, LeaderAndIsr, MalformedNodeError, TopicNode
+from regnum_model.nodes import (
+    MAX_EPOCH,
+    AcceptedAssignment,
+    LaterVersionError,
+    LeaderAndIsr,
+    MalformedNodeError,
+    TopicNode,
+)
 from regnum_model.reassignment import Reassignment
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
@@ -115,6 +123,8 @@ class Accepted:
     """How the node differs from what was accepted, for people; empty: it does not."""
     recorded: bool = True
     """Whether the guard records the assignment, or has no place for it."""
+    unreadable: str = ""
+    """Why the node cannot be read, where the topic goes on by what its guard records; empty: it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +384,30 @@ def is_recorded(record: AcceptedAssignment, partitions: Mapping[int, Partition])
         (record.partitions[number], record.reassigning.get(number)) == (one.replicas, one.reassignment)
         for number, one in partitions.items()
     )
+
+
+def as_recorded(
+    topic_id: TopicId,
+    found: FoundNode,
+    states: Mapping[int, FoundNode],
+    record: AcceptedAssignment,
+    *,
+    reign: ControllerEpoch,
+) -> Accepted | None:
+    """A topic whose node cannot be read, by what its guard records. None: the node can be read, or a later release can.
+
+    Marks of partitions that are being created are lost with the node: those that have no state yet are Offline until a
+    person has put it right.
+    """
+    try:
+        TopicNode.decode(found.data)
+    except LaterVersionError:
+        return None
+    except MalformedNodeError as error:
+        node = TopicNode(topic_id=topic_id, partitions=record.partitions, reassigning=record.reassigning)
+        accepted = _known(topic_id, node, states, record, rewrite=False, reign=reign)
+        return replace(accepted, rewrite=False, unreadable=str(error))
+    return None
 
 
 def edits(node: TopicNode, partitions: Mapping[int, Partition]) -> str:

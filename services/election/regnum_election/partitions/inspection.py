@@ -37,7 +37,7 @@ from regnum_election.decisions.cluster import Partition, Topic
 from regnum_election.decisions.topic_nodes import judge_state, other_id
 from regnum_election.partitions.tombstones import PROBED_MAX, found_node, note_tombstone
 from regnum_election.reign.beside import Beside
-from regnum_election.state.accepted import compare_nodes
+from regnum_election.state.accepted import compare_nodes, note_unreadable
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 
@@ -164,7 +164,7 @@ class Inspection:
             if node.stat.version != topic.version:
                 problem = await self._beside.result(partial(_problem, topic, node), weight=len(node.data))
             if self._context.picture.topics.get(topic.id) is topic:
-                self._note_topic(topic.name, problem)
+                self._note_topic(topic, problem)
                 if problem is None and node.stat.version != topic.version:
                     self._suspects[topic.id] = None
 
@@ -180,13 +180,13 @@ class Inspection:
         if suspects and not context.unverified.has_any:
             context.defer("topic nodes written by others", compare_nodes(context, suspects))
 
-    def _note_topic(self, name: str, problem: str | None) -> None:
-        context = self._context
+    def _note_topic(self, topic: Topic, problem: str | None) -> None:
+        context, name = self._context, topic.name
         noted = self._noted.get(name)
         if problem is not None:
             if problem != noted or name not in context.refused:
                 self._noted[name] = context.refused[name] = problem
-                context.log.error("topic node damaged", topic=name, reason=problem)
+                note_unreadable(context, topic, problem)
             return
         if noted is None:
             return

@@ -100,6 +100,8 @@ async def write_assignments(
             outcome.written = [PartitionKey(topic.id, number) for number in meant]
             if over_edits:
                 note_edits(context, topic, "")
+                if not topic.misses_numbers:
+                    context.incomplete.pop(topic.name, None)
         case Refused(error=error):
             outcome.refused = str(error)
     return outcome

@@ -108,7 +108,7 @@ async def _lead(
     context.dispatch.hold_full_sets()
     context.dispatch.show(context.picture)
     found = await adopter.take_up(others)
-    await find_removed(context, adopter, guarded)
+    found += await find_removed(context, adopter, guarded)
     if trace is not None:
         trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
         trace.reached(conventions.LOADED_UNIX_NANO)

@@ -93,6 +93,12 @@ def note_edits(context: ControllerContext, topic: Topic, words: str) -> None:
     context.events.topic(events_pb2.EVENT_KIND_TOPIC_NODE_EDITED, topic.name, topic.id, BY_HAND, detail=words)
 
 
+def note_unreadable(context: ControllerContext, topic: Topic, reason: str) -> None:
+    """A topic node cannot be read; its partitions go on as they were accepted."""
+    context.log.error("topic node damaged", topic=topic.name, reason=reason)
+    context.events.topic(events_pb2.EVENT_KIND_TOPIC_NODE_EDITED, topic.name, topic.id, BY_HAND, detail=reason)
+
+
 async def compare_nodes(context: ControllerContext, ids: Collection[TopicId]) -> AsyncGenerator[None, None]:
     """Steps that see whether topic nodes say what the picture does. What cannot be read at all is told of elsewhere."""
     comparing = Beside()

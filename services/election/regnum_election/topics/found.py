@@ -12,11 +12,11 @@ from typing import Final
 
 from regnum_coordination.port import Node, TreePage
 from regnum_model import paths
-from regnum_model.ids import TopicId
+from regnum_model.ids import ControllerEpoch, TopicId
 from regnum_model.nodes import AcceptedAssignment, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
-from regnum_election.decisions.topic_nodes import FoundNode, readable
+from regnum_election.decisions.topic_nodes import Accepted, FoundNode, Refused, as_recorded, judge_topic, readable
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import FencedStore
 from regnum_election.state.context import ControllerContext
@@ -102,9 +102,45 @@ class Witnesses:
     records: Mapping[TopicId, AcceptedAssignment]
     """Accepted assignments by topic id, of guards that have one."""
 
+    def verdict(
+        self, name: str, node: Node, id: TopicId | None, *, minted: TopicId, reign: ControllerEpoch
+    ) -> Accepted | Refused:
+        """What one of these topic nodes means (safety rule S14).
 
-async def read_witnesses(context: ControllerContext, nodes: Mapping[str, Node], found: FoundTopics) -> Witnesses:
-    """What these topic nodes (by name) are judged by; ``found``: what was read of them."""
+        Args:
+            name: topic name.
+            node: the topic node.
+            id: the topic's id, if it is known; None: only the node says it.
+            minted: a fresh id, used when the topic needs one.
+            reign: controller epoch of the reader.
+        """
+        found, states = FoundNode(data=node.data, version=node.stat.version), self.states[name]
+        judged = judge_topic(
+            name,
+            found,
+            states,
+            self.owners,
+            minted=minted,
+            reign=reign,
+            content=self.contents[name],
+            records=self.records,
+        )
+        if isinstance(judged, Accepted) or id is None or self.owners.get(id) != name or id not in self.records:
+            return judged
+        return as_recorded(id, found, states, self.records[id], reign=reign) or judged
+
+
+async def read_witnesses(
+    context: ControllerContext, nodes: Mapping[str, Node], found: FoundTopics, ids: Mapping[str, TopicId]
+) -> Witnesses:
+    """What topic nodes are judged by.
+
+    Args:
+        context: the reign.
+        nodes: by topic name.
+        found: what was read of them.
+        ids: by name, ids of topics whose nodes may say nothing.
+    """
     reading = Beside()
     contents: dict[str, TopicNode | None] = {}
     states: dict[str, dict[int, FoundNode]] = {}
@@ -113,11 +149,13 @@ async def read_witnesses(context: ControllerContext, nodes: Mapping[str, Node], 
         seen = found.states.get(name, {})
         contents[name] = content
         states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
-    guards = await read_guards(context, mentioned_ids(contents, states))
+    unnamed_ids = {ids[name] for name, content in contents.items() if content is None and name in ids}
+    guards = await read_guards(context, mentioned_ids(contents, states) | unnamed_ids)
     for guard in guards.values():
-        content = contents.get(guard.topic)
-        if content is not None and guard.accepted is not None:
-            unnamed = guard.accepted.partitions.keys() - content.partitions.keys()
+        if guard.topic in contents and guard.accepted is not None:
+            content = contents[guard.topic]
+            named = () if content is None else content.partitions
+            unnamed = guard.accepted.partitions.keys() - named
             states[guard.topic].update(await _read_states(context.store, guard.topic, sorted(unnamed)))
     return Witnesses(
         contents=contents,
