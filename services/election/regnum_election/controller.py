@@ -281,8 +281,7 @@ class Controller:
         self._quotas.start(self._store)
         try:
             await self._begin()
-            unlogged = self._context.events.tell_of_unlogged(self.picture, dict(self._context.clearing))
-            watches.append(self._spawn("unlogged states", unlogged))
+            watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
             watches.append(self._spawn("health", self.health.run()))
             if acts:
                 # Not before: its first answer lists every topic, which on some stores costs what lies below them.

@@ -44,6 +44,7 @@ class ReignEvents:
         self._ask_log: Final = ask_log
         self._log: Final = structlog.get_logger("event-log")
         self._number = 1
+        self._deleting: Final[dict[TopicId, str]] = {}
         self._unborn: Final[set[TopicId]] = set()
         self._told: set[tuple[Kind, TopicId]] | None = set()
         """What this reign has said of whole topics; None: ``tell_of_unlogged`` is done and nobody asks any more."""
@@ -142,14 +143,15 @@ class ReignEvents:
         if self._told is not None:
             self._unborn.add(id)
 
-    async def tell_of_unlogged(self, found: Cluster, deleting: Mapping[str, TopicId]) -> None:
-        """Write down what a predecessor wrote to the store and not into the log.
+    def found_deleting(self, name: str, id: TopicId) -> None:
+        """The deletion of a topic is recorded, and its nodes stand: an earlier reign began it."""
+        if self._told is not None:
+            self._deleting[id] = name
+
+    async def tell_of_unlogged(self, found: Cluster) -> None:
+        """Write down what a predecessor wrote to the store and not into the log; ``found``: as the reign began.
 
         Reads the log on a thread, and compares in steps: nobody waits for it.
-
-        Args:
-            found: the cluster as the reign began.
-            deleting: by name, topics whose deletion was recorded then, and whose nodes stood.
         """
         try:
             logged = await self._ask_log(self._reign.epoch)
@@ -165,7 +167,7 @@ class ReignEvents:
             if (words.EVENT_KIND_TOPIC_CREATED, topic.id) not in told:
                 count = len(topic.partitions)
                 self.topic(words.EVENT_KIND_TOPIC_CREATED, topic.name, topic.id, lost, partitions=count)
-        for name, id in deleting.items():
+        for id, name in self._deleting.items():
             if id not in logged.deleted and (words.EVENT_KIND_TOPIC_DELETED, id) not in told:
                 self.topic(words.EVENT_KIND_TOPIC_DELETED, name, id, lost)
         self._unlogged(await unlogged(found.partitions, logged, reign=self._reign.epoch), found.topics)

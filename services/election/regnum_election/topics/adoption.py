@@ -263,6 +263,7 @@ class TopicAdopter:
                     self._report(name, reason)
                 case Accepted(topic_id=id) if id in context.deletions:
                     context.clearing[name] = id
+                    context.events.found_deleting(name, id)
                 case Accepted():
                     if not await self._makes_room(name, verdict, added):
                         continue
