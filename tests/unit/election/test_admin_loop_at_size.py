@@ -284,6 +284,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             clock=SystemClock(),
             refused={f"refused-{number}": "a reason" for number in range(100_000)},
             incomplete={},
+            edited={},
             spoiled={},
             removals=SimpleNamespace(damaged={}),
             dispatch=SimpleNamespace(outstanding=list),

@@ -17,7 +17,7 @@ from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
-from regnum_election.decisions.cluster import Cluster
+from regnum_election.decisions.cluster import Cluster, Topic
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.health.troubles import WORST_FIRST, Troubled
@@ -151,7 +151,18 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
             advice=f"{led}correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its "
             "records",
         )
-    yield from _edited(context)
+    for topic, reason in _edited(context):
+        number = topic.partitions[0]
+        accepted = ",".join(map(str, context.picture.partitions[PartitionKey(topic.id, number)].wanted_replicas))
+        yield admin_pb2.DamagedPartition(
+            topic=topic.name,
+            partition=-1,
+            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
+            reason=f"edited by hand: {reason}"[:REASON_MAX],
+            advice="its partitions go on with the accepted replicas, also under another controller; "
+            f"`regnum partitions reassign --to {topic.name}/{number}={accepted} --execute` writes the accepted "
+            "assignment of all of them back, as does whatever is asked for of one of them",
+        )
     for key, reason in context.spoiled.items():
         if (topic := context.picture.topics.get(key.topic_id)) is not None:
             yield admin_pb2.DamagedPartition(
@@ -180,23 +191,12 @@ def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
     return (one for one in context.incomplete.items() if one[0] in standing and one[0] not in context.refused)
 
 
-def _edited(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
-    """Topics whose nodes name other replicas than were accepted."""
+def _edited(context: ControllerContext) -> Iterator[tuple[Topic, str]]:
+    """Topics whose nodes name other replicas than were accepted, with how."""
     for id, reason in context.edited.items():
         topic = context.picture.topics.get(id)
-        if topic is None or topic.name in context.refused:
-            continue
-        number = topic.partitions[0]
-        replicas = ",".join(map(str, context.picture.partitions[PartitionKey(id, number)].wanted_replicas))
-        yield admin_pb2.DamagedPartition(
-            topic=topic.name,
-            partition=-1,
-            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
-            reason=f"edited by hand: {reason}"[:REASON_MAX],
-            advice="its partitions go on with the accepted replicas, also under another controller; "
-            f"`regnum partitions reassign --to {topic.name}/{number}={replicas} --execute` writes the accepted "
-            "assignment of all of them back, as does whatever is asked for of one of them",
-        )
+        if topic is not None and topic.name not in context.refused:
+            yield topic, reason
 
 
 def _broker(
