@@ -151,16 +151,16 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
             advice=f"{led}correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its "
             "records",
         )
-    for topic, reason in _edited(context):
-        number = topic.partitions[0]
-        accepted = ",".join(map(str, context.picture.partitions[PartitionKey(topic.id, number)].wanted_replicas))
+    for edited, reason in _edited(context):
+        number = edited.partitions[0]
+        accepted = ",".join(map(str, context.picture.partitions[PartitionKey(edited.id, number)].wanted_replicas))
         yield admin_pb2.DamagedPartition(
-            topic=topic.name,
+            topic=edited.name,
             partition=-1,
             damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
             reason=f"edited by hand: {reason}"[:REASON_MAX],
             advice="its partitions go on with the accepted replicas, also under another controller; "
-            f"`regnum partitions reassign --to {topic.name}/{number}={accepted} --execute` writes the accepted "
+            f"`regnum partitions reassign --to {edited.name}/{number}={accepted} --execute` writes the accepted "
             "assignment of all of them back, as does whatever is asked for of one of them",
         )
     for key, reason in context.spoiled.items():
