@@ -24,7 +24,7 @@ from regnum_model.nodes.topics import (
 from regnum_model.reassignment import Reassignment
 
 READABLE_BYTES_MAX: Final = 64 * 1024
-"""An assignment up to this size is written as JSON. A larger one is compressed, to about a fifth: it is written
+"""An assignment up to this size is written as JSON. A larger one is compressed, to about half: it is written
 together with the topic node, and some stores take a megabyte in all."""
 
 UNPACKED_BYTES_MAX: Final = 64 * 2**20

@@ -209,7 +209,7 @@ class HealthView:
         found.extend(self._clocks())
         found.extend(f"{one.role} {one.id} is refused: {one.refused}" for one in self.releases if one.refused)
         if self.damaged_count:
-            found.append(f"{self.damaged_count} nodes in the store cannot be read and wait for a person")
+            found.append(f"{self.damaged_count} nodes in the store are damaged or were edited, and wait for a person")
         return tuple(found)
 
     def _clocks(self) -> list[str]:
