@@ -270,4 +270,4 @@ async def test_what_cannot_be_read_in_the_store_is_listed_with_what_to_do(
     assert [(one["topic"], one["partition"]) for one in shown["damaged"]] == [("orders", 3), ("lost", None)]
     table = await regnum("status")
     assert "see give-up" in table.out
-    assert "7 nodes in the store cannot be read" in table.err
+    assert "7 nodes in the store are damaged or were edited" in table.err
