@@ -248,7 +248,7 @@ async def guarded_topics(context: ControllerContext) -> frozenset[TopicId]:
 async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarded: frozenset[TopicId]) -> list[TopicId]:
     """Delete topics whose node was removed by hand while nobody reigned (safety rule S14).
 
-    Those whose nodes cannot be read go on by what their guards record; returns these.
+    Those whose nodes say nothing of them go on by what their guards record; returns these.
 
     Args:
         context: the reign; its picture holds every topic whose node stands.
@@ -264,8 +264,13 @@ async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarde
         if node is None or context.picture.names.get(name) in guarded:
             await removed_while_away(context, name, id, replaced=node is not None)
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
-    refused = {guard.topic: id for id, guard in guards.items() if guard.topic in context.refused}
-    return await adopter.take_up(sorted(refused), refused)
+    names = context.picture.names
+    silent = {
+        guard.topic: id
+        for id, guard in guards.items()
+        if guard.topic in context.refused or (guard.topic in names and names[guard.topic] not in guarded)
+    }
+    return await adopter.take_up(sorted(silent), silent)
 
 
 async def divided(context: ControllerContext) -> tuple[list[PartitionKey], list[PartitionKey]]:

@@ -4,6 +4,7 @@ Each edit is tried under a running controller, and while none runs; the next con
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -193,6 +194,7 @@ UNREADABLE: dict[str, Callable[[bytes], bytes]] = {
     "broken JSON": lambda data: data[:-3],
     "a broker twice": lambda data: data.replace(b"[1,2,3]", b"[1,1]"),
     "no broker": lambda data: data.replace(b"[1,2,3]", b"[]"),
+    "another id": lambda data: re.sub(rb'"topic_id":"[^"]+"', b'"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"', data),
     "half of a reassignment": lambda data: data[:-1] + b',"reassigning":{"0":{"from":[4],"to":[1]}}}',
 }
 

@@ -35,7 +35,8 @@ partition goes on as it was accepted, also under the next controller, until the 
 
 Without a record (a topic of 0.1.0 that was not taken down yet) the node is believed as far as it names the members of
 ISR and ELR; where it does not, these have the partition, and the edit is told of. A node that cannot be read at all is
-refused; where the guard of its topic is known, and has a record, the topic goes on by that (``as_recorded``).
+refused; where the guard of its topic is known, and has a record, the topic goes on by that (``as_recorded``). So it
+does where the node names another id, and the states repeat that of the guard.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -124,7 +125,7 @@ class Accepted:
     recorded: bool = True
     """Whether the guard records the assignment, or has no place for it."""
     unreadable: str = ""
-    """Why the node cannot be read, where the topic goes on by what its guard records; empty: it can."""
+    """Why the node says nothing of the topic, where that goes on by what its guard records; empty: it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,20 +395,25 @@ def as_recorded(
     *,
     reign: ControllerEpoch,
 ) -> Accepted | None:
-    """A topic whose node cannot be read, by what its guard records. None: the node can be read, or a later release can.
+    """A topic whose node says nothing of it, by what its guard records. None: it does, or a later release can read it.
 
     Marks of partitions that are being created are lost with the node: those that have no state yet are Offline until a
     person has put it right.
     """
     try:
-        TopicNode.decode(found.data)
+        named = TopicNode.decode(found.data).topic_id
     except LaterVersionError:
         return None
     except MalformedNodeError as error:
-        node = TopicNode(topic_id=topic_id, partitions=record.partitions, reassigning=record.reassigning)
-        accepted = _known(topic_id, node, states, record, rewrite=False, reign=reign)
-        return replace(accepted, rewrite=False, unreadable=str(error))
-    return None
+        damage = str(error)
+    else:
+        # Only a slip of the pen: the states are this topic's.
+        if named in {None, topic_id} or _witnesses(states) != (frozenset({topic_id}), 0):
+            return None
+        damage = other_id(named, topic_id)
+    node = TopicNode(topic_id=topic_id, partitions=record.partitions, reassigning=record.reassigning)
+    accepted = _known(topic_id, node, states, record, rewrite=False, reign=reign)
+    return replace(accepted, rewrite=False, unreadable=damage)
 
 
 def edits(node: TopicNode, partitions: Mapping[int, Partition]) -> str:

@@ -344,7 +344,8 @@ class TopicAdopter:
             self._report(name, f"topic id {id} belongs to topic {standing.name}; remove the id, and a new one is given")
             return False
         former = context.picture.names.get(name)
-        if former is None or former == id:
+        if former is None or former == id or verdict.unreadable:
+            # The id in a node that says nothing of its topic is that of no life.
             return True
         if not verdict.make_guard:
             # Only a slip of the pen, perhaps: nothing is deleted for it, and nothing written under the name.

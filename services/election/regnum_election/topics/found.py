@@ -125,7 +125,9 @@ class Witnesses:
             content=self.contents[name],
             records=self.records,
         )
-        if isinstance(judged, Accepted) or id is None or self.owners.get(id) != name or id not in self.records:
+        if id is None or self.owners.get(id) != name or id not in self.records:
+            return judged
+        if isinstance(judged, Accepted) and (judged.make_guard or judged.topic_id == id):
             return judged
         return as_recorded(id, found, states, self.records[id], reign=reign) or judged
 
@@ -149,7 +151,11 @@ async def read_witnesses(
         seen = found.states.get(name, {})
         contents[name] = content
         states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
-    unnamed_ids = {ids[name] for name, content in contents.items() if content is None and name in ids}
+    unnamed_ids = {
+        id
+        for name, content in contents.items()
+        if (id := ids.get(name)) is not None and (content is None or content.topic_id != id)
+    }
     guards = await read_guards(context, mentioned_ids(contents, states) | unnamed_ids)
     for guard in guards.values():
         if guard.topic in contents and guard.accepted is not None:
