@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerId, LeaderEpoch
 from regnum_model.nodes.reading import MalformedNodeError, dumped, loaded, object_of, str_of, versioned
 from regnum_model.nodes.topics import (
     TopicNode,
+    beginnings_of,
     reassignments_of,
     reassignments_said,
     replicas_of,
@@ -39,17 +40,21 @@ class AcceptedAssignment:
     """Replicas of each partition; the first is the preferred leader."""
     reassigning: Mapping[int, Reassignment] = field(default_factory=dict)
     """Open reassignments by partition."""
+    began: Mapping[int, LeaderEpoch] = field(default_factory=dict)
+    """As in the topic node: the leader epoch at which the life of a partition began, where it is not 0 (S13)."""
 
     @classmethod
     def of(cls, node: TopicNode) -> Self:
         """What a topic node says of it."""
-        return cls(partitions=node.partitions, reassigning=node.reassigning)
+        return cls(partitions=node.partitions, reassigning=node.reassigning, began=node.began)
 
     def content(self) -> object:
         """For JSON: an object, or its compressed form as a string."""
         content: dict[str, object] = {"partitions": replicas_said(self.partitions)}
         if self.reassigning:
             content["reassigning"] = reassignments_said(self.reassigning)
+        if self.began:
+            content["began"] = {str(key): epoch for key, epoch in sorted(self.began.items())}
         data = dumped(content)
         if len(data) <= READABLE_BYTES_MAX:
             return content
@@ -60,7 +65,11 @@ class AcceptedAssignment:
         """The inverse of ``content``; raises MalformedNodeError."""
         content = object_of(_unpacked(value) if isinstance(value, str) else value, "accepted")
         partitions = replicas_of(content.get("partitions"))
-        return cls(partitions=partitions, reassigning=reassignments_of(content.get("reassigning"), partitions))
+        return cls(
+            partitions=partitions,
+            reassigning=reassignments_of(content.get("reassigning"), partitions),
+            began=beginnings_of(content.get("began"), partitions),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

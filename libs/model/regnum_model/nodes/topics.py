@@ -100,7 +100,7 @@ class TopicNode:
             partition_mutations=_mutations(content.get("partition_mutations", [])),
             reassigning=reassignments_of(content.get("reassigning"), partitions),
             left=_left(content.get("left"), partitions),
-            began=_began(content.get("began"), partitions),
+            began=beginnings_of(content.get("began"), partitions),
             further={key: content[key] for key in content if key not in _KNOWN},
         )
 
@@ -163,8 +163,11 @@ def _left(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict
     return left
 
 
-def _began(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, LeaderEpoch]:
-    """What is said of a partition that the topic does not have means nothing: it is of a former life."""
+def beginnings_of(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, LeaderEpoch]:
+    """Leader epochs at which lives began, from JSON; raises MalformedNodeError.
+
+    What is said of a partition that the topic does not have means nothing: it is of a former life.
+    """
     began: dict[int, LeaderEpoch] = {}
     for key, epoch in object_of({} if value is None else value, "began").items():
         number = number_of(key, "began: partition", MAX_PARTITIONS - 1)

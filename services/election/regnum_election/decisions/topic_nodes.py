@@ -307,12 +307,13 @@ def _known(
     reign: ControllerEpoch,
 ) -> Accepted:
     partitions: dict[int, Partition] = {}
-    began = dict(node.began)
+    began, recorded = dict(node.began), {} if record is None else record.began
     # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
     created = set(states)
     for number in node.partitions if record is None else sorted(node.partitions.keys() | record.partitions.keys()):
         creating = number in node.creating
-        first = began.get(number, FROM_ZERO)
+        # An edit may have taken it out: what a broker has of a former life is known by it (trace T10).
+        first = max(began.get(number, FROM_ZERO), recorded.get(number, FROM_ZERO))
         judged = judge_state(topic_id, states.get(number), creating=creating, reign=reign, began=first)
         assigned = _assigned(number, node, record, judged)
         if assigned is None:
@@ -382,7 +383,8 @@ def _in_order(held: HeldState | None, said: Collection[BrokerId]) -> Iterator[Br
 def is_recorded(record: AcceptedAssignment, partitions: Mapping[int, Partition]) -> bool:
     """Whether a record says of a topic's partitions what the picture does."""
     return record.partitions.keys() == partitions.keys() and all(
-        (record.partitions[number], record.reassigning.get(number)) == (one.replicas, one.reassignment)
+        (record.partitions[number], record.reassigning.get(number), record.began.get(number, FROM_ZERO))
+        == (one.replicas, one.reassignment, one.began)
         for number, one in partitions.items()
     )
 
@@ -411,7 +413,9 @@ def as_recorded(
         if named in {None, topic_id} or _witnesses(states) != (frozenset({topic_id}), 0):
             return None
         damage = other_id(named, topic_id)
-    node = TopicNode(topic_id=topic_id, partitions=record.partitions, reassigning=record.reassigning)
+    node = TopicNode(
+        topic_id=topic_id, partitions=record.partitions, reassigning=record.reassigning, began=record.began
+    )
     accepted = _known(topic_id, node, states, record, rewrite=False, reign=reign)
     return replace(accepted, rewrite=False, unreadable=damage)
 

@@ -185,7 +185,7 @@ async def _write_topics(
         path = paths.topic(plan.topic.name)
         data = await encoding.result(one.node.encode, weight=weight)
         orders = (Delete(path, version) for path, version in call.orders.get(plan.topic.name, ()))
-        guard = await encoding.result(partial(_guard, context, plan, nodes), weight=weight)
+        guard = await encoding.result(partial(_guard, context, plan, one, nodes), weight=weight)
         groups.append((guard, Set(path, data, one.version), *orders))
     call.begun = call.begun or bool(groups)
     added: list[tuple[Topic, dict[int, Partition]]] = []
@@ -243,10 +243,11 @@ class _DamagedTombstone:
     """What is wrong with it."""
 
 
-def _guard(context: ControllerContext, plan: Addition, nodes: Mapping[str, Node]) -> Operation:
+def _guard(context: ControllerContext, plan: Addition, prepared: "_Prepared", nodes: Mapping[str, Node]) -> Operation:
     """The topic's guard, with the assignment as it is then."""
     added = {number: (replicas, None) for number, replicas in plan.assignment.items()}
-    accepted = accepted_of(context.picture, plan.topic.id, added)
+    began = {number: member.began for number, member in prepared.members.items() if member.began}
+    accepted = accepted_of(context.picture, plan.topic.id, added, began)
     return guard_write(plan.topic, nodes.get(paths.topic_id(plan.topic.id)), accepted)
 
 

@@ -138,10 +138,12 @@ def _as_accepted(picture: Cluster, topic: Topic, node: TopicNode) -> TopicNode:
     accepted = accepted_of(picture, topic.id)
     if AcceptedAssignment.of(node) == accepted:
         return node
+    began = {**node.began, **accepted.began}
     return replace(
         node,
         partitions=accepted.partitions,
         reassigning=accepted.reassigning,
+        began={number: epoch for number, epoch in began.items() if number in accepted.partitions},
         creating=node.creating & accepted.partitions.keys(),
         removing={number: ids for number, ids in node.removing.items() if number not in accepted.partitions},
     )

@@ -18,7 +18,7 @@ from typing import Final
 from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Check, Group, Node, Operation, Refused, Set
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import AcceptedAssignment, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_model.reassignment import Reassignment
 
@@ -37,14 +37,21 @@ Assignments = Mapping[int, tuple[tuple[BrokerId, ...], Reassignment | None] | No
 NOTHING: Final[Assignments] = MappingProxyType({})
 
 
+NO_BEGINNINGS: Final[Mapping[int, LeaderEpoch]] = MappingProxyType({})
+
+
 def members_of(picture: Cluster, id: TopicId) -> dict[int, Partition]:
     """Partitions of a topic of the picture, by number."""
     return {number: picture.partitions[PartitionKey(id, number)] for number in picture.topics[id].partitions}
 
 
-def accepted_of(picture: Cluster, id: TopicId, changes: Assignments = NOTHING) -> AcceptedAssignment:
-    """The assignment of a topic as the picture has it, with some changes."""
-    assigned = {number: (one.replicas, one.reassignment) for number, one in members_of(picture, id).items()}
+def accepted_of(
+    picture: Cluster, id: TopicId, changes: Assignments = NOTHING, began: Mapping[int, LeaderEpoch] = NO_BEGINNINGS
+) -> AcceptedAssignment:
+    """The assignment of a topic as the picture has it, with some changes; ``began``: of partitions that are added."""
+    members = members_of(picture, id)
+    assigned = {number: (one.replicas, one.reassignment) for number, one in members.items()}
+    beginnings = {number: one.began for number, one in members.items() if one.began} | dict(began)
     for number, change in changes.items():
         if change is None:
             assigned.pop(number, None)
@@ -53,12 +60,12 @@ def accepted_of(picture: Cluster, id: TopicId, changes: Assignments = NOTHING) -
     return AcceptedAssignment(
         partitions={number: replicas for number, (replicas, _) in assigned.items()},
         reassigning={number: move for number, (_, move) in assigned.items() if move is not None},
+        began={number: epoch for number, epoch in beginnings.items() if number in assigned},
     )
 
 
 def node_of(picture: Cluster, topic: Topic) -> TopicNode:
     """What a controller writes that means a topic of the picture, none of whose partitions comes or goes."""
-    members = members_of(picture, topic.id)
     accepted = accepted_of(picture, topic.id)
     return TopicNode(
         topic_id=topic.id,
@@ -66,7 +73,7 @@ def node_of(picture: Cluster, topic: Topic) -> TopicNode:
         mutation=topic.mutation,
         partition_mutations=topic.partition_mutations,
         reassigning=accepted.reassigning,
-        began={number: one.began for number, one in members.items() if one.began},
+        began=accepted.began,
     )
 
 
