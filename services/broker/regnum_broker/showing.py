@@ -8,13 +8,15 @@ from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.loop_lag import LoopLag
 from regnum_service.server import ServiceRegistration
+from regnum_service.store_contact import StoreContact
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
-from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays
+from regnum_broker.disk_room import DiskRooms
+from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays, show_writability
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import RecentRates
 from regnum_broker.replication.replicas import Replicas
@@ -61,6 +63,8 @@ class Showing:
         fence: Fence,
         readiness: Readiness,
         strays: StrayLogs,
+        disk: DiskRooms,
+        contact: StoreContact,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
     ) -> ServiceRegistration:
@@ -73,12 +77,15 @@ class Showing:
             fence: whether it is registered.
             readiness: whether it has been in sync.
             strays: logs that nobody knows.
+            disk: whether it takes records.
+            contact: whether the store answers.
             lifeline_open: whether the controller hears it.
             client_port: where clients connect.
         """
         show_broker(self._metrics, replicas, storage)
         show_standing(self._metrics, fence, cache, lifeline_open)
         show_readiness(self._metrics, readiness)
+        show_writability(self._metrics, disk)
         show_strays(self._metrics, strays)
         sizing = LogSizing(storage, self.traffic, self._clock)
         sizing.show(self._metrics)
@@ -94,6 +101,8 @@ class Showing:
                 loop_lag=self._loop_lag,
                 readiness=readiness,
                 strays=strays,
+                disk=disk,
+                contact=contact,
                 lifeline_open=lifeline_open,
                 client_port=client_port,
                 clock=self._clock,

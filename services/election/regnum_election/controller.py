@@ -175,11 +175,11 @@ class Controller:
             tally=Tally(counted),
             events=ReignEvents(reign, record, clock, logged_leaders),
         )
-        self.health: Final = HealthWatch(self._context, limits or Limits())
-        """What is wrong, and what has been for too long."""
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue, refuses=WENT_BACK if reign.went_back else "")
+        self.health: Final = HealthWatch(self._context, limits or Limits(), store, self._requests.store_refuses)
+        """What is wrong, and what has been for too long."""
         self._quotas = Quotas(
             reign,
             self._context.store,
@@ -282,7 +282,7 @@ class Controller:
         try:
             await self._begin()
             watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
-            watches.append(self._spawn("health", self.health.run()))
+            watches += self.health.start(self._spawn)
             if acts:
                 # Not before: its first answer lists every topic, which on some stores costs what lies below them.
                 watches.append(self._spawn("watch-topics", self._watch_topics()))

@@ -36,6 +36,7 @@ from regnum_service.poller import quiet_poller
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
+from regnum_service.store_contact import StoreContact
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -105,6 +106,7 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
+        self._contact = StoreContact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
@@ -225,6 +227,7 @@ class ElectionService:
         gone = forget_departed((self._muting,), partial(incarnations, client.address.port), self._clock)
         self._supervisor.start("muted-connections", gone)
         self._supervisor.start("loop-lag", self._lag.run())
+        self._supervisor.start("store-contact", self._contact.run())
         self._tokens.start(self._supervisor)
         self._supervisor.start("token-sweep", TokenSweeper(self._role, self._tokens.table, self._clock).run())
         self._supervisor.start("follow-controller", self._follower.run())

@@ -269,7 +269,9 @@ class Sender:
                 expired.append(ready)
             for batch in expired:
                 if batch.deadline_s <= now_s:
-                    self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
+                    led = self._metadata.view.leader_term(*partition) is not None
+                    last = route.trouble.last_answer if led else "the partition has no leader"
+                    self._outcomes.timed_out(partition, batch, last=last)
                     if batch.identity is not None:
                         route.broken_because = "a batch before it was not acknowledged in time"
                 else:

@@ -31,6 +31,7 @@ from regnum_broker.cluster.controller import ControllerLocation
 from regnum_broker.cluster.lifeline_stream import LifelineStream
 from regnum_broker.cluster.readiness import CatchingUp, Readiness
 from regnum_broker.cluster.reports import Reports
+from regnum_broker.disk_room import DiskRoom
 from regnum_broker.identity import Identity
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_broker.replication.moving import MovingReplica
@@ -123,6 +124,14 @@ class Lifeline:
         """Tell the controller, with the next beat, how far replicas of partitions are that move."""
         self._speaker.call(lambda: self._speaker.set_moving(replicas))
 
+    def report_disk(self, room: DiskRoom) -> None:
+        """Tell the controller, with the next beat, how the disk of the log directory is."""
+        self._speaker.call(lambda: self._speaker.reports.set_disk(room))
+
+    def report_uncommitted(self, keys: frozenset[PartitionKey]) -> None:
+        """Tell the controller, with the next beat, in which partitions records wait and nothing is committed."""
+        self._speaker.call(lambda: self._speaker.reports.set_uncommitted(keys))
+
     @property
     def is_open(self) -> bool:
         """Whether a stream for the present registration is open."""
@@ -192,7 +201,8 @@ class _Speaker:
         self._broker: Final = broker
         self._expiry: Final = expiry
         self._tls: Final = tls
-        self._reports: Final = reports
+        self.reports: Final = reports
+        """What the controller is told; on this loop only."""
         self._tell_main: Final = tell_main
         self._log: Final = structlog.get_logger("lifeline")
         self._loop: Final = asyncio.new_event_loop()
@@ -244,26 +254,26 @@ class _Speaker:
 
     def add_isr(self, written: WrittenIsr) -> None:
         """Another ISR."""
-        self._reports.add_isr(written)
+        self.reports.add_isr(written)
         self._due.set()
 
     def add_offline(self, keys: Collection[PartitionKey]) -> None:
         """More replicas that cannot be used."""
-        self._reports.add_offline(keys)
+        self.reports.add_offline(keys)
         self._due.set()
 
     def set_contacts(self, contacts: FetchContacts) -> None:
         """Another state of fetches."""
-        self._reports.set_contacts(contacts)
+        self.reports.set_contacts(contacts)
         self._due.set()
 
     def set_busy(self, keys: frozenset[PartitionKey]) -> None:
         """Other busy partitions: a hint, which can wait for the next beat."""
-        self._reports.set_busy(keys)
+        self.reports.set_busy(keys)
 
     def set_moving(self, replicas: Sequence[MovingReplica]) -> None:
         """How far moving partitions are: a hint, which can wait for the next beat."""
-        self._reports.set_moving(replicas)
+        self.reports.set_moving(replicas)
 
     def in_sync(self) -> None:
         """The broker has been in sync: it does not ask again."""
@@ -300,7 +310,7 @@ class _Speaker:
     async def _stream(self, target: Address, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
         stream = LifelineStream.open(target, self._tls)
-        self._reports.begin_stream()
+        self.reports.begin_stream()
         if self._expiry is not None:
             self._expiry.begin_stream()
         self._probe = 0
@@ -331,7 +341,7 @@ class _Speaker:
             self._due.clear()
             self._beat += 1
             message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
-            self._reports.put_into(message)
+            self.reports.put_into(message)
             if self._expiry is not None and (difference := self._expiry.difference) is not None:
                 message.clock_difference.ahead_ms = difference.ahead_ms
                 message.clock_difference.expiry_held_back = difference.held_back
@@ -366,6 +376,6 @@ class _Speaker:
             if answer.probe > self._probe:
                 self._probe = answer.probe
                 self._due.set()
-            self._reports.acknowledge(answer.report_acknowledged)
-            if self._reports.has_due:
+            self.reports.acknowledge(answer.report_acknowledged)
+            if self.reports.has_due:
                 self._due.set()

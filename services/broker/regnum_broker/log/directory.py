@@ -69,6 +69,8 @@ class LogDirectory:
         self._path = path
         self._lock: int | None = lock
         self._disk = disk
+        self.room: Final = disk.room
+        """Bytes that are free on its disk, and bytes of the disk; None: it does not say. Not for the event loop."""
         self._journal = journal
         self.proof: Final = proof
         """Whose it is, and what proves that its log is complete."""
@@ -149,6 +151,11 @@ class LogDirectory:
     def full(self) -> bool:
         """Whether appends are refused until there is room for the reserve again."""
         return self._disk.reserve.full
+
+    @property
+    def no_room(self) -> str:
+        """Why records find no room, in words; empty: they do, as far as anything has been tried. Any thread."""
+        return f"the disk of log directory {self._path} is full" if self._disk.reserve.wanting else ""
 
     @property
     def hung(self) -> bool:

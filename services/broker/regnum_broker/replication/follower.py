@@ -334,6 +334,7 @@ class LeaderStream:
             forgotten=forgotten,
             throttled_bytes_max=None if allowance == UNLIMITED else allowance,
             answers_taken=taken,
+            stores_nothing_because=self._storage.directory.no_room,
         )
 
     def _without_last_batch(self, keys: Sequence[PartitionKey]) -> list[ReplicaLog]:

@@ -14,10 +14,12 @@ from regnum_service.connections import open_at
 from regnum_service.errors import RegnumError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.slices import slices
+from regnum_service.store_contact import StoreContact
 from regnum_telemetry.instruments import broker as instruments
 
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.disk_room import DiskRooms
 from regnum_broker.figures.gauges import is_under_replicated
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import Rates, RecentRates
@@ -60,6 +62,8 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         loop_lag: LoopLag,
         readiness: Readiness,
         strays: StrayLogs,
+        disk: DiskRooms,
+        contact: StoreContact,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
         clock: Clock,
@@ -74,6 +78,8 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         self._loop_lag: Final = loop_lag
         self._readiness: Final = readiness
         self._strays: Final = strays
+        self._disk: Final = disk
+        self._contact: Final = contact
         self._lifeline_open: Final = lifeline_open
         self._client_port: Final = client_port
         self._clock: Final = clock
@@ -121,7 +127,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         """On a thread, as those who read metrics."""
         sizes, process = self._sizing.sizes(), own_process.look()
         incomplete = self._replicas.incomplete()
-        position = self._cache.position
+        position, disk = self._cache.position, self._disk.now
         answer = figures_pb2.DescribeFiguresResponse(
             broker_id=self._broker,
             uptime=duration_of(self._clock.monotonic() - self._began_s),
@@ -150,6 +156,10 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             lifeline_open=self._lifeline_open(),
             not_ready_because=self._readiness.why_not,
             replicas_awaited=self._readiness.awaited,
+            disk_free_bytes=disk.free_bytes,
+            disk_size_bytes=disk.size_bytes,
+            refuses_writes_because=disk.refuses_because,
+            store_trouble=self._contact.trouble,
         )
         if (strays := self._strays.found) is not None:
             answer.strays, answer.stray_bytes = len(strays.keys), strays.size_bytes

@@ -173,7 +173,8 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
     except StorageError as error:
         # Its own partition's trouble: what was appended to the others is to be told of.
         put_off = isinstance(error, ResourceExhaustedError)
-        return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
+        message = f"broker {leadership.broker}: {error}"
+        return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=message, put_off=put_off)
     return _translate(outcome, batch)
 
 

@@ -24,7 +24,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
-from regnum_election.brokers.compared_clocks import clock_news
+from regnum_election.brokers.beat_news import BeatNews
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.decisions.liveness import (
@@ -41,7 +41,6 @@ from regnum_election.reign.events import (
     AwaitsInSync,
     BrokerDead,
     CatchingUp,
-    ClockCompared,
     ClusterEvent,
     Hint,
     IsrsWritten,
@@ -81,6 +80,8 @@ class Stream:
     """Who holds it."""
     epoch: BrokerEpoch
     """Broker epoch it said; 0 when it had none yet."""
+    news: BeatNews
+    """What was reported of what it says in its beats."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the broker's side is over, or the stream has been replaced."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,8 +102,6 @@ class Stream:
     """What it last said of fetches between it and others."""
     busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
     """What it last said of busy partitions; nobody reads it before the broker is dead."""
-    clock: ClockCompared | None = None
-    """What was reported last of its wall clock; None: it has not said."""
     awaits_in_sync: bool = False
     """Whether it asked how far it is from being in sync."""
     catching_up: controller_pb2.CatchingUp | None = None
@@ -322,9 +321,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         if request.HasField("busy"):
             stream.busy = request.busy
-        if clock := clock_news(stream.clock, request, broker=stream.broker, epoch=stream.epoch):
-            stream.clock = clock
-            self._report(clock)
+        for news in stream.news.take(request):
+            self._report(news)
         if request.moving_replicas:
             self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:
@@ -464,9 +462,11 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
 def _stream_of(hello: controller_pb2.LifelineHello) -> Stream:
     # Without a registration there is nothing to be in sync with.
     awaits = hello.awaits_in_sync and hello.broker_epoch != UNREGISTERED
+    broker, epoch = BrokerId(hello.broker_id), BrokerEpoch(hello.broker_epoch)
     return Stream(
-        broker=BrokerId(hello.broker_id),
-        epoch=BrokerEpoch(hello.broker_epoch),
+        broker=broker,
+        epoch=epoch,
+        news=BeatNews(broker, epoch),
         awaits_in_sync=awaits,
         # That it is counted here is said at once: whoever hears nothing of it does not wait for it.
         catching_up=controller_pb2.CatchingUp() if awaits else None,

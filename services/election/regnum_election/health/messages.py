@@ -22,8 +22,10 @@ from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
+from regnum_election.health.writability import Writability
 from regnum_election.reign.events import ClockCompared
 from regnum_election.reign.reign import DeposedError
+from regnum_election.reign.writability import DiskSaid
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 from regnum_election.state.releases import highest_spoken, registered
@@ -45,6 +47,7 @@ TROUBLES: Final[Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]] = Map
     {
         Trouble.OFFLINE: metadata_pb2.PARTITION_TROUBLE_OFFLINE,
         Trouble.UNDER_MIN_ISR: metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
+        Trouble.NOT_WRITABLE: metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE,
         Trouble.UNDER_REPLICATED: metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
     }
 )
@@ -93,20 +96,24 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         ],
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
         store_went_back=reign.went_back,
+        store_trouble="" if health.store is None else health.store.trouble[:REASON_MAX],
         order_overdue=duration_of(health.limits.order_s),
         trouble_overdue=duration_of(health.limits.trouble_s),
         controller_wall_clock_ms=context.clock.wall_ms(),
     )
     orders = {one.broker: one for one in health.orders}
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
-        response.brokers.extend(_broker(picture, id, orders.get(id), health.clock_of(id), now_s) for id in ids)
+        response.brokers.extend(
+            _broker(picture, id, orders.get(id), health.clock_of(id), health.writability.disk_of(id), now_s)
+            for id in ids
+        )
     response.damaged.extend(islice(_damaged(context), most))
     incomplete = sum(1 for _ in _incomplete(context))
     removals = map(len, context.removals.damaged.values())
     response.damaged_count = sum((len(context.refused), incomplete, len(context.spoiled), *removals))
     await _name_releases(context, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
-        response.troubled_partitions.extend(_named(picture, troubled, now_s))
+        response.troubled_partitions.extend(_named(picture, troubled, health.writability, now_s))
     return response
 
 
@@ -174,7 +181,12 @@ def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
 
 
 def _broker(
-    picture: Cluster, id: BrokerId, orders: BrokerOrders | None, clock: ClockCompared | None, now_s: float
+    picture: Cluster,
+    id: BrokerId,
+    orders: BrokerOrders | None,
+    clock: ClockCompared | None,
+    disk: DiskSaid | None,
+    now_s: float,
 ) -> admin_pb2.BrokerHealth:
     return admin_pb2.BrokerHealth(
         broker_id=id,
@@ -187,10 +199,15 @@ def _broker(
         oldest_order_age=None if orders is None else duration_of(now_s - orders.oldest_s),
         clock_ahead_ms=None if clock is None else clock.ahead_ms,
         expiry_held_back=clock is not None and clock.expiry_held_back,
+        disk_free_bytes=None if disk is None else disk.free_bytes,
+        disk_size_bytes=None if disk is None else disk.size_bytes,
+        refuses_writes_because="" if disk is None else disk.refuses_because,
     )
 
 
-def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Iterator[admin_pb2.TroubledPartition]:
+def _named(
+    picture: Cluster, found: tuple[Troubled, ...], writability: Writability, now_s: float
+) -> Iterator[admin_pb2.TroubledPartition]:
     for one in found:
         topic, partition = picture.topics.get(one.key.topic_id), picture.partitions.get(one.key)
         if topic is not None and partition is not None:
@@ -201,6 +218,9 @@ def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Itera
                 ),
                 troubles=[TROUBLES[trouble] for trouble in one.troubles],
                 age=duration_of(now_s - one.since_s),
+                not_writable_because=writability.because(one.key)[:REASON_MAX]
+                if Trouble.NOT_WRITABLE in one.troubles
+                else "",
             )
 
 

@@ -166,6 +166,11 @@ class ReignEvents:
             words.EVENT_KIND_STORE_WENT_BACK, Reason(words.EVENT_CAUSE_UNSPECIFIED), detail=self._reign.went_back
         )
 
+    def store_writes(self, refused_because: str) -> None:
+        """The store takes no writes, for that reason; empty: it takes them again."""
+        kind = words.EVENT_KIND_STORE_WRITES_REFUSED if refused_because else words.EVENT_KIND_STORE_WRITES_TAKEN
+        self._other(kind, Reason(words.EVENT_CAUSE_UNSPECIFIED), detail=refused_because)
+
     def reign_began(self, traceparent: str) -> None:
         """The first event of a reign; ``traceparent``: the succession, if it is traced."""
         before = self._reign.predecessor

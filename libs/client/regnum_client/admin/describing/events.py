@@ -47,6 +47,8 @@ class EventKind(enum.Enum):
     BROKER_DRAINING = "broker-draining"
     BROKER_DRAINING_ENDED = "broker-draining-ended"
     STORE_WENT_BACK = "store-went-back"
+    STORE_WRITES_REFUSED = "store-writes-refused"
+    STORE_WRITES_TAKEN = "store-writes-taken"
 
 
 class EventCause(enum.Enum):

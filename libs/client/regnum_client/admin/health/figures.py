@@ -78,6 +78,14 @@ class BrokerFigures:
     """Logs that it has of topics or partitions that nobody knows; None: it has not looked yet, or does not say."""
     stray_bytes: int | None = None
     """Bytes of their segments."""
+    disk_free_bytes: int | None = None
+    """Free on the disk of its log directory; None: not known."""
+    disk_size_bytes: int | None = None
+    """Of that disk; None: not known."""
+    refuses_writes_because: str = ""
+    """Why it appends no records; empty: it does, or does not say."""
+    store_trouble: str = ""
+    """What is wrong with its session with the coordination store; empty: nothing, or it does not say."""
 
 
 Figures = dict[int, BrokerFigures | RegnumError]
@@ -157,4 +165,8 @@ def figures_of(answer: figures_pb2.DescribeFiguresResponse) -> BrokerFigures:
         replicas_awaited=answer.replicas_awaited,
         strays=answer.strays if answer.HasField("strays") else None,
         stray_bytes=answer.stray_bytes if answer.HasField("stray_bytes") else None,
+        disk_free_bytes=answer.disk_free_bytes if answer.HasField("disk_free_bytes") else None,
+        disk_size_bytes=answer.disk_size_bytes if answer.HasField("disk_size_bytes") else None,
+        refuses_writes_because=answer.refuses_writes_because,
+        store_trouble=answer.store_trouble,
     )

@@ -14,7 +14,8 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.local import DataDirOption, process_rows
-from regnum_client.commands.status.asking import find
+from regnum_client.commands.status.asking import Found, find
+from regnum_client.commands.status.figures import without_controller
 from regnum_client.commands.status.shown import show
 
 TIMEOUT_S: Final = 5.0
@@ -43,10 +44,7 @@ def status(
     found = run(find(data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions))
     rows = process_rows(found.processes)
     resting = [row["name"] for row in rows if row["state"] not in {"running", "elsewhere"}]
-    problems = [
-        *([f"not running: {', '.join(resting)}"] if resting else []),
-        *([found.reason] if found.health is None else found.health.problems),
-    ]
+    problems = [*([f"not running: {', '.join(resting)}"] if resting else []), *problems_in(found)]
     show(rows, found.health, found.figures, found.services, problems, output)
     said = "; ".join(problems)
     if resting:
@@ -58,6 +56,13 @@ def status(
         raise _failed("NOT_CONTROLLER", said)
     if problems:
         raise _failed("UNHEALTHY", f"the cluster is not healthy: {said}")
+
+
+def problems_in(found: Found) -> tuple[str, ...]:
+    """What is wrong by the word of the controller; where none answers, by that of the brokers."""
+    if found.health is None:
+        return (found.reason, *without_controller(found.figures))
+    return found.health.problems
 
 
 def _failed(code: str, message: str) -> CommandFailedError:

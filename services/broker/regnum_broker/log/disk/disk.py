@@ -70,6 +70,12 @@ class GuardedDisk(Failing):
                 space=True,
             )
 
+    def room(self) -> tuple[int, int] | None:
+        """Bytes that are free for this process, and bytes of the whole disk; None: it does not say. May hang."""
+        with self.operations, suppress(OSError):
+            return self._disk.room(str(self._root))
+        return None
+
     def read(self, path: str, position: int, size: int) -> bytes:
         """Up to ``size`` bytes at ``position``; fewer at the end of the file. FileNotFoundError if there is none.
 
