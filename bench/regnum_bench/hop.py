@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 from regnum_service.channel import MESSAGE_BYTES_MAX
+from regnum_service.listening import make_server
 
 from regnum_bench.children import child, serve_as_child
 
@@ -77,7 +78,7 @@ async def _serve(credentials: grpc.ServerCredentials | None) -> None:
     async def give(size: bytes, _context: Any) -> bytes:
         return bytes(int(size))
 
-    server = grpc.aio.server(options=OPTIONS)
+    server = make_server(*OPTIONS)
     handlers = {
         name.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(
             behaviour, request_deserializer=bytes, response_serializer=bytes

@@ -22,6 +22,7 @@ import grpc
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import MESSAGE_BYTES_MAX
+from regnum_service.listening import make_server
 
 from regnum_bench.children import serve_as_child
 
@@ -37,9 +38,6 @@ TOPICS_FIELD: Final = control_pb2.UpdateMetadataRequest.TOPICS_FIELD_NUMBER
 OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    # Pings as often as our own channels send them.
-    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-    ("grpc.http2.max_ping_strikes", 0),
 )
 
 
@@ -220,7 +218,7 @@ class Played:
 
 async def _serve(applying: int) -> None:
     played = Played(applying)
-    server = grpc.aio.server(options=OPTIONS)
+    server = make_server(*OPTIONS)
     updates = grpc.stream_stream_rpc_method_handler(
         played.update,
         request_deserializer=bytes,

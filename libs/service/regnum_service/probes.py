@@ -14,7 +14,6 @@ is that of all of them together.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_model.nodes import Address
 
@@ -23,7 +22,8 @@ from regnum_service.channel import target
 from regnum_service.clock import SystemClock
 from regnum_service.connection_limit import ConnectionLimit
 from regnum_service.errors import PortTakenError
-from regnum_service.server import LIVENESS, SERVER_OPTIONS
+from regnum_service.listening import make_server
+from regnum_service.server import LIVENESS
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 
@@ -68,9 +68,7 @@ async def serve_probes(told: ServiceSettings, *, supervisor: Supervisor) -> Addr
     wanted = told.health_address
     if wanted is None:
         return None
-    server = grpc.aio.server(
-        options=(*SERVER_OPTIONS, *LIMITS.options, ("grpc.max_receive_message_length", REQUEST_BYTES_MAX))
-    )
+    server = make_server(*LIMITS.options, ("grpc.max_receive_message_length", REQUEST_BYTES_MAX))
     health_pb2_grpc.add_HealthServicer_to_server(ProbeHealth(supervisor.serving), server)
     try:
         port = server.add_insecure_port(target(wanted))

@@ -33,6 +33,7 @@ from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
+from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -77,9 +78,6 @@ from regnum_election.tokens.sweeping import TokenSweeper
 
 ADMIN_SERVICE: Final = "regnum.admin.v1.AdminService"
 """Served to clients, and to brokers that pass on what clients ask of them."""
-
-UNREAD_BYTES_MAX: Final = 256 * 1024
-"""What gRPC takes of an admin call's message before somebody reads it: of calls that are held, 25 MiB a connection."""
 
 
 class ElectionService:
@@ -163,7 +161,7 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
-                gates=(self._muting,),
+                gates=(self._muting, ReadTurns()),
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,

@@ -27,6 +27,7 @@ from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
+from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -107,6 +108,8 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
+            gates=(ReadTurns(),),
+            unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
             access=self._tokens.taken_at(access.at(tls.client)),

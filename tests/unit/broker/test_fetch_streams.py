@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import grpc
 import pytest
 from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
@@ -16,6 +15,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, R
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
+from regnum_service.listening import make_server
 from regnum_testing.batches import assigned_batch
 from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.waiting import eventually, within
@@ -89,7 +89,7 @@ class Follower:
 @pytest.fixture
 async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
     leader = ScriptedLeader()
-    server = grpc.aio.server()
+    server = make_server()
     replication_pb2_grpc.add_ReplicationServiceServicer_to_server(leader, server)
     address = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()

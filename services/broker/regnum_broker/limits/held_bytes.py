@@ -13,9 +13,8 @@ from collections import deque
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
-
-from regnum_broker.limits.shares import Shares
 
 RETRY_MS: Final = 200
 """When whoever was refused tries again: what is held for a client is let go within some tens of milliseconds, unless
