@@ -14,7 +14,7 @@ rules name what it may be told of, only these names are looked at.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -268,8 +268,7 @@ def unknown_topic(name: str) -> metadata_pb2.TopicMetadata:
 
 def _read(request: metadata_pb2.DescribeTopicsRequest) -> _Wanted:
     """The request, checked. Raises RegnumError INVALID_REQUEST."""
-    if len(request.topics) > NAMES_MAX:
-        raise _invalid(f"a call names {NAMES_MAX} topics at most, not {len(request.topics)}; ask in several calls")
+    check_names(request.topics)
     said, cursor = request.filter, request.cursor
     if unknown := [number for number in said.troubles if number not in TROUBLES]:
         raise _invalid(f"no such trouble of a partition: {unknown[0]}; see PartitionTrouble")
@@ -296,6 +295,12 @@ def _read(request: metadata_pb2.DescribeTopicsRequest) -> _Wanted:
         limit=min(request.limit or LIMIT_DEFAULT, LIMIT_MAX),
         summaries=request.summaries,
     )
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raise RegnumError INVALID_REQUEST where a call names more topics than one may."""
+    if len(names) > NAMES_MAX:
+        raise _invalid(f"a call names {NAMES_MAX} topics at most, not {len(names)}; ask in several calls")
 
 
 def _invalid(message: str) -> RegnumError:

@@ -28,6 +28,7 @@ from regnum_service.request_sizes import (
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_service.topic_pages import NAMES_MAX
 from regnum_service.wire_objects import FIELDS_OF_OBJECT, ObjectCount
 from regnum_testing.waiting import DEADLINE_S
 
@@ -169,12 +170,12 @@ async def test_the_largest_requests_that_are_allowed_get_in() -> None:
     parsing = Parsing("/regnum.broker.v1.LogService/ProduceStream", log_pb2.ProduceStreamRequest.FromString)
     assert len((await parsing.message(largest)).more) == 3
     assert OBJECTS_MAX > 64 * (10_000 + 2)
-    # By name, each of 200 characters: 20,000 in one question, 4 MB.
-    names = metadata_pb2.GetMetadataRequest(topics=[f"{number:0200d}" for number in range(20_000)])
+    # By name, each as long as one may be: 2.5 MB.
+    names = metadata_pb2.GetMetadataRequest(topics=[f"{number:0249d}" for number in range(NAMES_MAX)])
     asked = await Parsing("/regnum.metadata.v1.MetadataService/GetMetadata", names.FromString).message(
         names.SerializeToString()
     )
-    assert len(asked.topics) == 20_000
+    assert len(asked.topics) == NAMES_MAX
 
 
 async def test_what_is_no_message_is_the_callers_mistake() -> None:

@@ -28,6 +28,8 @@ ANSWER_S: Final = 2.0
 """Deadline of one question."""
 BEHIND_MAX: Final = 3
 """Answers of one question that are put aside because they are behind what is known."""
+NAMES_MAX: Final = 10_000
+"""Topics that a broker lets one question name."""
 
 
 class Enquiry:
@@ -141,6 +143,9 @@ class Enquiry:
         return answer
 
     async def _ask_one(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
+        names = request.topics
+        if len(names) > NAMES_MAX:
+            return await self._ask_in_parts(address, request)
         answer = await call(self._connections.metadata(address).GetMetadata, request, timeout_s=ANSWER_S)
         if not answer.brokers and not answer.brokers_unchanged:
             raise RegnumError(
@@ -148,6 +153,20 @@ class Enquiry:
                 f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
             )
         return answer
+
+    async def _ask_in_parts(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
+        """One answer of several questions to the same broker; it is as old as the oldest of them."""
+        whole = GetMetadataResponse()
+        for start in range(0, len(request.topics), NAMES_MAX):
+            names = request.topics[start : start + NAMES_MAX]
+            one = GetMetadataRequest(header=request.header, topics=names, known_brokers=request.known_brokers)
+            answer = await self._ask_one(address, one)
+            if not whole.version or answer.version < whole.version:
+                answer.topics.extend(whole.topics)
+                whole = answer
+            else:
+                whole.topics.extend(answer.topics)
+        return whole
 
 
 def _newest(behind: Sequence[GetMetadataResponse], view: ClusterView, error: RegnumError) -> GetMetadataResponse:

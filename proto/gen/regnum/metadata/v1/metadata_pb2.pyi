@@ -71,7 +71,7 @@ class GetMetadataRequest(_message.Message):
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Topics to describe. Empty means all, unless brokers_only is set."""
+        """Topics to describe, at most 10,000. Empty means all, unless brokers_only is set."""
 
     def __init__(
         self,
