@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.principals import NOBODY, Principal
 from regnum_telemetry.build import this_build
+from regnum_telemetry.tracing import FILES_MAX_BYTES
 
 from regnum_service.errors import ExitStatus
 
@@ -54,6 +55,12 @@ class ServiceSettings(BaseSettings):
     traces_dir: Path | None = Field(
         default=None,
         description="Folder for spans as OTLP/JSON lines; without it, spans go only where OTEL_* variables say.",
+    )
+    traces_max_bytes: int = Field(
+        default=FILES_MAX_BYTES,
+        ge=2**20,
+        description="Bytes of this process' files in traces-dir together; at a quarter of that a file is set aside, and"
+        " the oldest of them go.",
     )
     metrics_listen: AddressText | None = Field(
         default=None,

@@ -13,4 +13,4 @@ def start_traces(service: str, instance: int, told: ServiceSettings) -> setup.Te
         instance: id of the process within its service.
         told: the settings.
     """
-    return setup.start(service, str(instance), traces_dir=told.traces_dir)
+    return setup.start(service, str(instance), traces_dir=told.traces_dir, traces_max_bytes=told.traces_max_bytes)

@@ -1,6 +1,9 @@
-"""Spans of served calls: for those whose caller sent a place in a trace.
+"""Spans of served calls: for those whose caller sent a place in a trace, and that are not refused.
 
 A call without one gets no span: beats, fetches and most produce requests cost a look at their metadata and no more.
+Neither does one that is refused, as a whole or because its caller may not do a part of it (``tracing.refuse``), nor
+anything that was done for it: a caller without rights has nothing written down by a header. Health and reflection,
+which every client may ask, have none.
 The servicer's task runs within the span's place, so that what it hands on can carry it.
 """
 
@@ -22,13 +25,27 @@ _FAULTS: Final = frozenset(
     {
         grpc.StatusCode.UNKNOWN,
         grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.UNIMPLEMENTED,
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
     }
 )
 """Statuses that are the server's fault; others are answers."""
+
+
+_REFUSALS: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Statuses of calls that were not carried out for what they are or for who makes them."""
+
+_OPEN_TO_ALL: Final = "/grpc."
+"""How the methods of health and reflection begin."""
 
 
 class TracingInterceptor(grpc.aio.ServerInterceptor):
@@ -48,6 +65,8 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not place or not tracing.tracer().recording:
             return handler
         method = handler_call_details.method
+        if method.startswith(_OPEN_TO_ALL):
+            return handler
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
             known = self._wrapped[method] = (handler, _wrap(method.removeprefix("/"), handler))
@@ -67,30 +86,33 @@ def _wrap(name: str, handler: Handler) -> Handler:
 
 def _single(name: str, behaviour: Any) -> Any:
     async def call(request: Any, context: Context) -> Any:
-        span = _begin(name, context)
+        span, served = _begin(name, context), tracing.ServedCall()
         try:
-            with tracing.within(span.context):
+            with tracing.within(span.context), tracing.serving(served):
                 return await behaviour(request, context)
         finally:
-            _end(span, context)
+            _end(span, context, served)
 
     return call
 
 
 def _streaming(name: str, behaviour: Any) -> Any:
     async def call(request: Any, context: Context) -> None:
-        span = _begin(name, context)
+        span, served = _begin(name, context), tracing.ServedCall()
         try:
-            with tracing.within(span.context):
+            with tracing.within(span.context), tracing.serving(served):
                 responses = behaviour(request, context)
                 if not isinstance(responses, AsyncIterator):
+                    # It writes for itself, perhaps for days: what is done for it meanwhile is not kept back.
+                    served.settle()
                     await responses
                     return
                 async with aclosing(responses):  # type: ignore[type-var]
                     async for response in responses:
+                        served.settle()
                         await context.write(response)
         finally:
-            _end(span, context)
+            _end(span, context, served)
 
     return call
 
@@ -104,10 +126,16 @@ def _begin(name: str, context: Context) -> Span:
     )
 
 
-def _end(span: Span, context: Context) -> None:
+def _end(span: Span, context: Context, served: tracing.ServedCall) -> None:
     code = context.code()
     # Until something else is said, a status is OK, and gRPC gives it as 0.
     status = code if isinstance(code, grpc.StatusCode) else grpc.StatusCode.OK
+    if status in _REFUSALS:
+        served.refused = True
+    served.settle()
+    if served.refused:
+        # A span that does not end is not exported.
+        return
     span.set({conventions.RPC_STATUS: status.name})
     if status in _FAULTS:
         span.fail(status.name)

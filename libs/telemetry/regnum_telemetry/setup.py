@@ -75,7 +75,12 @@ class Telemetry:
 
 
 def start(
-    service: str, instance: str, *, traces_dir: Path | None, environ: Mapping[str, str] | None = None
+    service: str,
+    instance: str,
+    *,
+    traces_dir: Path | None,
+    traces_max_bytes: int = tracing.FILES_MAX_BYTES,
+    environ: Mapping[str, str] | None = None,
 ) -> Telemetry:
     """Set the tracer of this process up.
 
@@ -83,6 +88,7 @@ def start(
         service: service name, e.g. ``regnum-broker``.
         instance: id of the process within its service.
         traces_dir: folder for JSON lines; None: no files.
+        traces_max_bytes: of its files in that folder together.
         environ: environment; the process's when None.
     """
     variables = os.environ if environ is None else environ
@@ -95,7 +101,7 @@ def start(
         case Destination.FILE if traces_dir is not None:
             from regnum_telemetry.json_lines import JsonLinesFile  # noqa: PLC0415 - needs the encoder, which clients lack
 
-            sink = JsonLinesFile(traces_dir / f"{service}-{instance}.jsonl")
+            sink = JsonLinesFile(traces_dir / f"{service}-{instance}.jsonl", bytes_max=traces_max_bytes)
             return start_with(service, instance, sink, environ=variables)
         case _:
             return Telemetry(None)
