@@ -1,6 +1,8 @@
 """The listener of the kubelet's probes: open first, closed last, never over TLS."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -10,7 +12,7 @@ from regnum_model.nodes import Address
 from regnum_service.channel import CHANNEL_OPTIONS
 from regnum_service.connections import peers_at
 from regnum_service.errors import PortTakenError
-from regnum_service.probes import CONNECTIONS_MAX, serve_probes
+from regnum_service.probes import CONNECTIONS_MAX, LIMITS, serve_probes
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
@@ -134,6 +136,25 @@ async def test_who_opens_many_connections_takes_neither_files_nor_the_place_of_p
             one.cancel()
         await asyncio.gather(*idlers, return_exceptions=True)
         await supervisor.unwind()
+
+
+async def test_a_call_that_never_sends_its_question_goes_with_its_connection() -> None:
+    supervisor = Supervisor("test")
+    limits = replace(LIMITS, age_s=0.2)
+    address = await serve_probes(told(f"127.0.0.1:{unused_port()}"), supervisor=supervisor, limits=limits)
+    assert address is not None
+    never = asyncio.Event()
+
+    async def nothing() -> AsyncIterator[bytes]:
+        await never.wait()
+        yield b""
+
+    async with grpc.aio.insecure_channel(str(address), options=CHANNEL_OPTIONS) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as cut_off:
+            await channel.stream_unary("/grpc.health.v1.Health/Check")(nothing(), timeout=DEADLINE_S)
+    assert cut_off.value.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await asked(address, LIVENESS) == SERVING
+    await supervisor.unwind()
 
 
 async def test_who_is_told_nothing_listens_nowhere_and_a_taken_port_is_refused_with_advice() -> None:

@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from regnum_telemetry.scraping import CONNECTIONS_MAX, HEAD_BYTES_MAX, OPENMETRICS, MetricsEndpoint
@@ -96,6 +96,22 @@ def test_silent_connections_keep_nobody_out_for_ever_and_more_of_them_are_closed
             assert connection.recv(1) == b""
             connection.close()
         assert fetched(serving)[0] == 200
+
+
+def test_who_sends_a_byte_now_and_then_is_hung_up_on_as_one_who_says_nothing() -> None:
+    with endpoint(deadline_s=0.3) as serving, closing(connected(serving)) as connection:
+        connection.settimeout(0.05)
+        said: bytes | None = None
+        for _ in range(round(DEADLINE_S / 0.05)):
+            with suppress(TimeoutError):
+                try:
+                    connection.sendall(b"G")
+                    said = connection.recv(1)
+                except ConnectionError:
+                    said = b""
+            if said is not None:
+                break
+        assert said == b""
 
 
 def test_a_head_without_end_is_cut_off() -> None:
