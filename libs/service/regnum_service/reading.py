@@ -20,18 +20,19 @@ from regnum_model.shares import Shares
 
 from regnum_service.errors import RegnumError
 
-UNREAD_BYTES_MAX: Final = 256 * 1024
-"""Of a message whose turn has not come, so much leaves its client: for listeners whose calls are about the cluster."""
+UNREAD_BYTES_MAX: Final = 65_535
+"""Of a message whose turn has not come, so much leaves its client (HTTP/2's own window): for listeners whose calls are
+about the cluster."""
 OF_CONNECTION: Final = 8
 """Messages of one connection that are read at once."""
-IN_ALL: Final = 32
-"""Messages of all connections: 256 MiB of the largest that a control listener takes."""
-WAITING_OF_CONNECTION: Final = 1_000
-"""Calls of one connection that wait for their turn; each takes 22 KiB, and a window of what it brings."""
+IN_ALL: Final = 16
+"""Messages of all connections: 128 MiB of the largest that a control listener takes."""
+WAITING_OF_CONNECTION: Final = 500
+"""Calls of one connection that wait for their turn; each takes 22 KiB, and a window of what it brings: 43 MiB."""
 SMALL_BYTES: Final = 64 * 1024
 """A message is counted when it is larger than this."""
-LARGE: Final = Shares(total_max=128 * 1024 * 1024, connection_max=32 * 1024 * 1024)
-"""Bytes of larger ones, as they came, whose calls are under way."""
+LARGE: Final = Shares(total_max=64 * 1024 * 1024, connection_max=16 * 1024 * 1024)
+"""Bytes of larger ones, as they came, whose calls are under way; what they are parsed to takes as much again."""
 RETRY_MS: Final = 200
 """When a refused client tries again: large calls take some tens of milliseconds of the loop each."""
 

@@ -39,6 +39,9 @@ LIMIT_MAX: Final = 10_000
 NAMES_MAX: Final = 10_000
 """Topics that one call may name."""
 
+NAMED_LENGTH_MAX: Final = 1_000
+"""Characters of a name that is answered, as unknown or as no name: longer ones are not said again."""
+
 LOOKED_AT_MAX: Final = 50_000
 """Partitions that one call looks at, about; a topic counts as TOPIC_WEIGHT more."""
 
@@ -298,9 +301,11 @@ def _read(request: metadata_pb2.DescribeTopicsRequest) -> _Wanted:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raise RegnumError INVALID_REQUEST where a call names more topics than one may."""
+    """Raise RegnumError INVALID_REQUEST where a call names more topics than one may, or names without end."""
     if len(names) > NAMES_MAX:
         raise _invalid(f"a call names {NAMES_MAX} topics at most, not {len(names)}; ask in several calls")
+    if names and (longest := max(map(len, names))) > NAMED_LENGTH_MAX:
+        raise _invalid(f"a name of {longest} characters is none of a topic, which has {MAX_NAME_LENGTH} at most")
 
 
 def _invalid(message: str) -> RegnumError:

@@ -198,6 +198,8 @@ def test_a_call_names_so_many_topics_and_no_more_at_brokers_and_metadata_process
         with pytest.raises(RegnumError, match="10000 topics at most, not 10001") as caught:
             asyncio.run(servicer.GetMetadata(refused, CONTEXT))
         assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+        with pytest.raises(RegnumError, match="1000000 characters"):
+            asyncio.run(servicer.GetMetadata(metadata_pb2.GetMetadataRequest(topics=["x" * 1_000_000]), CONTEXT))
 
 
 async def test_who_names_very_many_topics_holds_up_nobody_who_names_few() -> None:
