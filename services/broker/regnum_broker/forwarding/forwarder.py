@@ -27,6 +27,7 @@ from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error, from_status
+from regnum_telemetry import tracing
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -192,6 +193,8 @@ class Forwarder:
         finally:
             await self._used(address)
         self._remote_time.record(self._clock.monotonic() - began_s)
+        if answer.refused:
+            tracing.refuse()
         return self._read(call, envelope.correlation_id, answer)
 
     async def _used(self, address: Address) -> None:

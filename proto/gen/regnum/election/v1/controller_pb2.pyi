@@ -266,12 +266,15 @@ class EnvelopeResponse(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """As in the request."""
     response: _builtins.bytes
     """The answer, as the client gets it. Empty with a status."""
     throttle_time_ms: _builtins.int
     """For how long the client has to wait before its next call, in milliseconds, as the answer says."""
+    refused: _builtins.bool
+    """Something of it was refused to the caller, who sent a place in a trace: the broker exports no spans of it either."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """The call was refused as a whole: gRPC's status for it, with google.rpc details. Absent: it was not."""
@@ -283,10 +286,11 @@ class EnvelopeResponse(_message.Message):
         response: _builtins.bytes = ...,
         status: _status_pb2.Status | None = ...,
         throttle_time_ms: _builtins.int = ...,
+        refused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "response", b"response", "status", b"status", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "refused", b"refused", "response", b"response", "status", b"status", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
