@@ -1,24 +1,20 @@
 """Reading the records of batches, with aiokafka's compiled codec."""
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from regnum_records.check import verify_crc
-from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, decompress
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, uncompressed
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import (
-    CODEC_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     MAGIC,
     BatchHeader,
     Buffer,
-    Codec,
     iterate,
 )
 from regnum_records.record import Record
@@ -28,9 +24,6 @@ T = TypeVar("T")
 Headers = tuple[tuple[str, bytes | None], ...]
 Make = Callable[[int, int, bytes | None, bytes | None, Headers], T]
 """Makes it of offset, timestamp in milliseconds, key, value, headers."""
-
-_LENGTH_POSITION: Final = 8
-_ATTRIBUTES_POSITION: Final = 21
 
 
 def read_records(
@@ -82,7 +75,8 @@ def _records(
         verify_crc(buffer, header, position)
         if header.attributes & CONTROL_BIT:
             return [], header.size_bytes
-        plain = _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, decompressed_bytes_max)
+        batch = bytes(buffer[position : position + header.size_bytes])
+        plain = uncompressed(batch, header, bytes_max=decompressed_bytes_max)
         return _decode(plain, header, make, from_offset), len(plain)
     except CorruptBatchError as error:
         raise CorruptBatchError(
@@ -100,20 +94,6 @@ def _check_fields(header: BatchHeader) -> None:
         raise CorruptBatchError(
             f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not fit"
         )
-
-
-def _uncompressed(batch: bytes, header: BatchHeader, bytes_max: int) -> bytes:
-    try:
-        codec = Codec(header.attributes & CODEC_MASK)
-    except ValueError:
-        raise CorruptBatchError(f"codec {header.attributes & CODEC_MASK} is not known") from None
-    if codec is Codec.NONE:
-        return batch
-    records = decompress(batch[HEADER_BYTES:], codec, bytes_max=bytes_max)
-    head = bytearray(batch[:HEADER_BYTES])
-    struct.pack_into(">i", head, _LENGTH_POSITION, HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records))
-    struct.pack_into(">h", head, _ATTRIBUTES_POSITION, header.attributes & ~CODEC_MASK)
-    return bytes(head) + records
 
 
 def _check_offsets(found: Sequence[Any], header: BatchHeader) -> None:

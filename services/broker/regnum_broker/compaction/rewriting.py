@@ -25,7 +25,7 @@ def note_newest(newest: Newest, segment: Segment, *, begin: int, went_on: Callab
     """Note what is in a segment from an offset on; returns whether there was room for all of it.
 
     Raises:
-        CorruptBatchError: a batch cannot be read.
+        CorruptBatchError: a batch is damaged.
         DamagedFileError: a file is not what it was.
     """
     for header, batch in segment.batches():
@@ -46,7 +46,7 @@ def rewrite(
     """Write what stands in place of segments, and bring it to the disk; None: they may stay as they are.
 
     Raises:
-        CorruptBatchError: a batch cannot be read.
+        CorruptBatchError: a batch is damaged.
         DamagedFileError: a file is not what it was.
         ResourceExhaustedError: no room for it.
         DirectoryFailedError: the disk failed.
