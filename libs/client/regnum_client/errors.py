@@ -318,6 +318,8 @@ class LogTruncationError(RegnumError):
 class UnreadableBatchError(RegnumError):
     """A stored batch cannot be decoded. The consumer stands before it; ``seek`` to ``next_offset`` leaves it out.
 
+    ``ConsumerSettings(skip_unreadable=True)`` leaves out every such batch.
+
     >>> def skip(consumer: Consumer, error: UnreadableBatchError) -> None:
     ...     if error.next_offset is None:
     ...         raise error
@@ -333,8 +335,8 @@ class UnreadableBatchError(RegnumError):
         skip = (
             "; see the broker's log for what is wrong with its disk"
             if next_offset is None
-            else f"; seek() to {next_offset} to leave it out "
-            f"(-p {partition.partition} --from {next_offset} of `regnum consume`)"
+            else f"; seek() to {next_offset} to leave it out, or ConsumerSettings(skip_unreadable=True) for all such"
+            " (`regnum consume --skip-unreadable`)"
         )
         super().__init__(
             errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,

@@ -5,6 +5,7 @@ Constraints: no event loop is held, so chunks that may have many records are dec
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -19,6 +20,8 @@ from regnum_client.consumer.cursor import Chunk, Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.errors import UnreadableBatchError
 from regnum_client.records import ConsumedRecord
+
+_LOG: Final = logging.getLogger("regnum_client")
 
 DECODED_ON_LOOP_MAX: Final = 16 * 1024
 """Bytes of a chunk that is decoded without a thread, if nothing of it is compressed: a few thousand records at most."""
@@ -90,6 +93,14 @@ class _Reading:
             self._records, self._failure, self._ended = self._decode(self._source)
         return some
 
+    def leave_out(self, error: CorruptBatchError) -> bool:
+        """Go on behind the batch that ``next_records`` cannot read; False: where that is, is not known."""
+        if error.next_offset is None:
+            return False
+        self.cursor.position = min(error.next_offset, self.next_offset)
+        self._source, self._failure = None, None
+        return True
+
     async def decode(self) -> None:
         """Decode more records on a thread. May be given up and called again."""
         if self._source is None:
@@ -138,9 +149,10 @@ class _Reading:
 class Reader:
     """Hands out what the fetcher of one consumer brings."""
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        """Only assigns."""
+    def __init__(self, fetcher: Fetcher, *, skip_unreadable: bool = False) -> None:
+        """Only assigns; ``skip_unreadable``: batches that cannot be decoded are left out."""
         self._fetcher: Final = fetcher
+        self._skip_unreadable: Final = skip_unreadable
         self._reading: _Reading | None = None
 
     @property
@@ -172,6 +184,9 @@ class Reader:
             try:
                 records = reading.next_records(records_max)
             except CorruptBatchError as error:
+                if self._skip_unreadable and reading.leave_out(error):
+                    _LOG.warning("%s/%d: left out, as skip_unreadable asks for: %s", *reading.cursor.partition, error)
+                    continue
                 raise self._unreadable(reading.cursor, error) from error
             if records:
                 reading.cursor.position = records[-1].offset + 1

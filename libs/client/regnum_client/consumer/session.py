@@ -96,7 +96,7 @@ class ConsumerSession:
             client_rack=settings.client_rack,
             request_timeout_s=settings.request_timeout_s,
         )
-        self._reader = Reader(self._fetcher)
+        self._reader = Reader(self._fetcher, skip_unreadable=settings.skip_unreadable)
         metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata

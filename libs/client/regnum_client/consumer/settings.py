@@ -18,6 +18,9 @@ class ConsumerSettings:
     it read from an in-sync replica with the same rack. Empty: always from leaders."""
     reset: ResetPolicy = ResetPolicy.FAIL
     """What happens when an offset is below the log start or above the log end."""
+    skip_unreadable: bool = False
+    """Leave out batches that cannot be decoded, with a warning for each that names partition and offsets; otherwise
+    UnreadableBatchError is raised before such a batch. Of ``batches`` each still raises it when it is decoded."""
     fetch_wait_ms: int = 500
     """How long a broker may wait for records before it answers."""
     fetch_min_bytes: int = 1

@@ -193,7 +193,7 @@ CLEANER_DIRTIEST: Final = DEFINED.gauge(
 CLEANER_UNCLEANABLE: Final = DEFINED.gauge(
     "regnum.broker.log_cleaner.uncleanable",
     "{partitions}",
-    "Logs that are not compacted any more, because a batch of theirs cannot be read: they grow",
+    "Logs that are not compacted any more, because their files are damaged: they grow",
     kafka="kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
 )
 

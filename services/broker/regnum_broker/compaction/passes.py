@@ -166,9 +166,8 @@ class Pass:
                 offsets=work.retention.left,
                 count=work.retention.left_count,
                 reason="they cannot be decoded, or not be made smaller; their checksums are right",
-                effect="they stay, on every replica; readers pass over those that cannot be decoded when they are told"
-                " to (`regnum consume --skip-unreadable`), and `regnum topics delete-records` removes what is before"
-                " an offset",
+                effect="they stay, here and in every copy; `regnum consume --skip-unreadable` reads past those that"
+                " cannot be decoded",
             )
         # Here, and not where appends wait for it.
         await storage.clean(log.sync_swapped)

@@ -172,6 +172,10 @@ def consume(
             "--rack", help="Rack that this runs in: brokers that may (--replica-selector rack) have it read from there."
         ),
     ] = "",
+    skip_unreadable: Annotated[
+        bool,
+        typer.Option("--skip-unreadable", help="Leave out batches that cannot be decoded, and say which on stderr."),
+    ] = False,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many records.")
     ] = None,
@@ -241,6 +245,7 @@ def consume(
             group=group,
             matching=matching,
             rack=rack,
+            skip_unreadable=skip_unreadable,
             start=begin,
             until=end,
             records_max=max_messages,

@@ -127,7 +127,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The request was refused by a quota; wait throttle_time_ms and send it again."""
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
-    """A record may not be in this topic: a topic that is compacted takes none without a key."""
+    """A record of a batch cannot be read by every reader (lengths, offsets, headers; the message says which record, and
+    why), or may not be in this topic: a topic that is compacted takes none without a key.
+    """
     ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 80
     """The preferred replica is not live and in sync, so it cannot be given the leadership."""
     ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: _ErrorCode.ValueType  # 83
@@ -284,7 +286,9 @@ ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 71
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The request was refused by a quota; wait throttle_time_ms and send it again."""
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
-"""A record may not be in this topic: a topic that is compacted takes none without a key."""
+"""A record of a batch cannot be read by every reader (lengths, offsets, headers; the message says which record, and
+why), or may not be in this topic: a topic that is compacted takes none without a key.
+"""
 ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 80
 """The preferred replica is not live and in sync, so it cannot be given the leadership."""
 ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
