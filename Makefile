@@ -88,6 +88,7 @@ proto: install ## regenerate the code of proto/ and of etcd3's wire messages, an
 	@$(BIN)/python -m regnum_testing.metrics_page --write
 	@$(BIN)/python -m regnum_testing.configs_page --write
 	@$(BIN)/python -m regnum_testing.prometheus_rule --write
+	@$(BIN)/python -m regnum_testing.health_ways --write
 
 proto-release: install ## at a release, and only then: what the wire is now is what later changes are held against
 	@$(BIN)/buf build --exclude-source-info --output $(RELEASED)

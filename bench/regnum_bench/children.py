@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -38,10 +38,19 @@ async def child(module: str, *arguments: str) -> AsyncIterator[int]:
                 await process.wait()
 
 
-async def serve_as_child(server: grpc.aio.Server, tls: grpc.ServerCredentials | None = None) -> None:
-    """In that process: listen, print the port, serve until it is ended."""
+def own_host(number: int) -> str:
+    """One of 65,536 loopback addresses: an address belongs to one broker."""
+    return f"127.1.{number // 256}.{number % 256}"
+
+
+async def serve_as_child(
+    server: grpc.aio.Server, tls: grpc.ServerCredentials | None = None, *, hosts: Iterable[str] = ()
+) -> None:
+    """In that process: listen, in plaintext at these hosts as well, print the port, serve until it is ended."""
     at = "127.0.0.1:0"
     port = server.add_insecure_port(at) if tls is None else server.add_secure_port(at, tls)
+    for host in hosts:
+        server.add_insecure_port(f"{host}:{port}")
     await server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()

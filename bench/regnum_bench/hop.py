@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from regnum_service.channel import MESSAGE_BYTES_MAX
+from regnum_service.channel import MESSAGE_BYTES_MAX, aio_channel
+from regnum_service.listening import make_server
 
 from regnum_bench.children import child, serve_as_child
 
@@ -65,9 +66,8 @@ async def hop(tls: HopTls | None = None) -> AsyncIterator[Hop]:
 
 
 def _channel(target: str, tls: HopTls | None) -> grpc.aio.Channel:
-    if tls is None:
-        return grpc.aio.insecure_channel(target, options=OPTIONS)
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(tls.ca.read_bytes()), options=OPTIONS)
+    credentials = None if tls is None else grpc.ssl_channel_credentials(tls.ca.read_bytes())
+    return aio_channel(target, credentials=credentials, options=OPTIONS)
 
 
 async def _serve(credentials: grpc.ServerCredentials | None) -> None:
@@ -77,7 +77,7 @@ async def _serve(credentials: grpc.ServerCredentials | None) -> None:
     async def give(size: bytes, _context: Any) -> bytes:
         return bytes(int(size))
 
-    server = grpc.aio.server(options=OPTIONS)
+    server = make_server(*OPTIONS)
     handlers = {
         name.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(
             behaviour, request_deserializer=bytes, response_serializer=bytes

@@ -8,9 +8,9 @@ import gc
 from collections.abc import Sequence
 from typing import Final
 
-import grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum_local.plan import Role
+from regnum_service.channel import aio_channel
 
 from regnum_bench.figures import Round, quantile
 from regnum_bench.stand import Measured, Run, Stand, stand
@@ -93,7 +93,7 @@ async def _pages(cluster: Stand, name: str, *, summaries: bool) -> Round:
     taken_ms: list[float] = []
     size = 0
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX)]
-    async with grpc.aio.insecure_channel(str(member.address("client")), options=options) as channel:
+    async with aio_channel(str(member.address("client")), options=options) as channel:
         stub = metadata_pb2_grpc.MetadataServiceStub(channel)
         await stub.DescribeTopics(metadata_pb2.DescribeTopicsRequest(limit=1), timeout=run.shape.deadline_s)
         request = metadata_pb2.DescribeTopicsRequest(summaries=summaries)

@@ -17,7 +17,7 @@ from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum.types.v1 import types_pb2
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import Role
-from regnum_service.channel import open_channel
+from regnum_service.channel import aio_channel, open_channel
 
 from regnum_bench.children import child
 from regnum_bench.figures import Round, quantile
@@ -46,7 +46,7 @@ async def propagate(run: Run) -> Measured:
         child("regnum_bench.receivers", str(shape.applying)) as port,
         child("regnum_bench.receivers", "-1") as silent_port,
         open_channel(address) as channel,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as receivers,
+        aio_channel(f"127.0.0.1:{port}") as receivers,
     ):
         process = Process(run, pid, propagation_pb2_grpc.PropagationServiceStub(channel), receivers, port, silent_port)
         for number in range(shape.warm_up + shape.repetitions):

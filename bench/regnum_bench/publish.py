@@ -41,9 +41,9 @@ from regnum_metadata.ownership import owner
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, LogId, MetadataId, Registration, encode_id
 from regnum_model.nodes import Address, BrokerNode, Membership, TopicIdNode
-from regnum_service.channel import open_channel
+from regnum_service.channel import aio_channel, open_channel
 
-from regnum_bench.children import child
+from regnum_bench.children import child, own_host
 from regnum_bench.figures import Round, quantile
 from regnum_bench.launching import launched
 from regnum_bench.load import TIMEOUT_S, fill, nodes, topic_id
@@ -169,10 +169,10 @@ async def _reign(run: Run) -> AsyncIterator["Reigning"]:
     )
     async with (
         launched(unstarted, run.progress) as cluster,
-        child("regnum_bench.receivers", "0") as holder_port,
-        child("regnum_bench.receivers", str(shape.applying)) as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{holder_port}") as holders,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as receivers,
+        child("regnum_bench.receivers", "0", str(shape.replication_factor)) as holder_port,
+        child("regnum_bench.receivers", str(shape.applying), str(shape.brokers)) as port,
+        aio_channel(f"127.0.0.1:{holder_port}") as holders,
+        aio_channel(f"127.0.0.1:{port}") as receivers,
         open_channel(_address(cluster, CONTROLLER, "client")) as admin,
         open_channel(_address(cluster, f"metadata-{MEASURED}", "internal")) as measured,
         open_channel(_address(cluster, f"metadata-{BESIDE}", "internal")) as beside,
@@ -400,10 +400,11 @@ class Reigning:
         """Brokers come, all in one write; their broker epochs."""
         guards = await self.store.get_many([paths.broker_epoch(id) for id in ids], current=True)
         groups: list[Group] = []
-        for id, guard in zip(ids, guards, strict=True):
+        for number, (id, guard) in enumerate(zip(ids, guards, strict=True)):
             path = paths.broker_epoch(id)
             guarded: Operation = Create(path, b"") if guard is None else Set(path, b"", guard.stat.version)
-            node = _node(id, 0 if guard is None else guard.stat.version + 1, port)
+            internal = Address(host=own_host(number), port=port)
+            node = _node(id, 0 if guard is None else guard.stat.version + 1, internal)
             groups.append((guarded, Create(paths.broker_id(id), node.encode(), ephemeral=True)))
         await self._written(groups)
         found = await self.store.get_many([paths.broker_id(id) for id in ids], current=True)
@@ -474,7 +475,7 @@ def _log_id(id: BrokerId) -> LogId:
     return LogId(encode_id(uuid.UUID(int=id)))
 
 
-def _node(id: BrokerId, registration: int, port: int) -> BrokerNode:
+def _node(id: BrokerId, registration: int, internal: Address) -> BrokerNode:
     return BrokerNode(
         incarnation=f"bench-{id}-{registration}",
         registration=Registration(registration),
@@ -482,6 +483,6 @@ def _node(id: BrokerId, registration: int, port: int) -> BrokerNode:
         directories={DirectoryId(encode_id(uuid.UUID(int=2**32 + id))): _log_id(id)},
         listeners={
             "client": Address(host="127.0.0.1", port=10_000 + id),
-            "internal": Address(host="127.0.0.1", port=port),
+            "internal": internal,
         },
     )

@@ -1,10 +1,11 @@
 """Receivers of UpdateMetadata for ``propagate``: as many brokers as are wanted behind one port, in one process.
 
-``python -m regnum_bench.receivers APPLYING`` prints its port and serves until it is ended. A stream is a broker. Of
-each change only the first message is read, and of that not the topics; the first APPLYING streams read and keep all of
-it, as a broker does; with -1 none ever reads. Every receiver answers as a broker does (refusing what does not join on),
-and notes when it had which version, on the monotonic clock that all processes of a machine share. Orders of a
-controller (LeaderAndIsr, StopReplica) are acknowledged and counted, and nothing else is done about them.
+``python -m regnum_bench.receivers APPLYING [HOSTS]`` prints its port and serves until it is ended, at so many loopback
+addresses besides 127.0.0.1. A stream is a broker. Of each change only the first message is read, and of that not the
+topics; the first APPLYING streams read and keep all of it, as a broker does; with -1 none ever reads. Every receiver
+answers as a broker does (refusing what does not join on), and notes when it had which version, on the monotonic clock
+that all processes of a machine share. Orders of a controller (LeaderAndIsr, StopReplica) are acknowledged and counted,
+and nothing else is done about them.
 
 Receivers that are to be connected and sent nothing claim, when they are asked, to have what there is; later they forget
 it, all at once, and the next change finds out that they need everything.
@@ -22,8 +23,9 @@ import grpc
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import MESSAGE_BYTES_MAX
+from regnum_service.listening import make_server
 
-from regnum_bench.children import serve_as_child
+from regnum_bench.children import own_host, serve_as_child
 
 SEEN: Final = "/regnum.bench.Receivers/Seen"
 """Answers, as JSON, what every receiver noted since the last such call."""
@@ -37,9 +39,6 @@ TOPICS_FIELD: Final = control_pb2.UpdateMetadataRequest.TOPICS_FIELD_NUMBER
 OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    # Pings as often as our own channels send them.
-    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-    ("grpc.http2.max_ping_strikes", 0),
 )
 
 
@@ -218,9 +217,9 @@ class Played:
         return json.dumps(self._ordered).encode()
 
 
-async def _serve(applying: int) -> None:
+async def _serve(applying: int, hosts: int = 0) -> None:
     played = Played(applying)
-    server = grpc.aio.server(options=OPTIONS)
+    server = make_server(*OPTIONS)
     updates = grpc.stream_stream_rpc_method_handler(
         played.update,
         request_deserializer=bytes,
@@ -250,8 +249,8 @@ async def _serve(applying: int) -> None:
             grpc.method_handlers_generic_handler("regnum.bench.Receivers", asked),
         )
     )
-    await serve_as_child(server)
+    await serve_as_child(server, hosts=map(own_host, range(hosts)))
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1])))
+    asyncio.run(_serve(*map(int, sys.argv[1:])))

@@ -19,6 +19,7 @@ from regnum_client import EARLIEST, Consumer, Producer, ProducerSettings
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.producer.streams import ProduceStreams
+from regnum_client.tasks import Tasks
 from regnum_local.plan import PROCESSES, Role
 from regnum_model.nodes import Address
 from regnum_records.build import build_batch
@@ -182,7 +183,7 @@ async def _ready(run: Run, *, tls: bool = False) -> AsyncIterator[Ready]:
         if head is None:
             raise MeasureError("no broker answers")
         channels = channels_to(cluster.cluster.bootstrap, cluster.cluster.tls)
-        streams = ProduceStreams(Connections(channels), clock=SystemClock())
+        streams = ProduceStreams(Connections(channels), clock=SystemClock(), tasks=Tasks("benchmark"))
         members = {member.name: member.address("client") for member in cluster.cluster.plan.members if member.ports}
         try:
             yield (

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-import grpc
 from kazoo.client import KazooClient
 from regnum_coordination import open_store
 from regnum_coordination.port import Check, Create, Group, Outcome, Set, Store, Written
 from regnum_local.cluster import LocalCluster
 from regnum_model.nodes import Address
+from regnum_service.channel import aio_channel
 from regnum_service.collector import short_collections
 
 from regnum_bench.by_hand_etcd import FlatLoop, NestedLoop
@@ -183,7 +183,7 @@ async def _etcd(server: Address) -> AsyncIterator[tuple[Store, tuple[ByHand, ...
     url = f"etcd://{server}{PREFIX}"
     store = await open_store(url, session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S)
     try:
-        async with grpc.aio.insecure_channel(str(server)) as channel:
+        async with aio_channel(str(server)) as channel:
             yield store, (FlatLoop(channel, PREFIX, FENCE), NestedLoop(channel, PREFIX, FENCE))
     finally:
         await store.close()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import grpc
 import pytest_asyncio
 from regnum_coordination import open_store
 from regnum_coordination.port import Check, Create, Store
+from regnum_service.channel import aio_channel
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.waiting import DEADLINE_S, within
 
@@ -79,7 +79,7 @@ class _Crowd:
         """Ask the server."""
         from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+        async with aio_channel(f"127.0.0.1:{self.port}") as channel:
             answer = await rpc_pb2_grpc.MaintenanceStub(channel).Status(rpc_pb2.StatusRequest(), timeout=DEADLINE_S)
             read = await rpc_pb2_grpc.KVStub(channel).Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=DEADLINE_S)
         return _Status(term=answer.raftTerm, raft_index=answer.raftIndex, revision=read.header.revision)

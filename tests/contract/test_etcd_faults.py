@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
-import grpc
 import pytest
 import pytest_asyncio
 from regnum_coordination import open_store
@@ -13,6 +12,7 @@ from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionEx
 from regnum_coordination.port import Check, Create, SessionState, Set, Store, Written
 from regnum_coordination.recipes.membership import Membership
 from regnum_coordination.recipes.resolve import Resolver
+from regnum_service.channel import aio_channel
 from regnum_service.clock import SystemClock
 from regnum_testing.coordination_worlds import EtcdWorld
 from regnum_testing.etcd_server import EtcdServer
@@ -35,7 +35,7 @@ async def own(tmp_path: Path) -> AsyncIterator[EtcdWorld]:
 async def _compact(world: EtcdWorld) -> None:
     from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{world.server.port}") as channel:
+    async with aio_channel(f"127.0.0.1:{world.server.port}") as channel:
         kv = rpc_pb2_grpc.KVStub(channel)
         now = (await kv.Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=5)).header.revision
         await kv.Compact(rpc_pb2.CompactionRequest(revision=now, physical=True), timeout=5)

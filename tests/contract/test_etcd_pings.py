@@ -5,6 +5,7 @@ import asyncio
 import grpc
 from regnum_coordination import open_store
 from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc
+from regnum_service.channel import aio_channel
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.waiting import within
 
@@ -15,7 +16,7 @@ async def _idle(server: EtcdServer, **options: int) -> grpc.aio.Channel:
 
     changed = {f"grpc.{name}": value for name, value in options.items()}
     often = {**dict(CHANNEL_OPTIONS), "grpc.keepalive_time_ms": 1_000, **changed}
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=list(often.items()))
+    channel = aio_channel(f"127.0.0.1:{server.port}", options=list(often.items()))
     await EtcdRpc([channel], timeout_s=5.0).range(rpc_pb2.RangeRequest(key=b"/a"))
     assert channel.get_state() is grpc.ChannelConnectivity.READY
     return channel

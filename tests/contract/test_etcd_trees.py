@@ -4,11 +4,11 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-import grpc
 import pytest
 import pytest_asyncio
 from regnum_coordination.errors import Compacted
 from regnum_coordination.port import Create, Set, Store, TreePage
+from regnum_service.channel import aio_channel
 from regnum_testing.coordination_worlds import EtcdWorld
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.waiting import DEADLINE_S, within
@@ -26,7 +26,7 @@ async def world(etcd_server: EtcdServer) -> AsyncIterator[EtcdWorld]:
 async def _compact(server: EtcdServer, revision: int) -> None:
     from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+    async with aio_channel(f"127.0.0.1:{server.port}") as channel:
         await rpc_pb2_grpc.KVStub(channel).Compact(rpc_pb2.CompactionRequest(revision=revision), timeout=DEADLINE_S)
 
 

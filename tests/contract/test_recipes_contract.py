@@ -2,9 +2,10 @@
 
 import asyncio
 
+import pytest
 from regnum_coordination.port import Check, Create, Expired, Fenced, Store
 from regnum_coordination.recipes.leadership import Leadership, Loss
-from regnum_coordination.recipes.membership import Membership
+from regnum_coordination.recipes.membership import Claims, Membership, TakenByAnotherError
 from regnum_model.ids import ElectionId
 from regnum_service.clock import SystemClock
 from regnum_testing.coordination_worlds import World
@@ -62,3 +63,33 @@ async def test_a_registration_is_taken_over_by_its_next_incarnation(world: World
     assert new.creation_id > old.creation_id
     await world.expire(dead)
     await born.multi([Check("/brokers/ids/1", 0), Check("/brokers/epochs/1", 1)])
+
+
+async def test_what_a_registration_claims_belongs_to_one_at_a_time(world: World) -> None:
+    def member(store: Store, id: int, patience_s: float) -> Membership:
+        return Membership(
+            store,
+            SystemClock(),
+            path=f"/brokers/ids/{id}",
+            guard=f"/brokers/epochs/{id}",
+            encode=lambda registration: b"%d %d" % (id, registration),
+            is_predecessor=lambda data: data.startswith(b"%d " % id),
+            patience_s=patience_s,
+            claims=Claims(
+                paths=("/brokers/addresses/client@a:1", "/brokers/addresses/internal@[::1]:2"),
+                data=b"%d" % id,
+                taken=lambda path, data: f"{path} is {data.decode()}'s",
+            ),
+        )
+
+    one, again, two = await world.open(), await world.open(), await world.open()
+    await within(member(one, 1, 1.0).join())
+    with pytest.raises(TakenByAnotherError, match=r"/brokers/addresses/client@a:1 is 1's"):
+        await within(member(two, 2, 0.2).join())
+    await within(member(again, 1, 1.0).join())
+    await world.expire(one)
+    assert await two.exists("/brokers/addresses/client@a:1", current=True) is not None
+    waiting = asyncio.create_task(member(two, 2, 60.0).join())
+    await world.expire(again)
+    assert (await within(waiting)).registration == 0
+    assert (await two.get("/brokers/addresses/internal@[::1]:2")).data == b"2"

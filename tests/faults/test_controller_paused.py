@@ -18,6 +18,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NoNode
 from regnum_local.plan import Role
 from regnum_model import paths
+from regnum_service.channel import aio_channel
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
@@ -118,7 +119,7 @@ async def refusal(failpoints: FailpointCluster, broker: int, sender: str, epoch:
         "broker_epoch": stat.creation_id,
     }
     codes = set()
-    async with grpc.aio.insecure_channel(str(member.address("internal"))) as channel:
+    async with aio_channel(str(member.address("internal"))) as channel:
         stub = control_pb2_grpc.ReplicaControlServiceStub(channel)
         calls: list[Awaitable[object]] = [
             stub.LeaderAndIsr(control_pb2.LeaderAndIsrRequest(**said, parts=1), timeout=DEADLINE_S),

@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_broker.log.disk.lock import LockHolder, acquire_lock
-from regnum_service.channel import CHANNEL_OPTIONS
+from regnum_service.channel import CHANNEL_OPTIONS, aio_channel
 from regnum_service.server import LIVENESS
 from regnum_testing.ports import unused_port, unused_ports
 from regnum_testing.waiting import DEADLINE_S, until, within
@@ -53,7 +53,7 @@ class Process:
 
     async def asked(self, service: str) -> int | None:
         """What health says; None: nobody answers yet."""
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.health}", options=CHANNEL_OPTIONS) as channel:
+        async with aio_channel(f"127.0.0.1:{self.health}", options=CHANNEL_OPTIONS) as channel:
             try:
                 answer = await health_pb2_grpc.HealthStub(channel).Check(
                     health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S

@@ -15,7 +15,7 @@ from regnum_model.bucket import Windows
 from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
-from regnum_service.channel import CHANNEL_OPTIONS
+from regnum_service.channel import CHANNEL_OPTIONS, aio_channel
 from regnum_service.clock import SystemClock
 from regnum_testing.under_load import until
 from regnum_testing.waiting import within
@@ -87,7 +87,7 @@ async def test_a_producer_is_slowed_down_to_its_rate_and_others_are_not(cluster:
 
 async def test_a_client_that_ignores_throttle_times_gets_no_more_through(cluster: LocalCluster) -> None:
     broker = next(row for row in cluster.status() if row.name == "broker-1")
-    channel = grpc.aio.insecure_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
+    channel = aio_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
     produce = log_pb2_grpc.LogServiceStub(channel).Produce
     request = log_pb2.ProduceRequest()
     request.header.client_id = "stubborn"
@@ -139,7 +139,7 @@ async def test_a_new_connection_for_each_fetch_reads_no_more(cluster: LocalClust
     read, told, calls, seconds = 0, 0, 0, 10.0
     began_s = CLOCK.monotonic()
     while CLOCK.monotonic() < began_s + seconds:
-        channel = grpc.aio.insecure_channel(
+        channel = aio_channel(
             str(broker.addresses["client"]), options=(*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
         )
         answer = await log_pb2_grpc.LogServiceStub(channel).Fetch(request, timeout=30)
@@ -157,7 +157,7 @@ async def test_who_takes_too_much_of_the_brokers_time_is_held_a_second_at_a_time
     async with Admin(cluster.bootstrap) as admin:
         await admin.alter_client_quota(QuotaEntity(client_id="asker"), set={REQUEST_PERCENTAGE: 0.01})
     broker = next(row for row in cluster.status() if row.name == "broker-1")
-    channel = grpc.aio.insecure_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
+    channel = aio_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
     fetch = log_pb2_grpc.LogServiceStub(channel).Fetch
 
     async def told(client_id: str) -> bool:
@@ -175,7 +175,7 @@ async def test_who_takes_too_much_of_the_brokers_time_is_held_a_second_at_a_time
     # Each was held for what was told to the one before; of the first hold, part may be over by the time it begins here.
     assert CLOCK.monotonic() - began_s >= 1.9
     await channel.close()
-    other = grpc.aio.insecure_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
+    other = aio_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
     fetch = log_pb2_grpc.LogServiceStub(other).Fetch
     assert not await told("somebody")
     await other.close()

@@ -106,7 +106,7 @@ async def test_clients_without_the_right_certificate_are_not_let_in(cluster: Loc
     wrong_ones = (strangers, TlsFiles(ca=ca), None, shown(cluster, "broker-1"))
     for refusal in await asyncio.gather(*(refused(cluster, tls) for tls in wrong_ones)):
         assert refusal.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
-        assert "it may want TLS, a certificate, or another one" in refusal.message
+        assert "it wants TLS, a certificate, or another one" in refusal.message
     doubted = await refused(cluster, TlsFiles(ca=tmp_path / CLUSTER_CA, certificate=certificate, key=key))
     assert "signed by no authority" in doubted.message
     wrong = await refused(cluster, TlsFiles(ca=tmp_path / "nothing.pem"))

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import time
-import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -27,8 +26,9 @@ from regnum_local.plan import Role
 from regnum_records.build import build_batch
 from regnum_records.header import iterate
 from regnum_records.record import NewRecord
-from regnum_service.channel import CHANNEL_OPTIONS
+from regnum_service.channel import CHANNEL_OPTIONS, aio_channel
 from regnum_service.status import from_rpc_error
+from regnum_testing.direct_http import opened_directly
 from regnum_testing.process_memory import PeakMemory, resident_bytes
 from regnum_testing.under_load import until
 from regnum_testing.waiting import within
@@ -104,7 +104,7 @@ async def shown(cluster: LocalCluster) -> dict[str, float]:
     url = f"http://{row(cluster).addresses['metrics']}/metrics"
 
     def read() -> str:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with opened_directly(url, timeout=20) as answer:
             return answer.read().decode()
 
     text = ""
@@ -139,7 +139,7 @@ async def held_of_requests(cluster: LocalCluster) -> float:
 
 
 def connected(cluster: LocalCluster) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(str(row(cluster).addresses["client"]), options=CHANNEL_OPTIONS)
+    return aio_channel(str(row(cluster).addresses["client"]), options=CHANNEL_OPTIONS)
 
 
 async def produce(channel: grpc.aio.Channel, *, timeout_s: float = 180.0) -> str:

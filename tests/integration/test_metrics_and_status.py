@@ -20,7 +20,9 @@ from regnum_client import Admin, Producer
 from regnum_local.cluster import LocalCluster, ProcessRow
 from regnum_local.plan import Role
 from regnum_model.nodes import Address
+from regnum_service.channel import aio_channel
 from regnum_telemetry.instruments import INSTRUMENTS, Kind
+from regnum_testing.direct_http import opened_directly
 from regnum_testing.under_load import until
 from regnum_testing.waiting import DEADLINE_S
 
@@ -32,10 +34,10 @@ COMMAND = "import sys; from regnum_client.command import main; sys.exit(main())"
 def _scraped(row: ProcessRow) -> dict[str, float]:
     """Samples of a process by name; of several with that name the sum."""
     url = f"http://{row.addresses['metrics']}/metrics"
-    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+    with opened_directly(url, timeout=DEADLINE_S) as answer:
         text = answer.read().decode()
     asking = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text;version=1.0.0"})
-    with urllib.request.urlopen(asking, timeout=DEADLINE_S) as answer:  # noqa: S310
+    with opened_directly(asking, timeout=DEADLINE_S) as answer:
         assert list(openmetrics.text_string_to_metric_families(answer.read().decode()))
     samples: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -197,7 +199,7 @@ async def test_an_order_that_a_live_broker_does_not_acknowledge_is_seen_everywhe
             await until(well)
             cluster.pause("broker-1")
             # Straight to the controller: the paused broker cannot say where it is.
-            async with grpc.aio.insecure_channel(str(election.addresses["client"])) as channel:
+            async with aio_channel(str(election.addresses["client"])) as channel:
                 request = admin_pb2.CreatePartitionsRequest(
                     topics=[admin_pb2.NewPartitions(name="t", count=3)], timeout_ms=500
                 )

@@ -32,13 +32,14 @@ async def test_a_topic_above_a_megabyte_refuses_its_client_and_no_controller_end
     ):
         # Brokers that take connections, so that they count as live, and say nothing.
         port = unused_port()
-        others.enter_context(socket.create_server(("127.0.0.1", port), backlog=1_000))
-        address = Address(host="127.0.0.1", port=port)
         store = await open_store(cluster.coordination)
         others.push_async_callback(store.close)
         for id in range(FIRST, FIRST + 18):
+            # Each at an address of its own.
+            address = Address(host=f"127.2.0.{id - FIRST + 1}", port=port)
+            others.enter_context(socket.create_server((address.host, port), backlog=100))
 
-            def encode(registration: int, id: int = id) -> bytes:
+            def encode(registration: int, id: int = id, address: Address = address) -> bytes:
                 return BrokerNode(
                     incarnation=str(id),
                     registration=Registration(registration),

@@ -1,6 +1,7 @@
 """`python -m regnum_failover TRACES OUT`, or the same arguments after `spark-submit analysis/failover/job.py`."""
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -11,10 +12,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from regnum_failover.objects.address import AddressError, BucketAddress, is_bucket
 from regnum_failover.objects.fetching import Limits, NoTracesError
 from regnum_failover.objects.store import ObjectStore, StoreError
-from regnum_failover.places import Clocks, Opened, Target, Traces, target_of, traces_of
+from regnum_failover.places import Clocks, Opened, Target, Traces, nothing_at, target_of, traces_of
 from regnum_failover.reading import read_spans
 from regnum_failover.report import Report, write_report
-from regnum_failover.session import open_session
+from regnum_failover.session import is_submitted, open_session
 
 LIMITS = Limits()
 NOT_FOUND = 3
@@ -30,10 +31,14 @@ def main(
     clocks: Clocks = CLOCKS,
 ) -> int:
     """Run the job; returns the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names in a report are what somebody chose, and the locale may be C.
+        sys.stdout.reconfigure(errors="backslashreplace")
     accepted = parser()
     told = accepted.parse_args(arguments)
     if told.keep_days is not None and not told.each_run and not is_bucket(told.out):
         accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
+    shared = is_submitted(environment)
     stores = opened or (lambda address: _s3(address, environment, told.store_timeout_s))
     limits = Limits(days=told.days, bytes_max=told.traces_mib_max * 2**20, deadline_s=told.copy_deadline_s)
     try:
@@ -45,7 +50,7 @@ def main(
             keep_days=told.keep_days,
             deadline_s=told.copy_deadline_s,
         )
-        with target as into, traces_of(told.traces, stores, limits, clocks) as traces:
+        with target as into, traces_of(told.traces, stores, limits, clocks, shared=shared) as traces:
             return _report(traces, into, told)
     except NoTracesError as error:
         return _nothing(str(error), allowed=told.no_traces_is_fine)
@@ -58,13 +63,12 @@ def _report(traces: Traces, target: Target, told: argparse.Namespace) -> int:
     """The job itself."""
     spark = open_session(told.master)
     try:
-        reading = read_spans(spark, traces.pattern)
+        reading = read_spans(spark, traces.paths)
         report = write_report(reading, target.folder, named=target.named, notes=traces.notes)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        text = f"there are no traces at {traces.pattern}; give the folder in which the services wrote *.jsonl files"
-        return _nothing(text, allowed=told.no_traces_is_fine)
+        return _nothing(nothing_at(traces.named), allowed=told.no_traces_is_fine)
     except PySparkException as error:
         sys.stderr.write(f"the job failed: {error}\n")
         return 1

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regnum_failover import runs
+from regnum_failover.local_files import SUFFIX, found_at, readable
 from regnum_failover.objects.address import BucketAddress, is_bucket, parse
-from regnum_failover.objects.fetching import Fetching, Limits
+from regnum_failover.objects.fetching import Fetching, Limits, NoTracesError
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.store import ObjectStore, StoreError
 
@@ -31,8 +32,10 @@ class Clocks:
 class Traces:
     """What Spark reads."""
 
-    pattern: str
-    """A path, a pattern or an address that Spark knows."""
+    paths: Sequence[str]
+    """Paths, patterns or addresses that Spark knows."""
+    named: str
+    """Where they are, for people."""
     notes: Sequence[str] = ()
     """What was left out on the way."""
 
@@ -50,19 +53,49 @@ class Target:
 
 
 @contextmanager
-def traces_of(place: str, opened: Opened, limits: Limits, clocks: Clocks) -> Iterator[Traces]:
-    """Traces for Spark; copies of what is in a bucket go at the end. Raises StoreError or AddressError."""
+def traces_of(place: str, opened: Opened, limits: Limits, clocks: Clocks, *, shared: bool = False) -> Iterator[Traces]:
+    """Traces for Spark; copies of what is in a bucket, and links, go at the end.
+
+    Args:
+        place: a folder, a pattern or an address.
+        opened: makes the store of a bucket.
+        limits: how much is copied out of one.
+        clocks: time.
+        shared: whether Spark may read on other machines, which see no folder of temporary files of this one.
+
+    Raises:
+        StoreError: a bucket, or it has no traces; likewise a folder.
+        AddressError: of a bucket.
+        OSError: of a folder.
+    """
     if not is_bucket(place):
-        yield Traces(pattern=f"{place.rstrip('/')}/*.jsonl" if Path(place).is_dir() else place)
+        with tempfile.TemporaryDirectory(prefix="regnum-links-") as links:
+            yield _local(place, None if shared else Path(links))
         return
     address = parse(place)
     with tempfile.TemporaryDirectory(prefix="regnum-traces-") as name:
         fetching = Fetching(opened(address), limits, now_s=clocks.now_s, monotonic_s=clocks.monotonic_s)
         fetched = fetching.run(address.prefix, Path(name))
         yield Traces(
-            pattern=f"{name}/*.jsonl",
+            paths=[f"{name}/*{SUFFIX}"],
+            named=str(address),
             notes=(f"{fetched.objects_n:,} objects of {address}, {fetched.bytes_n:,} bytes", *fetched.notes),
         )
+
+
+def _local(place: str, links: Path | None) -> Traces:
+    found = found_at(place)
+    if found is None:
+        return Traces(paths=[place], named=place)
+    files = readable(found, links)
+    if not files.paths:
+        raise NoTracesError("; ".join([nothing_at(place), *files.notes]))
+    return Traces(paths=files.paths, named=place, notes=files.notes)
+
+
+def nothing_at(place: str) -> str:
+    """What is said where there are no traces."""
+    return f"there are no traces at {place}; give the folder in which the services wrote *{SUFFIX} files"
 
 
 @contextmanager

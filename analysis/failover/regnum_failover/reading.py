@@ -4,6 +4,7 @@ A process that is killed leaves a torn last line, and a file system after a loss
 are counted and kept beside the results, and never end the job. A span that was exported twice counts once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,12 +35,12 @@ class Reading:
     """Spans that were there before with the same ids."""
 
 
-def read_spans(spark: SparkSession, path: str) -> Reading:
-    """Read all files of a folder, or of a glob pattern.
+def read_spans(spark: SparkSession, paths: Sequence[str]) -> Reading:
+    """Read all files of folders, or of glob patterns.
 
     Raises pyspark's AnalysisException when there is no such path.
     """
-    lines = _parsed(spark.read.text(path).withColumn("file", F.col("_metadata.file_name"))).cache()
+    lines = _parsed(spark.read.text(list(paths)).withColumn("file", F.col("_metadata.file_name"))).cache()
     spans = _flat(lines).cache()
     good = F.col("trace_id").rlike(TRACE_ID) & F.col("span_id").rlike(SPAN_ID) & F.col("name").isNotNull()
     good = F.coalesce(good & (F.col("start_ns") > 0) & (F.col("end_ns") >= F.col("start_ns")), F.lit(False))  # noqa: FBT003

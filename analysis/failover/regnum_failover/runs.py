@@ -48,11 +48,15 @@ def clear(out: Path, *, now_s: float, keep_days: float) -> list[str]:
 
 
 def _began_s(name: str) -> float | None:
+    began = name.removesuffix(UNFINISHED)
     for form in _NAMES:
         try:
-            return datetime.strptime(name.removesuffix(UNFINISHED), form).replace(tzinfo=UTC).timestamp()
+            moment = datetime.strptime(began, form).replace(tzinfo=UTC)
         except ValueError:
             continue
+        # strptime takes 2026-1-3 for a date too, and that is no run.
+        if moment.strftime(form) == began:
+            return moment.timestamp()
     return None
 
 

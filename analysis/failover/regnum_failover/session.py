@@ -1,6 +1,7 @@
 """The Spark session of the job."""
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -27,10 +28,15 @@ LOCAL_SETTINGS: Final = {
 """What suits one machine; given only where nobody submitted the job to a cluster."""
 
 
+def is_submitted(environment: Mapping[str, str]) -> bool:
+    """Whether spark-submit runs this, perhaps on a cluster."""
+    return "PYSPARK_GATEWAY_PORT" in environment
+
+
 def open_session(master: str = "local[*]") -> SparkSession:
     """The session: that of spark-submit, whose master and settings are then used, or a local one."""
     builder = SparkSession.builder.appName("regnum-failover")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = is_submitted(os.environ)
     if not submitted:
         builder = builder.master(master)
     for key, value in {**({} if submitted else LOCAL_SETTINGS), **SETTINGS}.items():

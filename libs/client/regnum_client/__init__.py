@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         EventState,
     )
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
-    from regnum_client.admin.describing.quota_usage import QuotaUsage, QuotaUsages
+    from regnum_client.admin.describing.quota_usage import ClientUsage, QuotaUsage, QuotaUsages
     from regnum_client.admin.describing.replica_admin import ReplicaSize
     from regnum_client.admin.describing.topics import TopicSummary
     from regnum_client.admin.health.figures import BrokerFigures
@@ -77,6 +77,7 @@ _HOMES: Final = {
     "ClientQuota": "admin.quotas",
     "QuotaAlteration": "admin.quotas",
     "QuotaEntity": "admin.quotas",
+    "ClientUsage": "admin.describing.quota_usage",
     "QuotaUsage": "admin.describing.quota_usage",
     "QuotaUsages": "admin.describing.quota_usage",
     "CLUSTER_CONFIG": "admin.configs",
@@ -115,6 +116,7 @@ _HOMES: Final = {
     "BufferFullError": "errors",
     "OffsetAndMetadata": "consumer.groups.listener",
     "RebalanceListener": "consumer.groups.listener",
+    "BackgroundTaskError": "errors",
     "ClientClosedError": "errors",
     "CommitFailedError": "errors",
     "MaxPollIntervalExceededError": "errors",
@@ -153,12 +155,14 @@ __all__ = [
     "LATEST",
     "Admin",
     "AtTime",
+    "BackgroundTaskError",
     "BrokerDescription",
     "BrokerFigures",
     "BrokerHealth",
     "BufferFullError",
     "ClientClosedError",
     "ClientQuota",
+    "ClientUsage",
     "ClusterEvent",
     "CommitFailedError",
     "ConfigAlteration",

@@ -6,6 +6,7 @@ them: help is to be there at once. Of the commands only those are loaded and mad
 asks for: all of them take as long as a page of topics from a broker.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -19,6 +20,7 @@ import typer
 from typer.main import get_command
 
 from regnum_client.commands.invocation import (
+    FORM,
     INTERRUPTED,
     CommandFailedError,
     Failure,
@@ -26,7 +28,7 @@ from regnum_client.commands.invocation import (
     Output,
     output_of,
 )
-from regnum_client.commands.rendering import emit_failure
+from regnum_client.commands.rendering import emit_failure, take_any_text
 
 STDOUT_CLOSED: Final = Failure(
     code="SYSTEM_ERROR",
@@ -34,6 +36,20 @@ STDOUT_CLOSED: Final = Failure(
     exit_status=1,
     metadata={},
 )
+
+SYSTEM_ADVICE: Final[Mapping[int, str]] = {
+    errno.ENOENT: "look at the path, and that its folder is there",
+    errno.ENOTDIR: "look at the path: part of it is a file, and no folder",
+    errno.EISDIR: "name a file, for this is a folder",
+    errno.EEXIST: "it is there already; name another one",
+    errno.EACCES: "have the right given to this user, or choose another path",
+    errno.EPERM: "have the right given to this user, or choose another path",
+    errno.EROFS: "nothing can be written there; choose another path",
+    errno.ENOSPC: "make room on the disk, and try again",
+    errno.EDQUOT: "make room within the quota of this user, and try again",
+    errno.EMFILE: "allow this process more open files (ulimit -n)",
+}
+"""What to do about an error of the operating system, by its number."""
 
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "local": ("up", "down", "restart"),
@@ -125,9 +141,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     output = output_of(arguments)
+    FORM.set(output)
+    # gRPC in C tells on stderr what it does; what goes wrong comes as an error.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     debug = "--debug" in arguments
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
+    take_any_text(sys.stdout)
+    take_any_text(sys.stderr)
     if not debug:
         sys.excepthook = _unexpected(output)
     if sys.stdout is None:
@@ -172,7 +193,8 @@ def _failure(error: CommandFailedError | typer.TyperException | OSError) -> Fail
         case OSError():
             what = error.strerror or str(error)
             where = "" if error.filename is None else f" ({error.filename})"
-            message = f"the operating system refuses: {what}{where}; look at disk space and permissions, and try again"
+            advice = SYSTEM_ADVICE.get(error.errno or 0, "mend that, and try again")
+            message = f"the operating system refuses: {what}{where}; {advice}"
             return Failure(code="SYSTEM_ERROR", message=message, exit_status=1, metadata={})
         case _:
             return _wrong_use(error)

@@ -4,6 +4,7 @@ RegnumError                  what a broker or the controller answered
 ├── BootstrapMissingError    no address to begin with
 ├── NoControllerError        no election process answers as the controller
 ├── ClientClosedError        used before start() or after close()
+├── BackgroundTaskError      a background task of the client ended: it cannot go on
 ├── BufferFullError          no room in the producer's buffer in time
 ├── ThrottlingQuotaExceededError  a quota refuses a change of topics for now
 ├── DeliveryTimeoutError     not acknowledged in time; the outcome is unknown if it was sent
@@ -28,23 +29,27 @@ from regnum_client.records import TopicPartition
 class BootstrapMissingError(RegnumError):
     """Nobody said where the cluster is, or what was said is no address."""
 
-    def __init__(self, message: str, *, malformed: bool = False, nowhere: bool = False) -> None:
+    def __init__(
+        self, message: str, *, malformed: bool = False, nowhere: bool = False, unreadable: bool = False
+    ) -> None:
         """Only assigns.
 
         Args:
             message: what is wrong and what to do next.
             malformed: what was said is no address.
             nowhere: nothing was said at all, and no cluster is known; otherwise one is, and does not run.
+            unreadable: where it is stands in a profile that cannot be read.
         """
         code = errors_pb2.ERROR_CODE_INVALID_REQUEST if malformed else errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
         super().__init__(code, message)
-        self._nowhere = nowhere
+        self._exit_status = (
+            ExitStatus.NOT_FOUND if nowhere else ExitStatus.FAILED if unreadable else super().traits.exit_status
+        )
 
     @property
     def traits(self) -> ErrorTraits:
         """Those of the code. No broker was asked where none is known: then nothing is unavailable, it is not there."""
-        traits = super().traits
-        return replace(traits, exit_status=ExitStatus.NOT_FOUND) if self._nowhere else traits
+        return replace(super().traits, exit_status=self._exit_status)
 
 
 class NoControllerError(RegnumError):
@@ -96,6 +101,39 @@ class ClientClosedError(RegnumError):
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"the {what} is not open; use it inside `{opened_by}`, or between start() and close()",
         )
+
+
+class BackgroundTaskError(RegnumError):
+    """A background task of the client ended that was to go on: the client cannot, and every call raises this.
+
+    Something cancelled the task, which asyncio.run does with every task of the loop when its main coroutine returns, or
+    it failed, which is a defect of the client. Close the client and open another one. A record that was not
+    acknowledged may be in the log all the same.
+
+    >>> def what_to_do(error: BackgroundTaskError) -> str:
+    ...     return f"close this client, {error.part} is missing in it"
+    >>> what_to_do(BackgroundTaskError("producer", "producer-sender", None))
+    'close this client, producer-sender is missing in it'
+    """
+
+    part: str
+    """Name of the task."""
+
+    def __init__(self, client: str, part: str, error: BaseException | None) -> None:
+        """Only assigns.
+
+        Args:
+            client: what cannot go on.
+            part: name of the task.
+            error: what it failed with; None: it was cancelled.
+        """
+        why = f"failed: {error!r}" if error is not None else "was cancelled from outside (asyncio.run at its end does)"
+        super().__init__(
+            errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR,
+            f"the {client} cannot go on: its background task {part!r} {why}; close it and open another one. What was"
+            " under way may have been done",
+        )
+        self.part = part
 
 
 class BufferFullError(RegnumError):
@@ -318,6 +356,8 @@ class LogTruncationError(RegnumError):
 class UnreadableBatchError(RegnumError):
     """A stored batch cannot be decoded. The consumer stands before it; ``seek`` to ``next_offset`` leaves it out.
 
+    ``ConsumerSettings(skip_unreadable=True)`` leaves out every such batch.
+
     >>> def skip(consumer: Consumer, error: UnreadableBatchError) -> None:
     ...     if error.next_offset is None:
     ...         raise error
@@ -333,8 +373,8 @@ class UnreadableBatchError(RegnumError):
         skip = (
             "; see the broker's log for what is wrong with its disk"
             if next_offset is None
-            else f"; seek() to {next_offset} to leave it out "
-            f"(-p {partition.partition} --from {next_offset} of `regnum consume`)"
+            else f"; seek() to {next_offset} to leave it out, or ConsumerSettings(skip_unreadable=True) for all such"
+            " (`regnum consume --skip-unreadable`)"
         )
         super().__init__(
             errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,

@@ -1,6 +1,7 @@
 """Traces of an SDK process: set up when its environment asks for them, and OpenTelemetry imported only then."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,11 @@ def start_traces(service: str, environ: Mapping[str, str]) -> None:
     from regnum_telemetry import setup  # noqa: PLC0415
 
     folder = environ.get(TRACES_DIR)
-    setup.start(service, str(os.getpid()), traces_dir=Path(folder) if folder else None, environ=environ)
+    try:
+        setup.start(service, str(os.getpid()), traces_dir=Path(folder) if folder else None, environ=environ)
+    except setup.UnknownVariableError as error:
+        # An application does not end for the sake of its spans.
+        logging.getLogger("regnum_client").warning("no spans are recorded: %s", error)
 
 
 async def ensure_traces(client_id: str) -> None:

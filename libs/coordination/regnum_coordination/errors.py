@@ -7,6 +7,7 @@
     |- BadVersion            the node is at another version than expected
     |- SessionExpired        the session is over; its ephemeral nodes are gone or about to go
     |- ConnectionLoss        the outcome is unknown (safety rule S1); reads may simply be repeated
+    |  `- StoreFull          the same of this attempt and those before it; the store says that it takes no writes
     |- Compacted             the revision asked for is gone; read the tree anew
     |- InvalidRequest        the request can never succeed (bad path, a path written twice, too large)
 
@@ -55,6 +56,10 @@ class SessionExpired(CoordinationError):  # noqa: N818
 
 class ConnectionLoss(CoordinationError):  # noqa: N818
     """No answer: the operation may have happened, may not, or may yet happen (safety rule S1)."""
+
+
+class StoreFull(ConnectionLoss):
+    """The store has no space and takes no writes until a person gives it some. An attempt before may have happened."""
 
 
 class Compacted(CoordinationError):  # noqa: N818

@@ -1,8 +1,13 @@
 """Which cluster a folder belongs to: what its brokers wrote into their log directories when they first registered."""
 
+import re
 from pathlib import Path
+from typing import Final
 
 from regnum_local.files import read_json
+
+_BROKER: Final = re.compile(r"broker-(0|[1-9][0-9]*)", re.ASCII)
+"""Not ``broker-1.old``, which may be another cluster's."""
 
 
 def clusters_in(data_dir: Path) -> frozenset[str]:
@@ -10,7 +15,10 @@ def clusters_in(data_dir: Path) -> frozenset[str]:
 
     A directory that cannot be read names none here; its broker says what is wrong with it.
     """
-    return frozenset(found for path in data_dir.glob("broker-*/meta.json") if (found := _cluster_in(path)) is not None)
+    found = (
+        _cluster_in(folder / "meta.json") for folder in data_dir.glob("broker-*") if _BROKER.fullmatch(folder.name)
+    )
+    return frozenset(cluster_id for cluster_id in found if cluster_id is not None)
 
 
 def _cluster_in(path: Path) -> str | None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from regnum_service.programs import GRPC_VERBOSITY
+
 from regnum_local import tether
 from regnum_local.identity import ProcessIdentity
 
@@ -41,8 +43,7 @@ class Child:
         if tethered:
             # Bare Python (-S -E: no site packages) that becomes the program within some milliseconds.
             arguments = [sys.executable, "-S", "-E", "-P", tether.__file__, str(os.getpid()), *arguments]
-        # gRPC in C writes informational lines to stderr; the services write their own.
-        environment = {"GRPC_VERBOSITY": "ERROR", **os.environ}
+        environment = {**GRPC_VERBOSITY, **os.environ}
         with log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *arguments,
@@ -85,6 +86,10 @@ class Child:
     def paused(self) -> bool:
         """Whether it was stopped by ``pause``."""
         return self._paused and self.running
+
+    def is_stopped(self) -> bool:
+        """Whether it was stopped by whoever, as the machine shows it."""
+        return self._identity is not None and self._identity.state() == "T"
 
     def send(self, signum: signal.Signals) -> None:
         """Send a signal, unless it has ended."""

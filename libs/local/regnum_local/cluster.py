@@ -10,6 +10,7 @@ It restarts nothing by itself: who kills a broker wants to see what the others d
 
 import asyncio
 import enum
+import math
 import random
 import signal
 import sys
@@ -28,6 +29,7 @@ from regnum_service.ports import free_port, is_free
 from regnum_service.tls.files import TlsFiles
 
 from regnum_local import probes, zookeeper
+from regnum_local.awaited import Awaited
 from regnum_local.belonging import clusters_in
 from regnum_local.child import Child
 from regnum_local.data_dir import DataDirLock, end_leftovers
@@ -52,10 +54,12 @@ from regnum_local.store_choice import StoreChoice, choose_store
 from regnum_local.store_programs import find_store_program
 
 HEALTHY_TIMEOUT_S: Final = 60.0
-"""Time from its start until a process must serve."""
+"""So long a process that is started again is waited for; it goes on starting all the same."""
 POLL_S: Final = 0.05
 STARTS_MAX: Final = 3
 """Starts of the whole cluster when each time another port was taken between its choice and its use."""
+LOGS: Final = "logs"
+"""Folder of the processes' logs, in the cluster's."""
 PLAN: Final = "cluster.json"
 """File of the processes and their ports, in the cluster's folder."""
 STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
@@ -72,8 +76,8 @@ STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
 class LaunchError(StartRefusedError):
     """The cluster cannot be started. The message names the process, shows the end of its log and says what to do."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, exit_status=ExitStatus.FAILED)
+    def __init__(self, message: str, *, exit_status: ExitStatus = ExitStatus.FAILED) -> None:
+        super().__init__(message, exit_status=exit_status)
 
 
 class PortTakenError(LaunchError):
@@ -123,10 +127,10 @@ class LocalCluster:
         self,
         data_dir: Path,
         *,
-        brokers: int = 3,
-        elections: int = 3,
-        metadata: int = 2,
-        quotas: int = 0,
+        brokers: int | None = 3,
+        elections: int | None = 3,
+        metadata: int | None = 2,
+        quotas: int | None = 0,
         coordination: str | None = None,
         report: Callable[[str], None] = lambda _line: None,
         extra: Mapping[Role, Sequence[str]] | None = None,
@@ -141,7 +145,7 @@ class LocalCluster:
 
         Args:
             data_dir: Folder of the cluster. One that held a cluster before brings it back, with all its members.
-            brokers: Number of brokers, at least.
+            brokers: Number of brokers, at least; None, here and below: as many as the folder has.
             elections: Number of election processes, at least.
             metadata: Number of metadata processes, at least.
             quotas: Number of quota processes, at least.
@@ -157,10 +161,10 @@ class LocalCluster:
             rng: Chooses ports.
         """
         self._data_dir = data_dir.absolute()
-        self._brokers = brokers
-        self._elections = elections
-        self._metadata = metadata
-        self._quotas = quotas
+        self._brokers = brokers or 0
+        self._elections = elections or 0
+        self._metadata = metadata or 0
+        self._quotas = quotas or 0
         self._asked = coordination
         self._store_url: str | None = None
         self._store_program: Sequence[str] = ()
@@ -177,6 +181,7 @@ class LocalCluster:
         self._children: dict[str, Child] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._serving = asyncio.Event()
+        self._awaited = Awaited(report, self._clock, self._data_dir / LOGS)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -212,14 +217,20 @@ class LocalCluster:
         """URL of the store; known once the cluster was started."""
         return store_url(self._plan) if self._store_url is None else self._store_url
 
-    async def start(self, timeout_s: float = HEALTHY_TIMEOUT_S) -> None:
-        """Start everything and wait until it serves.
+    async def start(self, timeout_s: float | None = None) -> None:
+        """Start everything and wait until it serves, for as long as all that was started lives.
 
-        Raises LaunchError or another StartRefusedError, with nothing left running.
+        Args:
+            timeout_s: give each process no more time than this. A large log on a slow disk takes its time; so None, the
+                default, sets no limit, and tells every few seconds what is waited for.
+
+        Raises LaunchError or another StartRefusedError, with nothing left running: a process has ended.
         """
         self._lock = DataDirLock.take(self._data_dir)
-        async with AsyncExitStack() as undo:
+        async with AsyncExitStack() as undo, AsyncExitStack() as meanwhile:
             undo.push_async_callback(self.kill_all)
+            telling = asyncio.create_task(self._awaited.tell(), name="tell what is waited for")
+            meanwhile.callback(telling.cancel)
             left = await end_leftovers(self._data_dir)
             if left:
                 self._report(f"ended what an earlier run left behind: {', '.join(left)}")
@@ -235,7 +246,7 @@ class LocalCluster:
             self._serving.set()
             undo.pop_all()
 
-    async def _start_planned(self, known: Plan, choice: StoreChoice, timeout_s: float) -> None:
+    async def _start_planned(self, known: Plan, choice: StoreChoice, timeout_s: float | None) -> None:
         """A port is free when it is chosen and may be somebody else's when it is bound, a moment later."""
         for attempt in range(1, STARTS_MAX + 1):
             self._plan = self._make_plan(known, choice)
@@ -297,21 +308,28 @@ class LocalCluster:
             await self.terminate(name)
         await self._spawn(member)
 
-    async def wait_healthy(self, name: str, timeout_s: float = HEALTHY_TIMEOUT_S) -> None:
-        """Wait until a process serves; LaunchError when it ends instead, or takes too long."""
+    async def wait_healthy(self, name: str, timeout_s: float | None = HEALTHY_TIMEOUT_S) -> None:
+        """Wait until a process serves; LaunchError when it ends instead, or takes longer than ``timeout_s``."""
         member, child = self._member(name), self._child(name)
-        deadline_s = self._clock.monotonic() + timeout_s
-        while not await self._healthy(member):
-            if not child.running:
-                said = _ended(child, "mend that and start again; a port that somebody else has taken is replaced then")
-                taken = [address for address in member.addresses.values() if not is_free(address.port, address.host)]
-                raise PortTakenError(said, taken[0]) if taken else LaunchError(said)
-            if self._clock.monotonic() > deadline_s:
-                raise LaunchError(
-                    f"{name} does not serve after {timeout_s:g} s; the end of its log:\n{child.log_tail()}\n"
-                    f"the whole log is below {self._data_dir / 'logs'}; a busy machine may need another try"
-                )
-            await self._clock.sleep(POLL_S)
+        deadline_s = self._deadline_s(timeout_s)
+        with self._awaited.waiting(name, lambda: "is paused" if child.is_stopped() else "runs and does not serve yet"):
+            while not await probes.healthy(member, self._open_to):
+                if not child.running:
+                    said = _ended(
+                        child, "mend that and start again; a port that somebody else has taken is replaced then"
+                    )
+                    taken = [one for one in member.addresses.values() if not is_free(one.port, one.host)]
+                    raise PortTakenError(said, taken[0]) if taken else LaunchError(said)
+                if self._clock.monotonic() > deadline_s:
+                    raise LaunchError(
+                        f"{name} does not serve after {timeout_s:g} s; the end of its log:\n{child.log_tail()}\n"
+                        f"the whole log is below {self._data_dir / LOGS}",
+                        exit_status=ExitStatus.UNAVAILABLE,
+                    )
+                await self._clock.sleep(POLL_S)
+
+    def _deadline_s(self, timeout_s: float | None) -> float:
+        return math.inf if timeout_s is None else self._clock.monotonic() + timeout_s
 
     def status(self) -> tuple[ProcessRow, ...]:
         """All processes as they are now."""
@@ -372,7 +390,7 @@ class LocalCluster:
             self._tls.prepare([member.name for member in plan.members if member.role not in STORES])
         return plan
 
-    async def _start_all(self, timeout_s: float) -> None:
+    async def _start_all(self, timeout_s: float | None) -> None:
         store = self._plan.store
         if store is not None:
             self._report(f"starting {store.name}")
@@ -396,33 +414,23 @@ class LocalCluster:
         if self._plan.of(Role.METADATA):
             await self._wait_until_all_are_known(timeout_s)
 
-    async def _wait_until_all_are_known(self, timeout_s: float) -> None:
+    async def _wait_until_all_are_known(self, timeout_s: float | None) -> None:
         """Brokers serve when they have registered; who creates a topic needs a controller that has heard of it."""
         brokers = self._plan.of(Role.BROKER)
         ids = [member.id for member in brokers]
-        deadline_s = self._clock.monotonic() + timeout_s
+        deadline_s = self._deadline_s(timeout_s)
         for member in brokers:
-            while not await probes.names_brokers(member.address("client"), ids, self._open_to(member, "client")):
-                child = self._child(member.name)
-                if not child.running:
-                    raise LaunchError(_ended(child, "mend that and start again"))
-                if self._clock.monotonic() > deadline_s:
-                    raise LaunchError(
-                        f"{member.name} serves, and has not heard within {timeout_s:g} s of a controller that knows "
-                        f"all brokers; the logs of the election processes say why: {self._data_dir / 'logs'}"
-                    )
-                await self._clock.sleep(POLL_S)
-
-    async def _healthy(self, member: Member) -> bool:
-        match member.role:
-            case Role.ETCD:
-                return await probes.etcd_healthy(member.address("client"))
-            case Role.ZOOKEEPER:
-                return await probes.zookeeper_healthy(member.address("client"))
-            case Role.ELECTION | Role.METADATA | Role.BROKER:
-                return await probes.serves(member.address("client"), self._open_to(member, "client"))
-            case Role.QUOTA:
-                return await probes.serves(member.address("internal"), self._open_to(member, "internal"))
+            child = self._child(member.name)
+            with self._awaited.waiting(member.name, lambda: "has heard of no controller yet that knows all brokers"):
+                while not await probes.names_brokers(member.address("client"), ids, self._open_to(member, "client")):
+                    if not child.running:
+                        raise LaunchError(_ended(child, "mend that and start again"))
+                    if self._clock.monotonic() > deadline_s:
+                        raise LaunchError(
+                            f"{member.name} serves, and has not heard within {timeout_s:g} s of a controller that "
+                            f"knows all brokers; the logs of the election processes say why: {self._data_dir / LOGS}"
+                        )
+                    await self._clock.sleep(POLL_S)
 
     def _open_to(self, member: Member, listener: str) -> Open:
         return open_channel if self._tls is None else self._tls.opener(member.name, listener)
@@ -444,7 +452,7 @@ class LocalCluster:
             extra=self._extra,
             certificates=None if self._tls is None else self._tls.folder,
         )
-        log_path = self._data_dir / "logs" / f"{member.name}.log"
+        log_path = self._data_dir / LOGS / f"{member.name}.log"
         child = await Child.start(member.name, self._make_command(member, launch), log_path, tethered=self._tethered)
         self._children[member.name] = child
         self._record()
@@ -455,7 +463,7 @@ class LocalCluster:
         # Until then LaunchError says it.
         await self._serving.wait()
         if not child.expected_to_end:
-            log = self._data_dir / "logs" / f"{child.name}.log"
+            log = self._data_dir / LOGS / f"{child.name}.log"
             self._report(_ended(child, f"bring it back with: regnum restart {child.name}; its whole log is {log}"))
             self._record()
 

@@ -24,6 +24,7 @@ END_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.05
 LOG_NAME: Final = "spark.log"
 _TAIL_LINES: Final = 15
+_NO_TRACES: Final = ExitStatus.NOT_FOUND
 
 
 class JobError(Exception):
@@ -64,6 +65,8 @@ async def run_failover_job(
     """
     check_available(environment)
     await _check_java_version(environment)
+    if not await asyncio.to_thread(traces.is_dir):
+        raise JobError(f"there is no folder {traces} with traces; name the one that has them", exit_status=_NO_TRACES)
     log = out / LOG_NAME
     await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)
     variables = {
@@ -71,6 +74,8 @@ async def run_failover_job(
         **{name: value for name, value in environment.items() if name not in {"SPARK_HOME", "PYSPARK_GATEWAY_PORT"}},
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        # Its output is read here, whatever the locale.
+        "PYTHONIOENCODING": "utf-8",
     }
     arguments = ("-P", "-m", "regnum_failover", str(traces), str(out), "--output", form)
     with log.open("wb") as errors:

@@ -1,9 +1,10 @@
 """What `regnum up`, `regnum down`, `regnum restart` and `regnum status` do."""
 
 import asyncio
+import shlex
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +13,27 @@ from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.ports import is_free
 from regnum_service.tls.files import TlsFiles
 
-from regnum_local.cluster import LocalCluster, ProcessRow, ProcessState
+from regnum_local.cluster import PLAN, LocalCluster, ProcessRow, ProcessState
+from regnum_local.counts import counts_of
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import PROCESSES, STORES, Member, Plan, Role
-from regnum_local.profile import Profile, ProfileTls, read_profile, remove_profile, write_profile
+from regnum_local.plan import EMPTY, PROCESSES, STORES, Member, Plan, Role
+from regnum_local.profile import (
+    Profile,
+    ProfileTls,
+    leave_profile,
+    own_profile_path,
+    profile_path,
+    read_profile,
+    remove_profiles,
+    write_profile,
+)
 from regnum_local.restarting import ask_for_restart, forget_requests, serve_requests
 from regnum_local.runtime_record import read_record
+
+INTERRUPTED: Final = 128 + signal.SIGINT
+"""Exit status of a start that Ctrl-C broke off, as shells count."""
 
 DOWN_TIMEOUT_S: Final = 60.0
 """Time that a launcher gets to stop its cluster."""
@@ -31,14 +45,14 @@ class UpOptions:
 
     data_dir: Path
     """Folder of the cluster; an earlier cluster in it comes back."""
-    brokers: int = 3
-    """Number of brokers, at least."""
-    elections: int = 3
-    """Number of election processes, at least."""
-    metadata: int = 2
-    """Number of metadata processes, at least."""
-    quotas: int = 1
-    """Number of quota processes, at least."""
+    brokers: int | None = None
+    """Number of brokers; None, here and below: as many as the folder has, or as ``counts.NEW`` says in a new one."""
+    elections: int | None = None
+    """Number of election processes."""
+    metadata: int | None = None
+    """Number of metadata processes."""
+    quotas: int | None = None
+    """Number of quota processes."""
     coordination: str | None = None
     """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
     tls: bool = False
@@ -61,6 +75,38 @@ class ClusterView:
     """URL of its store."""
     processes: tuple[ProcessRow, ...]
     """Its processes."""
+    export: str = ""
+    """What has the shell's commands go to it; empty: they do by themselves."""
+
+
+def _counted(options: UpOptions) -> UpOptions:
+    """The same with all numbers of processes. Raises StartRefusedError for fewer than the folder has."""
+    asked = {
+        Role.BROKER: options.brokers,
+        Role.ELECTION: options.elections,
+        Role.METADATA: options.metadata,
+        Role.QUOTA: options.quotas,
+    }
+    counts = counts_of(_plan_in(options.data_dir), asked, options.data_dir)
+    return replace(
+        options,
+        brokers=counts[Role.BROKER],
+        elections=counts[Role.ELECTION],
+        metadata=counts[Role.METADATA],
+        quotas=counts[Role.QUOTA],
+    )
+
+
+def _plan_in(folder: Path) -> Plan:
+    """What was kept of the cluster in a folder; EMPTY when there is none. Raises StartRefusedError."""
+    path = folder / PLAN
+    try:
+        value = read_json(path)
+        return EMPTY if value is None else Plan.from_json(value)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise StartRefusedError(
+            f"cannot read {path}: {error!r}; repair it, or choose another folder", exit_status=ExitStatus.FAILED
+        ) from error
 
 
 def _make_cluster(options: UpOptions) -> LocalCluster:
@@ -90,6 +136,7 @@ async def run_up(
     Calls ``ready`` once it is healthy and its profile is written. Raises StartRefusedError (LaunchError among them)
     when it cannot start. A second signal while it stops ends everything at once.
     """
+    options = _counted(options)
     cluster = make_cluster(options)
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue(maxsize=16)
@@ -118,19 +165,20 @@ async def _run(
     stop_asked = asyncio.create_task(signals.get(), name="wait for a signal")
     await asyncio.wait({starting, stop_asked}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        options.report("stopping before the start was complete")
+        signum = stop_asked.result()
+        options.report(f"{signum.name}: stopping before the start was complete")
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        return ExitStatus.FAILED
+        return INTERRUPTED if signum is signal.SIGINT else ExitStatus.FAILED
     if starting.exception() is not None:
         stop_asked.cancel()
         await starting
     try:
         forget_requests(cluster.data_dir)
-        write_profile(_profile(cluster))
+        export = _leave_profile(cluster, options.report)
         requests = asyncio.create_task(serve_requests(cluster, SystemClock()), name="serve requests")
         try:
-            ready(_view(cluster))
+            ready(_view(cluster, export))
             await asyncio.wait({stop_asked, requests}, return_when=asyncio.FIRST_COMPLETED)
             if requests.done():
                 await requests
@@ -141,7 +189,7 @@ async def _run(
             await asyncio.gather(stop_asked, requests, return_exceptions=True)
     finally:
         await _stop(cluster, signals)
-        remove_profile(cluster.data_dir)
+        remove_profiles(cluster.data_dir)
     return ExitStatus.DONE
 
 
@@ -158,20 +206,26 @@ async def _stop(cluster: LocalCluster, signals: asyncio.Queue[signal.Signals]) -
     await stopping
 
 
-async def run_down(data_dir: Path | None = None) -> list[str]:
+def _untold(_line: str) -> None:
+    """Nobody wants to know."""
+
+
+async def run_down(data_dir: Path | None = None, *, report: Callable[[str], None] = _untold) -> list[str]:
     """Stop the cluster in a folder (None: the profile's); returns the names of the processes that were ended.
 
-    Asks its launcher if that still runs, and ends what is recorded otherwise. Raises StartRefusedError (exit status 3)
+    Asks its launcher if that still runs, and ends what is recorded otherwise; ``report`` gets a line about what is
+    waited for. Raises StartRefusedError (exit status 3)
     when there is no cluster, and ProfileError when the profile cannot be read.
     """
     chosen = _chosen(data_dir)
     record = read_record(chosen)
     if record is None:
-        remove_profile(chosen)
+        remove_profiles(chosen)
         raise StartRefusedError(
             f"no cluster runs in {chosen}; start one with `regnum up`", exit_status=ExitStatus.NOT_FOUND
         )
     running = [name for name, process in record.processes.items() if process.alive()]
+    report(f"stopping {len(running)} processes of {chosen}: brokers first hand over what they lead")
     if record.launcher.send(signal.SIGTERM):
         await _end_of(record.launcher)
     lock = DataDirLock.take(chosen)
@@ -179,17 +233,20 @@ async def run_down(data_dir: Path | None = None) -> list[str]:
         await end_leftovers(chosen)
     finally:
         lock.release()
-    remove_profile(chosen)
+    remove_profiles(chosen)
     return running
 
 
-async def run_restart(data_dir: Path | None, name: str, *, force: bool = False) -> ProcessRow:
+async def run_restart(
+    data_dir: Path | None, name: str, *, force: bool = False, report: Callable[[str], None] = _untold
+) -> ProcessRow:
     """Have a process of the cluster in a folder (None: the profile's) started again by its launcher, until it serves.
 
     Args:
         data_dir: folder of the cluster.
         name: name of the process in it: ``broker-2``.
         force: end it first if it runs.
+        report: gets a line about what is waited for.
 
     Raises:
         StartRefusedError: there is no cluster, nobody has that name (exit status 3); the process runs and is not to
@@ -203,6 +260,7 @@ async def run_restart(data_dir: Path | None, name: str, *, force: bool = False) 
             f"no cluster runs in {chosen}, whose `regnum up` would start {name}; start all of it with `regnum up`",
             exit_status=ExitStatus.NOT_FOUND,
         )
+    report(f"asking `regnum up` (pid {record.launcher.pid}) for {name}, and waiting until it serves")
     await ask_for_restart(chosen, name, force=force, launcher_lives=record.launcher.alive, clock=SystemClock())
     return next(row for row in read_status(chosen) if row.name == name)
 
@@ -225,14 +283,8 @@ def read_status(data_dir: Path | None = None) -> list[ProcessRow]:
     Raises StartRefusedError (exit status 3) when there has never been a cluster, and ProfileError.
     """
     chosen = _chosen(data_dir)
-    try:
-        value = read_json(chosen / "cluster.json")
-        plan = None if value is None else Plan.from_json(value)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StartRefusedError(
-            f"cannot read {chosen / 'cluster.json'}: {error!r}; repair it, or choose another folder"
-        ) from error
-    if plan is None:
+    plan = _plan_in(chosen)
+    if not plan.members:
         raise StartRefusedError(
             f"there is no cluster in {chosen}; start one with `regnum up`", exit_status=ExitStatus.NOT_FOUND
         )
@@ -270,6 +322,26 @@ def _chosen(data_dir: Path | None) -> Path:
     return profile.data_dir
 
 
+def _leave_profile(cluster: LocalCluster, report: Callable[[str], None]) -> str:
+    """Leave it; returns what has commands go to this cluster, where they do not by themselves."""
+    profile, own = _profile(cluster), own_profile_path(cluster.data_dir)
+    write_profile(profile, own)
+    export = f"export REGNUM_PROFILE={shlex.quote(str(own))}"
+    try:
+        other = leave_profile(profile)
+    except OSError as error:
+        # The cluster runs all the same, and can be reached by the profile in its folder.
+        report(f"the profile {profile_path()} cannot be written ({error.strerror}). For this cluster:\n  {export}")
+        return export
+    if other is None:
+        return ""
+    report(
+        f"another cluster runs, of {other.data_dir}, and the commands go to that one as before (by {profile_path()}). "
+        f"For this one:\n  {export}"
+    )
+    return export
+
+
 def _profile(cluster: LocalCluster) -> Profile:
     elections = tuple(str(member.address("client")) for member in cluster.plan.of(Role.ELECTION))
     return Profile(
@@ -288,10 +360,11 @@ def _profile_tls(files: TlsFiles | None) -> ProfileTls | None:
     return ProfileTls(ca=files.ca, certificate=files.certificate, key=files.key)
 
 
-def _view(cluster: LocalCluster) -> ClusterView:
+def _view(cluster: LocalCluster, export: str) -> ClusterView:
     return ClusterView(
         data_dir=cluster.data_dir,
         bootstrap=cluster.bootstrap,
         coordination=cluster.coordination,
         processes=cluster.status(),
+        export=export,
     )

@@ -2,15 +2,30 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import grpc
 from regnum_model.nodes import Address
 from regnum_service.channel import Open, open_channel
 
+from regnum_local.plan import Member, Role
+
 PROBE_TIMEOUT_S = 1.0
 """Time one question may take."""
+
+
+async def healthy(member: Member, open_to: Callable[[Member, str], Open]) -> bool:
+    """Whether a process of a cluster does its work; ``open_to`` opens channels to a listener of it."""
+    match member.role:
+        case Role.ETCD:
+            return await etcd_healthy(member.address("client"))
+        case Role.ZOOKEEPER:
+            return await zookeeper_healthy(member.address("client"))
+        case Role.ELECTION | Role.METADATA | Role.BROKER:
+            return await serves(member.address("client"), open_to(member, "client"))
+        case Role.QUOTA:
+            return await serves(member.address("internal"), open_to(member, "internal"))
 
 
 async def accepts(address: Address) -> bool:

@@ -1,5 +1,8 @@
 """The profile: where the cluster of `regnum up` can be reached. Written by up, read by every other command.
 
+There is one for the user, which commands read unless REGNUM_PROFILE names another: that of the cluster that was
+started first and runs. And there is one in the folder of each cluster, for who runs several.
+
 Only the standard library is imported here, so that a command that needs nothing else starts at once.
 """
 
@@ -97,13 +100,41 @@ def read_profile(path: Path | None = None) -> Profile | None:
         return None if value is None else Profile.from_json(value)
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ProfileError(
-            f"cannot read the profile {path}: {error!r}; remove the file, or give --bootstrap"
+            f"cannot read the profile {path}: {error.strerror if isinstance(error, OSError) else repr(error)}; "
+            "remove the file, or give --bootstrap"
         ) from error
 
 
 def write_profile(profile: Profile, path: Path | None = None) -> None:
     """Leave a profile for the other commands."""
     write_json(profile_path() if path is None else path, profile.to_json())
+
+
+def own_profile_path(data_dir: Path) -> Path:
+    """The profile in the folder of a cluster, whoever has the user's."""
+    return data_dir / "profile.json"
+
+
+def leave_profile(profile: Profile) -> Profile | None:
+    """Leave it for all commands, unless that is the place of another cluster that runs.
+
+    Returns the profile of the other one, which stays: what commands go to never changes under somebody's hands. Raises
+    OSError.
+    """
+    try:
+        other = read_profile()
+    except ProfileError:
+        other = None
+    if other is not None and other.data_dir != profile.data_dir and other.is_current():
+        return other
+    write_profile(profile)
+    return None
+
+
+def remove_profiles(data_dir: Path) -> None:
+    """Remove those of this cluster."""
+    remove_profile(data_dir, own_profile_path(data_dir))
+    remove_profile(data_dir)
 
 
 def remove_profile(data_dir: Path, path: Path | None = None) -> bool:

@@ -7,6 +7,7 @@ The processes are the launcher's children: one that anybody else started would b
     requests/ID.answer.json  how it ended
 """
 
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,19 +29,26 @@ TAKEN_UP_S: Final = 90.0
 ANSWERED_S: Final = HEALTHY_TIMEOUT_S + 30.0
 """So long one takes that was taken up: an orderly end, then a start until the process serves."""
 _ANSWER: Final = ".answer.json"
+_NAME: Final = re.compile(r"[0-9a-f]{32}(\.answer)?\.json")
 
 
 def forget_requests(data_dir: Path) -> None:
     """Requests of an earlier run go: who asked has gone. Before anybody is told that this one is ready."""
-    for path in (data_dir / REQUESTS).glob("*"):
+    for path in _files(data_dir):
         path.unlink(missing_ok=True)
+
+
+def _files(data_dir: Path) -> list[Path]:
+    """Requests and answers; what else is in their folder is not Regnum's."""
+    return sorted(
+        path for path in (data_dir / REQUESTS).glob("*.json") if _NAME.fullmatch(path.name) and path.is_file()
+    )
 
 
 async def serve_requests(cluster: LocalCluster, clock: Clock) -> None:
     """Carry out what is asked for, one after another, without end. Belongs to the launcher."""
-    folder = cluster.data_dir / REQUESTS
     while True:
-        for path in sorted(folder.glob("*.json")):
+        for path in _files(cluster.data_dir):
             if not path.name.endswith(_ANSWER):
                 await _carry_out(cluster, path)
         await clock.sleep(LOOK_S)
@@ -57,7 +65,9 @@ async def _carry_out(cluster: LocalCluster, path: Path) -> None:
         await cluster.wait_healthy(name)
         answer: dict[str, Any] = {}
     except StartRefusedError as error:
-        answer = {"error": str(error), "exit_status": int(error.exit_status)}
+        slow = error.exit_status is ExitStatus.UNAVAILABLE
+        goes_on = "\nIt goes on starting: `regnum status` says when it serves" if slow else ""
+        answer = {"error": f"{error}{goes_on}", "exit_status": int(error.exit_status)}
     except (KeyError, TypeError, ValueError) as error:
         answer = {"error": f"{path.name} asks for nothing that is known here: {error!r}", "exit_status": 1}
     write_json(_answer_to(path), answer)

@@ -1,6 +1,7 @@
 """Store paths, built from validated parts only. Seeds 001 and 002 name them; design section 3 lists their owners."""
 
 from typing import Final
+from urllib.parse import quote
 
 from regnum_model.acls.chosen import FOLDER as ACL_DELETIONS
 from regnum_model.acls.nodes import FOLDERS as ACL_FOLDERS
@@ -8,6 +9,7 @@ from regnum_model.configs import BROKERS as BROKER_CONFIGS
 from regnum_model.configs import TOPICS as TOPIC_CONFIGS
 from regnum_model.delegation_tokens import FOLDER as DELEGATION_TOKENS
 from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
+from regnum_model.nodes.processes import Address
 from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
 
 CONTROLLER: Final = "/controller"
@@ -17,6 +19,11 @@ TREE_ID: Final = "/cluster/tree_id"
 """Name of the tree, new with each restore; absent until the first. What a disk remembers counts under one name only."""
 WENT_BACK: Final = "/cluster/went_back"
 """Stands from the moment when a broker proved that the store went back until the tree is restored (trace T9)."""
+ELECTION_ADDRESSES: Final = "/election/addresses"
+METADATA_ADDRESSES: Final = "/metadata/addresses"
+BROKER_ADDRESSES: Final = "/brokers/addresses"
+QUOTA_ADDRESSES: Final = "/quota/addresses"
+"""Folders with a node for each listener and address that a live process of that role advertises (decision 73)."""
 ELECTION_IDS: Final = "/election/ids"
 METADATA_IDS: Final = "/metadata/ids"
 BROKER_IDS: Final = "/brokers/ids"
@@ -39,6 +46,10 @@ PERSISTENT_FOLDERS: Final = (
     BROKER_IDS,
     BROKER_EPOCHS,
     BROKER_LIVES,
+    ELECTION_ADDRESSES,
+    METADATA_ADDRESSES,
+    BROKER_ADDRESSES,
+    QUOTA_ADDRESSES,
     TOPICS,
     TOPIC_IDS,
     DELETE_TOPICS,
@@ -71,6 +82,11 @@ def metadata_id(id: MetadataId) -> str:
 def broker_id(id: BrokerId) -> str:
     """Ephemeral registration of a broker."""
     return f"{BROKER_IDS}/{id}"
+
+
+def advertised(folder: str, listener: str, address: Address) -> str:
+    """Ephemeral node of the process that advertises an address, as it is written, for a listener of that name."""
+    return f"{folder}/{quote(f'{listener}@{address}', safe='@:[]')}"
 
 
 def draining(id: BrokerId) -> str:

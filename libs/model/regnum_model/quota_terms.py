@@ -13,6 +13,8 @@ from regnum_model.nodes.reading import versioned
 
 EXEMPT_MAX: Final = 500
 """Users who may be exempt: all of them go into one node, which has to stay below ZooKeeper's limit of 1 MiB."""
+EXEMPT_CHARACTERS_MAX: Final = 125_000
+"""Characters of all their names together, for the same reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,9 @@ class Trouble(enum.Enum):
     """Fewer replicas are in sync than it has, without those that an open reassignment brings in."""
     UNDER_MIN_ISR = "under-min-isr"
     """Fewer replicas are in sync than min.insync.replicas asks for."""
+    NOT_WRITABLE = "not-writable"
+    """It is led, and no write with acks=all can succeed: a disk is full, or nothing is committed. Only the controller
+    knows, so no topic is chosen by it."""
 
 
 class InvalidTopicFilterError(ValueError):
@@ -112,6 +115,8 @@ class TroubleCounts:
                 return self.under_replicated > 0
             case Trouble.UNDER_MIN_ISR:
                 return self.under_min_isr > 0
+            case Trouble.NOT_WRITABLE:
+                return False
             case _:
                 assert_never(trouble)
 
@@ -139,6 +144,11 @@ class TopicFilter:
             raise InvalidTopicFilterError(f"a prefix has at most {MAX_NAME_LENGTH} characters, as names have")
         if len(self.glob) > GLOB_LENGTH_MAX:
             raise InvalidTopicFilterError(f"a glob has at most {GLOB_LENGTH_MAX} characters")
+        if Trouble.NOT_WRITABLE in self.troubles:
+            raise InvalidTopicFilterError(
+                "which partitions take no writes only the controller knows: see `regnum status`, and choose by another "
+                "trouble"
+            )
         if _GLOB.fullmatch(self.glob) is None:
             raise InvalidTopicFilterError(
                 f"glob {self.glob!r} has characters that no topic name has; use [a-zA-Z0-9._-], * for any characters "

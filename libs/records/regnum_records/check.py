@@ -1,23 +1,35 @@
 """What a broker accepts as a batch.
 
-Goals: everything that is stored can be read by every reader; bytes that were damaged or made up are refused, with a
-reason.
+Goals: every reader can decode what is accepted, and each field of the head by which a log is kept or searched says what
+the records say; what is refused is refused with the number of the record and a reason. Kafka's LogValidator does the
+same, but that it leaves the names of headers alone, which are to be UTF-8.
 
-Constraints: on the path of every produced byte, so the records are not decoded and nothing is copied but for
-the checksum.
+Constraints: on the path of every produced byte, so the records are decoded by the compiled codec that readers use, one
+at a time. Made-up bytes must not take much longer than honest ones, nor much memory.
 
-Algorithm: the head's fields, the checksum, then a walk from length to length that must take exactly as many steps as
-the head counts records and end at the end. A batch with a right checksum and a wrong count would stop every reader.
-Compressed records are decompressed for it, under the limit of readers: what none could decompress is refused, and a
-head cannot claim more records than there are. The walk ends with the first record too many.
+Algorithm: the head's fields, the checksum, then each record: the codec checks lengths, counts and names of headers, and
+here the offsets have to be 0, 1, 2 and so on. The largest timestamp is that of the records, whatever the head says, as
+in Kafka. Records are decompressed for it under the limit of readers. A record is decoded in one go, with all of its
+headers; so where one could have very many, the lengths are walked over first, and the headers of long ones counted.
+
+What is stored already is not checked by these rules (``read``): it stays where it is, and readers are told of it.
 """
 
+import struct
+from dataclasses import replace
 from typing import Final
 
 import google_crc32c
+from aiokafka.record.default_records import DefaultRecordBatch
 
-from regnum_records.decompress import decompress
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
+from regnum_records.decompress import uncompressed
+from regnum_records.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidRecordError,
+    KeyMissingError,
+    RecordBatchError,
+)
 from regnum_records.header import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -33,15 +45,43 @@ from regnum_records.header import (
 )
 
 RECORDS_MAX: Final = 500_000
-"""Records of one batch: the walk over them holds up whoever appends next, some 50 ms at this number."""
+"""Records of one batch: the walk over them holds up whoever appends next, some 100 ms at this number."""
+HEADERS_MAX: Final = 500_000
+"""Headers of all records of a batch, which take as long."""
+SHORT_BYTES_MAX: Final = 512 * 1024
+"""Bytes of a record, or of all of a batch, in which headers need not be counted beforehand."""
+HEADERS_OF_RECORD_MAX: Final = SHORT_BYTES_MAX // 2
+"""Headers of one record: as many as a short one has room for, and decoded without a pause, some 35 ms."""
 NUMBER_BYTES_MAX: Final = 10
 """Bytes of a number in a record: more are looked at in none."""
 RECORD_BYTES_MIN: Final = 6
 """Bytes of the smallest record body: attributes, two deltas, and three lengths."""
+NO_TIMESTAMP: Final = -1
+"""Timestamp of a record that has none, and the smallest that a head has as the largest (Kafka's)."""
+
+_MAX_TIMESTAMP_POSITION: Final = 35
+_CRC_POSITION: Final = 17
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def accepted_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> bytes:
+    """``data``, checked as ``check_batch`` does, as it is to be stored: a wrong largest timestamp is set right.
+
+    Raises as ``check_batch`` does.
+    """
+    header, latest_ms = _checked(data, bytes_max, keys_required=keys_required)
+    if header.max_timestamp_ms == latest_ms:
+        return data
+    changed = bytearray(data)
+    struct.pack_into(">q", changed, _MAX_TIMESTAMP_POSITION, latest_ms)
+    struct.pack_into(">I", changed, _CRC_POSITION, google_crc32c.value(bytes(changed[CRC_START:])))
+    return bytes(changed)
 
 
 def check_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> BatchHeader:
     """The head of ``data``, which must be exactly one batch that every reader can read.
+
+    Its largest timestamp is that of its records, which ``data`` may say otherwise.
 
     Args:
         data: the batch.
@@ -50,9 +90,16 @@ def check_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> 
 
     Raises:
         KeyMissingError: it has a record without a key.
-        CorruptBatchError: it is not; the message says why.
+        InvalidRecordError: it has a record that readers cannot read; the message says which, and why.
+        CorruptBatchError: it is no such batch; the message says why.
         BatchTooLargeError: it has more than ``bytes_max`` bytes.
     """
+    header, latest_ms = _checked(data, bytes_max, keys_required=keys_required)
+    return header if header.max_timestamp_ms == latest_ms else replace(header, max_timestamp_ms=latest_ms)
+
+
+def _checked(data: bytes, bytes_max: int, *, keys_required: bool) -> tuple[BatchHeader, int]:
+    """The head as it came, and the largest timestamp of the records."""
     if len(data) > bytes_max:
         raise BatchTooLargeError(size_bytes=len(data), bytes_max=bytes_max)
     header = read_header(data)
@@ -63,12 +110,11 @@ def check_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> 
     _check_fields(header)
     _check_producer(header)
     verify_crc(data, header)
-    codec = Codec(header.attributes & CODEC_MASK)
-    plain, position = (data, HEADER_BYTES) if codec is Codec.NONE else (decompress(data[HEADER_BYTES:], codec), 0)
-    _walk(plain, position, header.record_count)
-    if keys_required:
-        _check_keys(plain, position)
-    return header
+    plain = uncompressed(data, header)
+    is_long = len(plain) - HEADER_BYTES > SHORT_BYTES_MAX
+    if is_long:
+        _walk(plain, header.record_count)
+    return header, _check_records(plain, header, keys_required=keys_required, headers_counted=is_long)
 
 
 def verify_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
@@ -117,9 +163,61 @@ def _check_producer(header: BatchHeader) -> None:
         )
 
 
-def _walk(data: bytes, position: int, record_count: int) -> None:
+def _check_records(plain: bytes, header: BatchHeader, *, keys_required: bool, headers_counted: bool) -> int:
+    """Decode the records of a batch that is not compressed; the largest timestamp, which is at least NO_TIMESTAMP."""
+    base = offset = header.base_offset
+    latest, earliest, headers = NO_TIMESTAMP, header.base_timestamp_ms, 0
+    try:
+        for record in DefaultRecordBatch(plain):
+            if record.offset != offset:
+                raise InvalidRecordError(
+                    f"record {offset - base} has the offset delta {record.offset - base}: these count up from 0"
+                )
+            timestamp = record.timestamp
+            if timestamp > latest:
+                latest = timestamp
+            elif timestamp < earliest:
+                earliest = timestamp
+            if keys_required and record.key is None:
+                raise KeyMissingError(f"record {offset - base} of the batch has no key, and its topic is compacted")
+            if headers_counted:
+                headers = _counted(headers + len(record.headers), offset - base)
+            offset += 1
+    except RecordBatchError:
+        raise
+    except (ValueError, IndexError, OverflowError, MemoryError, RuntimeError) as error:
+        # Where it is the lengths, or how many there are, it is told so.
+        _walk(plain, header.record_count)
+        raise InvalidRecordError(f"record {offset - base} cannot be decoded: {_reason(error)}") from None
+    _check_times(plain, header.base_timestamp_ms, latest, earliest)
+    return latest
+
+
+def _check_times(plain: bytes, base_ms: int, *extremes_ms: int) -> None:
+    """The codec counts in 64 bits and goes on at the other end behind them; other readers do not."""
+    for extreme in extremes_ms:
+        if extreme - base_ms not in _INT64:
+            found = next(number for number, one in enumerate(DefaultRecordBatch(plain)) if one.timestamp == extreme)
+            raise InvalidRecordError(f"record {found} is further from the base timestamp than any time can be")
+
+
+def _counted(headers: int, record: int) -> int:
+    if headers > HEADERS_MAX:
+        raise InvalidRecordError(
+            f"up to record {record} the batch has {headers} headers, at most {HEADERS_MAX} are taken"
+        )
+    return headers
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"the name of a header is not UTF-8 ({error.reason})"
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _walk(data: bytes, record_count: int) -> None:
     """Step over ``record_count`` records, whose zigzag varint lengths must lead exactly to the end."""
-    end, found = len(data), 0
+    position, end, found = HEADER_BYTES, len(data), 0
     try:
         while position < end and found <= record_count:
             byte = data[position]
@@ -129,78 +227,54 @@ def _walk(data: bytes, position: int, record_count: int) -> None:
                 position += 1
                 byte = (byte & 0x7F) | (following << 7)
                 if following >= 0x80:
-                    byte, position = _long_varint(data, position, byte & 0x3FFF)
+                    byte, position = _long_varint(data, position, byte & 0x3FFF, found)
             length = byte >> 1
             if byte & 1 or length < RECORD_BYTES_MIN:
-                raise CorruptBatchError(f"record {found} has an impossible length")
+                raise InvalidRecordError(f"record {found} has an impossible length")
+            if length > SHORT_BYTES_MAX:
+                _check_header_count(data, position, found)
             position += length
             found += 1
     except IndexError:
-        raise CorruptBatchError(f"record {found} has a length that does not end") from None
+        raise InvalidRecordError(f"record {found} has a length that does not end") from None
     if position > end:
-        raise CorruptBatchError(f"record {found - 1} goes {position - end} bytes beyond the end of the batch")
+        raise InvalidRecordError(f"record {found - 1} goes {position - end} bytes beyond the end of the batch")
     if found != record_count:
         more = " or more" if position < end else ""
         raise CorruptBatchError(f"the head counts {record_count} records, the batch has {found}{more}")
 
 
-def _check_keys(data: bytes, position: int) -> None:
-    """Step over the records, which were walked over before, and look whether each key has a length.
-
-    No number is decoded for it but the length of the record: of the others only the end counts, and a negative length
-    of a key, which says that there is none, is odd as it is written. This runs where appends are, so it is to be quick.
-    """
-    number, end = 0, len(data)
+def _check_header_count(data: bytes, position: int, record: int) -> None:
+    """Look how many headers a record says it has, and at nothing else: whether it has them is for the codec to see."""
     try:
-        while position < end:
-            length = data[position]
-            position += 1
-            if length >= 0x80:
-                value, position = _varint(data, position - 1)
-                length = value << 1
-            following_record = position + (length >> 1)
-            # Attributes, then the time and the offset, relative to the head's.
-            at = position + 1
-            if data[at] >= 0x80:
-                at = _end_of_number(data, at)
-            at += 1
-            if data[at] >= 0x80:
-                at = _end_of_number(data, at)
-            at += 1
-            if at >= following_record:
-                raise CorruptBatchError(f"record {number} ends in its head")
-            if data[at] & 1:
-                raise KeyMissingError(f"record {number} of the batch has no key, and its topic is compacted")
-            position = following_record
-            number += 1
+        for _ in ("attributes", "timestamp delta", "offset delta"):
+            _, position = _varint(data, position, record)
+        for _ in ("key", "value"):
+            size, position = _varint(data, position, record)
+            position += max(0, size)
+        count, _ = _varint(data, position, record)
     except IndexError:
-        raise CorruptBatchError(f"record {number} ends in its head") from None
+        raise InvalidRecordError(f"record {record} ends in its head") from None
+    if count > HEADERS_OF_RECORD_MAX:
+        raise InvalidRecordError(
+            f"record {record} says it has {count} headers, at most {HEADERS_OF_RECORD_MAX} are taken"
+        )
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int, record: int) -> tuple[int, int]:
     """The zigzag varint at a position, and where it ends."""
     value = shift = 0
     while (byte := data[position]) >= 0x80:
         value |= (byte & 0x7F) << shift
         shift += 7
         position += 1
-        if shift > 63:
-            raise CorruptBatchError("a number in a record has more than ten bytes")
+        if shift >= 7 * NUMBER_BYTES_MAX:
+            raise InvalidRecordError(f"a number in record {record} has more than {NUMBER_BYTES_MAX} bytes")
     value |= byte << shift
     return (value >> 1) ^ -(value & 1), position + 1
 
 
-def _end_of_number(data: bytes, at: int) -> int:
-    """Where the last byte of a number is."""
-    last = at + NUMBER_BYTES_MAX
-    while data[at] >= 0x80:
-        at += 1
-        if at >= last:
-            raise CorruptBatchError(f"a number in a record has more than {NUMBER_BYTES_MAX} bytes")
-    return at
-
-
-def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
+def _long_varint(data: bytes, position: int, low: int, record: int) -> tuple[int, int]:
     """The rest of a varint whose first two bytes gave ``low``, and the position after it; at most five bytes in all."""
     value, shift = low, 14
     while True:
@@ -211,4 +285,4 @@ def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
             return value, position
         shift += 7
         if shift > 28:
-            raise CorruptBatchError("a record length has more than five bytes")
+            raise InvalidRecordError(f"the length of record {record} has more than five bytes")

@@ -18,7 +18,7 @@ still grows, nothing becomes larger than any batch that a producer may send: mad
 
 import gzip
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 import google_crc32c
 from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
@@ -189,6 +189,8 @@ def _ways(records: bytes, codec: Codec) -> Iterator[tuple[bytes, Codec]]:
             yield bytes(lz4_encode(records)), codec
         case Codec.ZSTD:
             yield bytes(zstd_encode(records)), codec
+        case _:
+            assert_never(codec)
     yield records, Codec.NONE
     level = STRONGEST_LEVEL if len(records) <= STRONGEST_BYTES_MAX else STRONG_LEVEL
     yield bytes(zstd_encode(records, level)), Codec.ZSTD

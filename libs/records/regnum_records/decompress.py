@@ -4,13 +4,14 @@ A megabyte can decompress to gigabytes, so every codec here works under a limit 
 """
 
 import mmap
+import struct
 import zlib
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import cramjam
 
-from regnum_records.errors import CorruptBatchError
-from regnum_records.header import Codec
+from regnum_records.errors import CorruptBatchError, UnpackingError
+from regnum_records.header import CODEC_MASK, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Codec
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest decompressed batch that a reader accepts unless told otherwise."""
@@ -19,6 +20,32 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD_BYTES: Final = 16
 _GZIP_OR_ZLIB: Final = 47
 _FIRST_GUESSES: Final = (4, 32)
+_LENGTH_POSITION: Final = 8
+_ATTRIBUTES_POSITION: Final = 21
+
+
+def uncompressed(batch: bytes, header: BatchHeader, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """A batch as it would be without a codec; its checksum is left as it is.
+
+    Raises:
+        UnpackingError: its records have more than ``bytes_max`` bytes then, or cannot be decompressed: codecs do not
+            tell which.
+        CorruptBatchError: the codec is not known.
+    """
+    try:
+        codec = Codec(header.attributes & CODEC_MASK)
+    except ValueError:
+        raise CorruptBatchError(f"codec {header.attributes & CODEC_MASK} is not known") from None
+    if codec is Codec.NONE:
+        return batch
+    try:
+        records = decompress(batch[HEADER_BYTES:], codec, bytes_max=bytes_max)
+    except CorruptBatchError as error:
+        raise UnpackingError(str(error)) from None
+    head = bytearray(batch[:HEADER_BYTES])
+    struct.pack_into(">i", head, _LENGTH_POSITION, HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records))
+    struct.pack_into(">h", head, _ATTRIBUTES_POSITION, header.attributes & ~CODEC_MASK)
+    return bytes(head) + records
 
 
 def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -39,6 +66,8 @@ def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES
                 return _into_buffer(cramjam.lz4, data, bytes_max)
             case Codec.ZSTD:
                 return _into_buffer(cramjam.zstd, data, bytes_max)
+            case _:
+                assert_never(codec)
     except (zlib.error, cramjam.DecompressionError, OSError, ValueError, OverflowError, MemoryError) as error:
         if isinstance(error, CorruptBatchError):
             raise

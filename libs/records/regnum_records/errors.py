@@ -2,6 +2,8 @@
 
 RecordBatchError
 ├── CorruptBatchError     the bytes are not one valid batch (or one of several is not)
+│   ├── InvalidRecordError    the checksum is right, and a record is none that readers can decode
+│   └── UnpackingError        its records do not decompress, or to more than was allowed
 ├── KeyMissingError       the batch is valid, but has a record without a key, and its topic takes none
 └── BatchTooLargeError    the batch is valid as far as it was read, but larger than allowed
 """
@@ -20,6 +22,14 @@ class CorruptBatchError(RecordBatchError):
         """Offset at which the bad batch begins. None: not readable."""
         self.next_offset = next_offset
         """Where a reader that skips the bad batch goes on. None: its extent is not known."""
+
+
+class UnpackingError(CorruptBatchError):
+    """A batch whose records do not decompress, or to more bytes than there was room for."""
+
+
+class InvalidRecordError(CorruptBatchError):
+    """A batch with the right checksum and a malformed record: so it was made. The message says which and how."""
 
 
 class KeyMissingError(RecordBatchError):

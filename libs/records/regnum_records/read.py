@@ -1,25 +1,23 @@
 """Reading the records of batches, with aiokafka's compiled codec."""
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from regnum_records.check import verify_crc
-from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, decompress
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, uncompressed
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import (
-    CODEC_MASK,
     CONTROL_BIT,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     MAGIC,
     BatchHeader,
     Buffer,
-    Codec,
     iterate,
+    read_header,
 )
 from regnum_records.record import Record
 
@@ -28,9 +26,6 @@ T = TypeVar("T")
 Headers = tuple[tuple[str, bytes | None], ...]
 Make = Callable[[int, int, bytes | None, bytes | None, Headers], T]
 """Makes it of offset, timestamp in milliseconds, key, value, headers."""
-
-_LENGTH_POSITION: Final = 8
-_ATTRIBUTES_POSITION: Final = 21
 
 
 def read_records(
@@ -65,6 +60,71 @@ def decode_batches(
             yield _records(buffer, position, header, decompressed_bytes_max, make, from_offset)
 
 
+def records_of(plain: bytes, header: BatchHeader, *, from_offset: int = 0) -> Iterator[Record]:
+    """The records of a batch that ``unpack`` gave, one at a time: no more is made than is taken.
+
+    Raises:
+        CorruptBatchError: the next record is bad; those before it have been given.
+    """
+    for record in _one_by_one(plain, header):
+        if record.offset >= from_offset:
+            yield _record(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+
+
+def _one_by_one(plain: bytes, header: BatchHeader) -> Iterator[Any]:
+    before = header.base_offset - 1
+    with _told(header), _decoding():
+        _check_room(plain, header)
+        for record in DefaultRecordBatch(plain):
+            if not before < record.offset <= header.last_offset:
+                raise CorruptBatchError(
+                    f"offset {record.offset} follows {before}, and the batch ends with {header.last_offset}"
+                )
+            before = record.offset
+            yield record
+
+
+class Placed(NamedTuple):
+    """Where a record is in its log, and in time."""
+
+    offset: int
+    """Its offset."""
+    timestamp_ms: int | None
+    """Its timestamp, milliseconds since 1970; that of the append, where the batch says that it has that (KIP-32).
+    None: not known, the batch cannot be decoded."""
+
+
+def first_at_or_after(
+    batch: Buffer, timestamp_ms: int, *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Placed | None:
+    """The first record of one batch at or after a moment, with an offset from ``from_offset`` on; None: there is none.
+
+    In their order in the batch, and no further: what is held besides the plain batch is one record. Raises
+    CorruptBatchError: it cannot be decoded, or is too large then.
+    """
+    header = read_header(batch)
+    plain = unpack(batch, 0, header, bytes_max=decompressed_bytes_max)
+    for record in _one_by_one(plain, header) if plain else ():
+        if record.offset >= from_offset and record.timestamp >= timestamp_ms:
+            return Placed(record.offset, record.timestamp)
+    return None
+
+
+def unpack(buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int) -> bytes:
+    """A batch with its records as they are without compression; empty for one that has none for readers.
+
+    Raises:
+        UnpackingError: it has more than ``bytes_max`` bytes then, or cannot be decompressed: codecs do not tell which.
+        CorruptBatchError: it is bad.
+    """
+    with _told(header):
+        _check_fields(header)
+        verify_crc(buffer, header, position)
+        if header.attributes & CONTROL_BIT:
+            return b""
+        return uncompressed(bytes(buffer[position : position + header.size_bytes]), header, bytes_max=bytes_max)
+
+
 def _record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
     return Record(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
 
@@ -77,15 +137,20 @@ def _records(
     make: Make[T],
     from_offset: int,
 ) -> tuple[list[T], int]:
+    with _told(header):
+        plain = unpack(buffer, position, header, bytes_max=decompressed_bytes_max)
+        return (_decode(plain, header, make, from_offset), len(plain)) if plain else ([], header.size_bytes)
+
+
+@contextmanager
+def _told(header: BatchHeader) -> Iterator[None]:
+    """What is wrong is told with the batch in which it is, and where reading can go on."""
     try:
-        _check_fields(header)
-        verify_crc(buffer, header, position)
-        if header.attributes & CONTROL_BIT:
-            return [], header.size_bytes
-        plain = _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, decompressed_bytes_max)
-        return _decode(plain, header, make, from_offset), len(plain)
+        yield
     except CorruptBatchError as error:
-        raise CorruptBatchError(
+        if error.next_offset is not None:
+            raise
+        raise type(error)(
             f"batch at offset {header.base_offset}: {error}; to skip it, read on at offset {header.next_offset}",
             base_offset=header.base_offset,
             next_offset=header.next_offset,
@@ -102,20 +167,6 @@ def _check_fields(header: BatchHeader) -> None:
         )
 
 
-def _uncompressed(batch: bytes, header: BatchHeader, bytes_max: int) -> bytes:
-    try:
-        codec = Codec(header.attributes & CODEC_MASK)
-    except ValueError:
-        raise CorruptBatchError(f"codec {header.attributes & CODEC_MASK} is not known") from None
-    if codec is Codec.NONE:
-        return batch
-    records = decompress(batch[HEADER_BYTES:], codec, bytes_max=bytes_max)
-    head = bytearray(batch[:HEADER_BYTES])
-    struct.pack_into(">i", head, _LENGTH_POSITION, HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records))
-    struct.pack_into(">h", head, _ATTRIBUTES_POSITION, header.attributes & ~CODEC_MASK)
-    return bytes(head) + records
-
-
 def _check_offsets(found: Sequence[Any], header: BatchHeader) -> None:
     """Rising, and within the batch: so one that has as many records as offsets has each of them."""
     before = header.base_offset - 1
@@ -129,9 +180,8 @@ def _check_offsets(found: Sequence[Any], header: BatchHeader) -> None:
 
 
 def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) -> list[T]:
-    if header.record_count > len(batch) - HEADER_BYTES:
-        raise CorruptBatchError(f"{header.record_count} records do not fit into {len(batch) - HEADER_BYTES} bytes")
-    try:
+    with _decoding():
+        _check_room(batch, header)
         # Not one call of the compiled codec, which keeps the interpreter from an event loop for part of a second.
         found = [record for record in DefaultRecordBatch(batch)]  # noqa: C416
         _check_offsets(found, header)
@@ -140,6 +190,18 @@ def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) 
             for record in found
             if record.offset >= from_offset
         ]
+
+
+def _check_room(batch: bytes, header: BatchHeader) -> None:
+    if header.record_count > len(batch) - HEADER_BYTES:
+        raise CorruptBatchError(f"{header.record_count} records do not fit into {len(batch) - HEADER_BYTES} bytes")
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Whatever the compiled codec raises for bytes that are no records."""
+    try:
+        yield
     except (CorruptRecordException, ValueError, IndexError, OverflowError, MemoryError, RuntimeError) as error:
         if isinstance(error, CorruptBatchError):
             raise

@@ -1,10 +1,31 @@
-"""A task that was asked to end hears it also where a call of gRPC kept that for itself."""
+"""The end of a task: one that its owner asks for, told from any other, and heard also where gRPC kept it for itself."""
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 _T = TypeVar("_T")
+
+_ASKED: Final[WeakSet[asyncio.Task[Any]]] = WeakSet()
+"""Tasks that their owners ended. A task has no room of its own for that, and what ``cancel`` takes as a message is lost
+where a coroutine raises CancelledError anew."""
+
+
+def end_task(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that the caller owns; one that has ended is left as it is.
+
+    A cancellation that comes from elsewhere (a framework, ``asyncio.run`` at its end) leaves a part of a process or a
+    client missing, and is a failure. Therefore supervised tasks are ended in no other way.
+    """
+    if not task.done():
+        _ASKED.add(task)
+        task.cancel()
+
+
+def is_asked_to_end(task: asyncio.Task[Any]) -> bool:
+    """Whether the owner of a task has ended it."""
+    return task in _ASKED
 
 
 async def heeding(awaitable: Awaitable[_T]) -> _T:

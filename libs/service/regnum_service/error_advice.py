@@ -24,8 +24,10 @@ _OWN: Final[Mapping[Code, str]] = MappingProxyType(
         errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER: "go to the leader that current_leader names, or ask for metadata",
         errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH: "go to the leader that current_leader names, or ask for metadata",
         errors_pb2.ERROR_CODE_NOT_CONTROLLER: "go to controller_address of the metadata, or ask for metadata",
-        errors_pb2.ERROR_CODE_INVALID_RECORD: "give every record of this topic a key, or send it to a topic that is not"
-        " compacted",
+        errors_pb2.ERROR_CODE_REBOOTSTRAP_REQUIRED: "look up again where that process is; it is for processes of the"
+        " cluster, clients do not meet it",
+        errors_pb2.ERROR_CODE_INVALID_RECORD: "build the batch anew, as the message says; in a topic that is"
+        " compacted, give every record a key",
         errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE: "send the records in smaller batches; a"
         " single one that is too large fails",
         errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: "repeat with the same producer id and numbers, and"

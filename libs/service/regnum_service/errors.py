@@ -192,6 +192,7 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         errors_pb2.ERROR_CODE_DELEGATION_TOKEN_EXPIRED: _traits(_Status.UNAUTHENTICATED, ExitStatus.NOT_ALLOWED),
         errors_pb2.ERROR_CODE_INVALID_PRINCIPAL_TYPE: _WRONG,
         errors_pb2.ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: _WRONG,
+        errors_pb2.ERROR_CODE_REBOOTSTRAP_REQUIRED: _ELSEWHERE,
     }
 )
 """Every ErrorCode and what it means."""

@@ -19,7 +19,7 @@ import grpc
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import RegnumError
-from regnum_service.request_sizes import Parsing
+from regnum_service.request_sizes import CONTROL_BYTES_MAX, Parsing
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -27,8 +27,7 @@ Handler = Any
 """grpc.RpcMethodHandler, whose stubs are generic and whose class is not."""
 
 OURS: Final = "/regnum."
-"""How the methods of our own services begin: health and reflection pass no gate."""
-
+"""How the methods of our own services begin."""
 
 READ_S_MAX: Final = 30.0
 """Within so long after its turn has come, a call brings the one message that it has."""
@@ -81,8 +80,17 @@ class Messages:
         requests: AsyncIterator[Any],
         before: Callable[[], Awaitable[None]],
         parsed: Callable[[Any], Awaitable[Any]] = _as_it_is,
+        silence_s_max: float | None = None,
     ) -> None:
-        """Only assigns; ``parsed`` makes the message of what came."""
+        """Only assigns.
+
+        Args:
+            requests: as they come.
+            before: returns when the next one may be read.
+            parsed: makes the message of what came.
+            silence_s_max: seconds without one after which TimeoutError ends the stream; None: never.
+        """
+        self._silence_s_max: Final = silence_s_max
         self._parsed: Final = parsed
         self._requests: Final = requests
         self._before: Final = before
@@ -96,7 +104,11 @@ class Messages:
     async def __anext__(self) -> Any:
         """The next one, once the gates let it be read."""
         await self._before()
-        sized = await anext(self._requests)
+        if self._silence_s_max is None:
+            sized = await anext(self._requests)
+        else:
+            async with asyncio.timeout(self._silence_s_max):
+                sized = await anext(self._requests)
         self.size_bytes = sized.size_bytes
         data = sized.message
         del sized
@@ -115,12 +127,34 @@ class Meter(Protocol):
 
 
 class GateInterceptor(grpc.aio.ServerInterceptor):
-    """Leads the calls of a server through its gates. Stands inside the one that turns errors into answers."""
+    """Leads calls of a server through gates. Stands inside the one that turns errors into answers."""
 
-    def __init__(self, gates: Sequence[Gate], meter: Meter | None = None) -> None:
-        """Only assigns; calls pass the gates in this order, and are measured behind them."""
+    def __init__(
+        self,
+        gates: Sequence[Gate],
+        meter: Meter | None = None,
+        *,
+        methods: str = OURS,
+        bytes_max: int = CONTROL_BYTES_MAX,
+        read_s_max: float = READ_S_MAX,
+        silence_s_max: float | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            gates: calls pass them in this order.
+            meter: measures what calls behind them take.
+            methods: how the methods begin whose calls these are; all others go on as they came.
+            bytes_max: the largest request of a method without records.
+            read_s_max: within so many seconds after its turn has come, a call brings the one message that it has.
+            silence_s_max: for so long a request stream may say nothing before it is ended; None: for ever.
+        """
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
+        self._methods: Final = methods
+        self._bytes_max: Final = bytes_max
+        self._read_s_max: Final = read_s_max
+        self._silence_s_max: Final = silence_s_max
 
     async def intercept_service(
         self,
@@ -130,9 +164,10 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         """The handler behind the gates; the one around this remembers it."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not self._gates or not method.startswith(OURS):
+        if handler is None or not self._gates or not method.startswith(self._methods):
             return handler
-        parsing, parse, render = Parsing(method, handler.request_deserializer), _sized, handler.response_serializer
+        parsing = Parsing(method, handler.request_deserializer, bytes_max=self._bytes_max)
+        parse, render = _sized, handler.response_serializer
         if handler.request_streaming and handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 self._streaming(parsing, method, handler.stream_stream, many=True), parse, render
@@ -176,8 +211,10 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
                 # The call may last for days: what it had for a message that is about to be read is free for others.
                 one.took(0)
                 one.lasts()
-            return Messages(requests, lambda: self._before_a_message(method, context), parsing.message)
-        async with asyncio.timeout(READ_S_MAX):
+            return Messages(
+                requests, lambda: self._before_a_message(method, context), parsing.message, self._silence_s_max
+            )
+        async with asyncio.timeout(self._read_s_max):
             sized = await only_message(requests)
         size, data = sized.size_bytes, sized.message
         del sized

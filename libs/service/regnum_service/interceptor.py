@@ -162,11 +162,11 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             _let_go_of(error)
             raise error
         if isinstance(error, RegnumError):
-            await _abort(context, error)
+            await abort(context, error)
         if isinstance(error, grpc.aio.AioRpcError):
-            await _abort(context, from_rpc_error(error))
+            await abort(context, from_rpc_error(error))
         if isinstance(error, TimeoutError):
-            await _abort(context, RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, _TIMED_OUT))
+            await abort(context, RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, _TIMED_OUT))
         # gRPC's own words for "client gone" and "server stopping". Misuse of a live call is a defect all the same.
         if isinstance(error, grpc.aio.BaseError) and (context.done() or not isinstance(error, grpc.aio.UsageError)):
             raise asyncio.CancelledError from error
@@ -176,7 +176,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             self._fail(method, error)
         else:
             self._log.error("a call failed", method=method, error=repr(error), exc_info=error)
-        await _abort(
+        await abort(
             context,
             RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, "unexpected failure; see the server's log"),
         )
@@ -190,10 +190,11 @@ async def _pass_on(context: Context, error: asyncio.CancelledError) -> NoReturn:
         finally:
             # This frame is part of its traceback.
             del error
-    await _abort(context, RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, _CANCELLED))
+    await abort(context, RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, _CANCELLED))
 
 
-async def _abort(context: Context, error: RegnumError) -> NoReturn:
+async def abort(context: Context, error: RegnumError) -> NoReturn:
+    """End a call with an error, with its details."""
     status = rpc_status.to_status(to_status(error))
     await _answer_with(context, status.code, status.details, status.trailing_metadata)
 

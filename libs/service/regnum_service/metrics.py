@@ -46,7 +46,7 @@ def serve_metrics(
         return None
     pauses = CollectionPauses(metrics)
     wanted = Address.parse(told.metrics_listen)
-    endpoint = MetricsEndpoint(wanted.host.strip("[]"), wanted.port, metrics_text(service, str(instance), metrics))
+    endpoint = MetricsEndpoint(wanted.host, wanted.port, metrics_text(service, str(instance), metrics))
     try:
         endpoint.start()
     except OSError as error:

@@ -18,7 +18,7 @@ _RANGE_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a listener could bind the port now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As gRPC and etcd bind: connections of a predecessor that linger do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -14,7 +14,6 @@ is that of all of them together.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_model.nodes import Address
 
@@ -23,7 +22,8 @@ from regnum_service.channel import target
 from regnum_service.clock import SystemClock
 from regnum_service.connection_limit import ConnectionLimit
 from regnum_service.errors import PortTakenError
-from regnum_service.server import LIVENESS, SERVER_OPTIONS
+from regnum_service.listening import make_server
+from regnum_service.server import LIVENESS
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 
@@ -33,8 +33,9 @@ REQUEST_BYTES_MAX: Final = 4 * 1024
 CONNECTIONS_MAX: Final = 32
 """Connections that are kept: who is not asked for a name must not take the process' files."""
 
-LIMITS: Final = ListenerLimits(streams_max=16, idle_s=60.0)
-"""Of connections: a probe asks once and hangs up."""
+LIMITS: Final = ListenerLimits(streams_max=16, idle_s=10.0, age_s=30.0)
+"""Of connections: a probe asks once and hangs up. A call that sends nothing, or a byte now and then, is not idle: its
+connection goes with its age."""
 
 
 class ProbeHealth(health_pb2_grpc.HealthServicer):
@@ -60,17 +61,17 @@ class ProbeHealth(health_pb2_grpc.HealthServicer):
         )
 
 
-async def serve_probes(told: ServiceSettings, *, supervisor: Supervisor) -> Address | None:
+async def serve_probes(
+    told: ServiceSettings, *, supervisor: Supervisor, limits: ListenerLimits = LIMITS
+) -> Address | None:
     """Answer probes on ``--health-listen`` until everything else has stopped; returns where, None when told nothing.
 
-    The first thing that a process does on its event loop. Raises PortTakenError.
+    The first thing that a process does on its event loop. ``limits``: of its connections. Raises PortTakenError.
     """
     wanted = told.health_address
     if wanted is None:
         return None
-    server = grpc.aio.server(
-        options=(*SERVER_OPTIONS, *LIMITS.options, ("grpc.max_receive_message_length", REQUEST_BYTES_MAX))
-    )
+    server = make_server(*limits.options, ("grpc.max_receive_message_length", REQUEST_BYTES_MAX))
     health_pb2_grpc.add_HealthServicer_to_server(ProbeHealth(supervisor.serving), server)
     try:
         port = server.add_insecure_port(target(wanted))

@@ -4,6 +4,7 @@ They are on every PATH that has ``regnum``, with a client's packages alone too: 
 before anything of it is imported. Services are found by name, as their launcher finds them: libraries do not know them.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,6 +17,10 @@ WRONG_USE: Final = 2
 SERVICES: Final = ("structlog", "pydantic_settings", "immutables", "grpc_health", "grpc_reflection", "re2")
 """Modules that the extra ``services`` draws in, and that every service imports."""
 BENCH: Final = (*SERVICES, "matplotlib")
+
+GRPC_VERBOSITY: Final = {"GRPC_VERBOSITY": "NONE"}
+"""Of the environment, unless it says otherwise. gRPC in C writes a line for each call that it refuses, and for each
+connection that goes wrong, however many a client makes of them; what is worth a line is in the services' own logs."""
 
 
 def broker() -> int:
@@ -59,5 +64,7 @@ def _run(command: str, module: str, needed: tuple[str, ...], extras: str) -> int
     if absent:
         sys.stderr.write(f"{command} cannot run here: {in_words(absent, extras)}\n")
         return WRONG_USE
+    # Read when gRPC is imported.
+    os.environ.update({**GRPC_VERBOSITY, **os.environ})
     status = import_module(module).main()
     return status if isinstance(status, int) else 0

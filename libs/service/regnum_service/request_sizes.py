@@ -27,6 +27,8 @@ OBJECTS_MAX: Final = 1_000_000
 """Messages inside of a request: 64 produce requests of 10,000 partitions, the most that is allowed, have 640,128."""
 COUNTED_BYTES_MIN: Final = 64 * 1024
 """A smaller request is not counted: it becomes two megabytes at most."""
+TEXT_BYTES_MAX: Final = COUNTED_BYTES_MIN
+"""A text in a request without records: names and values have some hundreds, and answers say them again."""
 FIELDS_ON_THE_LOOP: Final = 2_000
 """Fields that are counted on the loop, about a millisecond; a request of records seldom has more."""
 FIELDS_PER_PART: Final = 20_000
@@ -76,11 +78,17 @@ class Parsing:
                 " it was done"
             )
         if len(data) >= COUNTED_BYTES_MIN and self._descriptor is not None:
-            count = ObjectCount(data, self._descriptor, most=self._objects_max)
+            text_max = None if self._bytes_max is None else TEXT_BYTES_MAX
+            count = ObjectCount(data, self._descriptor, most=self._objects_max, text_bytes_max=text_max)
             if not count.go_on(FIELDS_ON_THE_LOOP):
                 loop = asyncio.get_running_loop()
                 while not await loop.run_in_executor(_COUNTING, count.go_on, FIELDS_PER_PART):
                     pass
+            if count.longest_text:
+                raise TooMuchError(
+                    f"a text in a request of {self._name} has {count.longest_text} bytes; one may have"
+                    f" {TEXT_BYTES_MAX}, nothing of it was done"
+                )
             if count.is_too_many:
                 raise TooMuchError(
                     f"a request of {self._name} has more than {self._objects_max} items; split it, nothing of it was"

@@ -14,8 +14,10 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
+from regnum_service.access.identity import CLIENT
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.access.tokens.streams import TokenStreamInterceptor
+from regnum_service.addressee import AddresseeInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.clock import SystemClock
@@ -25,6 +27,8 @@ from regnum_service.errors import PortTakenError
 from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.listening import make_server
+from regnum_service.reading import ReadTurns
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.supervisor import Supervisor
 
@@ -33,21 +37,6 @@ __all__ = ["CONTROL_BYTES_MAX", "LIVENESS", "GrpcServer", "ServiceRegistration"]
 LIVENESS: Final = "regnum.liveness"
 """What health says SERVING of for as long as the listener's event loop answers, whatever else it says: a process that
 waits for the store is alive and must not be restarted for it."""
-
-SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
-    # Two processes must not share a port unnoticed.
-    ("grpc.so_reuseport", 0),
-    # Clients ping every 1 to 2 s; a server with default options answers with "Too many pings" and hangs up.
-    ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    # Without it a frozen client goes unnoticed for a minute, whatever the keep-alive says.
-    ("grpc.http2.ping_timeout_ms", 5_000),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +51,33 @@ class ServiceRegistration:
     """The generated ``add_<Service>Servicer_to_server``."""
     passes_on: bool = False
     """Its calls are carried out by another process, for whoever made them: that one asks for their rights."""
+
+
+QUESTION_BYTES_MAX: Final = 4 * 1024
+"""The largest request of health and reflection: a question is a name."""
+
+QUESTION_READ_S_MAX: Final = 5.0
+"""Within so long one comes, once its turn has come."""
+
+REFLECTION_SILENCE_S_MAX: Final = 30.0
+"""A reflection stream that asks nothing for so long is ended: there are few of them."""
+
+
+def _open_to_all() -> tuple[GateInterceptor, ...]:
+    """Before what every client that connects may ask: a few at once, so that what they bring is bounded."""
+    health = ReadTurns(of_connection=2, in_all=4)
+    reflection_streams = ReadTurns(of_connection=2, in_all=4, waiting=0, of_streams=True)
+    return (
+        GateInterceptor(
+            (health,), methods="/grpc.health.", bytes_max=QUESTION_BYTES_MAX, read_s_max=QUESTION_READ_S_MAX
+        ),
+        GateInterceptor(
+            (reflection_streams,),
+            methods="/grpc.reflection.",
+            bytes_max=QUESTION_BYTES_MAX,
+            silence_s_max=REFLECTION_SILENCE_S_MAX,
+        ),
+    )
 
 
 class GrpcServer:
@@ -85,6 +101,7 @@ class GrpcServer:
         listener: str = "",
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
+        own: str = "",
     ) -> None:
         """Only assigns.
 
@@ -93,14 +110,17 @@ class GrpcServer:
             services: what it serves, besides health and reflection.
             supervisor: hears of defects.
             request_bytes_max: the largest message that it takes; see ``CONTROL_BYTES_MAX``.
-            gates: what calls of our own services pass before their messages are read, in this order.
+            gates: what calls of our own services pass before their messages are read, in this order. (Health and
+                reflection have their own at every listener.)
             meter: measures what calls behind the gates take.
             unread_bytes_max: how much of a message gRPC takes from a client before somebody reads it. None: gRPC's own
                 estimate of the line, megabytes for each call.
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
             access: what it asks of those who connect.
+            own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken.
         """
+        self._own: Final = own
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._unread_bytes_max: Final = unread_bytes_max
@@ -129,26 +149,25 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         streams = self._access.token_streams
-        server = grpc.aio.server(
+        server = make_server(
+            *self._access.limits.options,
+            *_window(self._unread_bytes_max),
+            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.max_receive_message_length", self._request_bytes_max),
             # The first is the outermost: it and the spans see the statuses that the last ones give.
             interceptors=(
                 *self._counting(),
-                TracingInterceptor(),
+                TracingInterceptor(for_clients=self._listener == CLIENT),
+                *((AddresseeInterceptor(self._own),) if self._own else ()),
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
                 AuthenticationInterceptor(
                     self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
                 ),
                 *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
+                *_open_to_all(),
                 # Behind the gates, where a call with one request is none with a stream of them.
                 *(() if streams is None else (TokenStreamInterceptor(streams),)),
-            ),
-            options=(
-                *SERVER_OPTIONS,
-                *self._access.limits.options,
-                *_window(self._unread_bytes_max),
-                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.max_receive_message_length", self._request_bytes_max),
             ),
         )
         guard = Guard(self._access.authorizer)

@@ -1,5 +1,6 @@
 """Settings of a service: command-line flags first, then REGNUM_* environment variables, then the defaults."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from regnum_model.nodes import Address, MalformedNodeError
+from regnum_model.nodes.processes import is_anywhere
 from regnum_model.principals import NOBODY, Principal
 from regnum_telemetry.build import this_build
+from regnum_telemetry.tracing import FILES_MAX_BYTES
 
+from regnum_service.access.name_lists import parse_names
 from regnum_service.errors import ExitStatus
 
 SESSION_TIMEOUT_S_MIN_ETCD = 5.0
@@ -26,10 +30,9 @@ def _check_address(text: str) -> str:
 
 
 AddressText = Annotated[str, AfterValidator(_check_address)]
-"""``host:port``, checked; read it with ``Address.parse``."""
+"""``host:port`` or ``[address]:port``, checked; read it with ``Address.parse``."""
 
-ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named here to be refused as an address to connect to
-"""Hosts that a listener can be bound to and that nobody can connect to."""
+_COMMAS = re.compile(r",\s*User:")
 
 
 class ServiceSettings(BaseSettings):
@@ -54,6 +57,12 @@ class ServiceSettings(BaseSettings):
     traces_dir: Path | None = Field(
         default=None,
         description="Folder for spans as OTLP/JSON lines; without it, spans go only where OTEL_* variables say.",
+    )
+    traces_max_bytes: int = Field(
+        default=FILES_MAX_BYTES,
+        ge=2**20,
+        description="Bytes of this process' files in traces-dir together; at a quarter of that a file is set aside, and"
+        " the oldest of them go.",
     )
     metrics_listen: AddressText | None = Field(
         default=None,
@@ -90,8 +99,9 @@ class ServiceSettings(BaseSettings):
     )
     super_users: str = Field(
         default="",
-        description="Principals who may do everything, separated by semicolons: User:CN=node-1;User:admin. Name those"
-        " of the cluster's own processes here: they have to work before the rules are read (Kafka: super.users).",
+        description="Principals who may do everything, separated by semicolons: User:CN=node-1,O=Example;User:admin."
+        " One that holds a semicolon or quotes goes into double quotes, a quote in it twice. Name those of the"
+        " cluster's own processes here: they have to work before the rules are read (Kafka: super.users).",
     )
     allow_everyone_if_no_acl_found: bool = Field(
         default=False,
@@ -107,7 +117,11 @@ class ServiceSettings(BaseSettings):
     @field_validator("super_users")
     @classmethod
     def _check_super_users(cls, text: str) -> str:
-        for name in filter(None, map(str.strip, text.split(";"))):
+        if _COMMAS.search(text) and '"' not in text:
+            raise ValueError(
+                "commas do not separate principals, semicolons do; one with a comma goes into double quotes"
+            )
+        for name in parse_names(text):
             try:
                 principal = Principal.parse(name)
             except ValueError as error:
@@ -119,7 +133,7 @@ class ServiceSettings(BaseSettings):
     @property
     def super_user_names(self) -> frozenset[str]:
         """Each of them, as ``User:name``."""
-        return frozenset(filter(None, map(str.strip, self.super_users.split(";"))))
+        return frozenset(parse_names(self.super_users))
 
     @model_validator(mode="after")
     def _check_authorizer(self) -> "ServiceSettings":
@@ -149,7 +163,7 @@ class ServiceSettings(BaseSettings):
             if kind not in {"listen", "advertised"} or name in {"metrics", "health"}:
                 continue
             told: str | None = getattr(self, field)
-            if told is None or Address.parse(told).host not in ANYWHERE:
+            if told is None or not is_anywhere(Address.parse(told).host):
                 continue
             if kind == "advertised" or getattr(self, f"{name}_advertised", None) is None:
                 raise ValueError(

@@ -38,7 +38,8 @@ _ADVICE: Final = {
     grpc.StatusCode.UNAVAILABLE: "check that the process runs and that the address is right",
     grpc.StatusCode.CANCELLED: "the server is stopping; try another one",
     grpc.StatusCode.DEADLINE_EXCEEDED: "the outcome is unknown; look before repeating, or allow more time",
-    grpc.StatusCode.UNIMPLEMENTED: "this listener does not serve the call; check the address",
+    grpc.StatusCode.UNIMPLEMENTED: "this listener does not serve the call, or is of a release that does not know it; "
+    "check the address and the release",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "send less in one message",
 }
 

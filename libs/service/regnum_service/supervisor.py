@@ -13,6 +13,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import structlog
 from regnum_telemetry import tracing
 
+from regnum_service.cancellation import end_task, is_asked_to_end
 from regnum_service.errors import ExitStatus, StartRefusedError
 
 T = TypeVar("T")
@@ -23,6 +24,11 @@ Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 CLOSE_TIMEOUT_S: Final = 10.0
 """Time that one step of the unwinding may take, unless it asks for another."""
+
+
+def unasked_end() -> RuntimeError:
+    """Why a task failed that was cancelled, and not by its owner: from outside, or by a call inside it."""
+    return RuntimeError("cancelled, and not by its owner: the process cannot go on without this part")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +82,10 @@ class Supervisor:
                 return ExitStatus.FAILED
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine as a named task. It may end or be cancelled by its owner; if it fails, the service stops."""
+        """Run a coroutine as a named task. It may end, or be ended by its owner (``cancellation.end_task``).
+
+        If it fails, or is cancelled by anything else, the service stops.
+        """
         self._loop = asyncio.get_running_loop()
         if self._unwinding:
             coroutine.close()
@@ -178,7 +187,7 @@ class Supervisor:
             self.fail(closer.name, error)
 
     async def _cancel(self, task: asyncio.Task[Any]) -> None:
-        task.cancel()
+        end_task(task)
         _, pending = await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if pending:
             self._log.warning("task ignores its cancellation", part=task.get_name(), timeout_s=CLOSE_TIMEOUT_S)
@@ -186,9 +195,8 @@ class Supervisor:
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._stack.pop(task, None)
         if task.cancelled():
-            # Cancelled by its owner, or by a CancelledError that escaped from a call inside it: only that is a failure.
-            if not task.cancelling() and not self.stopping:
-                self.fail(task.get_name(), RuntimeError("ended by a CancelledError that nobody asked for"))
+            if not is_asked_to_end(task) and not self.stopping:
+                self.fail(task.get_name(), unasked_end())
             return
         error = task.exception()
         if error is not None:

@@ -14,7 +14,7 @@ rules name what it may be told of, only these names are looked at.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -38,6 +38,9 @@ LIMIT_MAX: Final = 10_000
 
 NAMES_MAX: Final = 10_000
 """Topics that one call may name."""
+
+NAMED_LENGTH_MAX: Final = 1_000
+"""Characters of a name that is answered, as unknown or as no name: longer ones are not said again."""
 
 LOOKED_AT_MAX: Final = 50_000
 """Partitions that one call looks at, about; a topic counts as TOPIC_WEIGHT more."""
@@ -268,8 +271,7 @@ def unknown_topic(name: str) -> metadata_pb2.TopicMetadata:
 
 def _read(request: metadata_pb2.DescribeTopicsRequest) -> _Wanted:
     """The request, checked. Raises RegnumError INVALID_REQUEST."""
-    if len(request.topics) > NAMES_MAX:
-        raise _invalid(f"a call names {NAMES_MAX} topics at most, not {len(request.topics)}; ask in several calls")
+    check_names(request.topics)
     said, cursor = request.filter, request.cursor
     if unknown := [number for number in said.troubles if number not in TROUBLES]:
         raise _invalid(f"no such trouble of a partition: {unknown[0]}; see PartitionTrouble")
@@ -296,6 +298,14 @@ def _read(request: metadata_pb2.DescribeTopicsRequest) -> _Wanted:
         limit=min(request.limit or LIMIT_DEFAULT, LIMIT_MAX),
         summaries=request.summaries,
     )
+
+
+def check_names(names: Collection[str]) -> None:
+    """Raise RegnumError INVALID_REQUEST where a call names more topics than one may, or names without end."""
+    if len(names) > NAMES_MAX:
+        raise _invalid(f"a call names {NAMES_MAX} topics at most, not {len(names)}; ask in several calls")
+    if names and (longest := max(map(len, names))) > NAMED_LENGTH_MAX:
+        raise _invalid(f"a name of {longest} characters is none of a topic, which has {MAX_NAME_LENGTH} at most")
 
 
 def _invalid(message: str) -> RegnumError:

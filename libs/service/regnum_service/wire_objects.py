@@ -18,7 +18,8 @@ from typing import Final, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-_Fields: TypeAlias = Mapping[int, Descriptor]
+_Fields: TypeAlias = Mapping[int, Descriptor | None]
+"""Fields that are gone through, by number: messages, and texts, which have no descriptor."""
 
 FIELDS_OF_OBJECT: Final = 6
 """Fields that a message inside has on average, at most: else a large request of small numbers would be counted for
@@ -33,8 +34,18 @@ _FIXED32: Final = 5
 class ObjectCount:
     """A count that can be interrupted."""
 
-    def __init__(self, data: bytes, descriptor: Descriptor, *, most: int) -> None:
-        """Only assigns; ``most``: beyond so many objects, or FIELDS_OF_OBJECT times as many fields, it ends."""
+    def __init__(self, data: bytes, descriptor: Descriptor, *, most: int, text_bytes_max: int | None = None) -> None:
+        """Only assigns.
+
+        Args:
+            data: the message.
+            descriptor: of its type.
+            most: beyond so many objects, or FIELDS_OF_OBJECT times as many fields, it ends.
+            text_bytes_max: with a longer text it ends, too; None: there may be any.
+        """
+        self._text_bytes_max: Final = len(data) if text_bytes_max is None else text_bytes_max
+        self.longest_text = 0
+        """Bytes of the text that ended it; 0: none did."""
         self._data: Final = data
         self._most: Final = most
         self._known: Final[dict[str, _Fields]] = {}
@@ -54,7 +65,7 @@ class ObjectCount:
         """Count for as many fields at most; whether it has ended."""
         ended, left = self._count(fields)
         self.fields += fields - left
-        return ended or self.is_too_many
+        return ended or self.is_too_many or self.longest_text > 0
 
     def _count(self, fields: int) -> tuple[bool, int]:
         """Whether it has ended, and how many of the fields are left."""
@@ -62,7 +73,7 @@ class ObjectCount:
         while self._open:
             at, end, known = self._open.pop()
             while at < end:
-                if fields <= 0 or self.objects > self._most:
+                if fields <= 0 or self.objects > self._most or self.longest_text:
                     self._open.append((at, end, known))
                     return self.objects > self._most, fields
                 fields -= 1
@@ -72,7 +83,7 @@ class ObjectCount:
                     _, at = _varint(data, at, end)
                 elif kind == _BYTES:
                     length, at = _varint(data, at, end)
-                    inner = known.get(tag >> 3)
+                    inner = self._inner(known, tag >> 3, length)
                     if inner is not None:
                         self.objects += 1
                         if length and at + length <= end:
@@ -89,13 +100,20 @@ class ObjectCount:
                     at = end
         return True, fields
 
+    def _inner(self, known: _Fields, field: int, length: int) -> Descriptor | None:
+        """Of a message inside; None: it is a text, which is noted where it is too long, or bytes."""
+        inner = known.get(field)
+        if inner is None and length > self._text_bytes_max and field in known:
+            self.longest_text = length
+        return inner
+
     def _fields(self, descriptor: Descriptor) -> _Fields:
         known = self._known.get(descriptor.full_name)
         if known is None:
             known = self._known[descriptor.full_name] = {
                 field.number: field.message_type
                 for field in descriptor.fields
-                if field.type == FieldDescriptor.TYPE_MESSAGE and field.message_type is not None
+                if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING)
             }
         return known
 

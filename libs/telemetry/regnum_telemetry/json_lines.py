@@ -8,6 +8,7 @@ import base64
 import json
 import logging
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,9 @@ from typing import Any, Final
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
+
+PARTS: Final = 4
+"""Files that the bytes of a process are divided among: the one that is written, and those that were set aside."""
 
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
 
@@ -32,10 +36,17 @@ def encode(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 class JsonLinesFile:
-    """A sink that appends to a file. Each line is one write: what was written survives the process."""
+    """A sink that appends to a file. Each line is one write: what was written survives the process.
 
-    def __init__(self, path: Path) -> None:
+    A file that would grow beyond a quarter of ``bytes_max`` is set aside: ``regnum-broker-1.jsonl`` becomes
+    ``regnum-broker-1.000001.jsonl``, the next one ``.000002``, and the oldest go, so that all together have no more
+    than ``bytes_max``. Readers find them by the same pattern, and a name stands for the same lines for ever.
+    """
+
+    def __init__(self, path: Path, *, bytes_max: int) -> None:
+        """Only assigns; ``bytes_max``: of all files of this name."""
         self._path: Final = path
+        self._bytes_max: Final = bytes_max
         self._descriptor: int | None = None
         self._failed = False
 
@@ -43,10 +54,7 @@ class JsonLinesFile:
         """Append a line; False when the file cannot be written."""
         line = encode(spans)
         try:
-            if self._descriptor is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            written = os.write(self._descriptor, line)
+            written = os.write(self._file_for(len(line)), line)
         except OSError as error:
             if not self._failed:
                 logging.getLogger(__name__).warning("cannot write traces to %s: %s", self._path, error.strerror)
@@ -59,6 +67,38 @@ class JsonLinesFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+    def _file_for(self, size: int) -> int:
+        """A file with room for so many bytes."""
+        if self._descriptor is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = self._open()
+        there = os.fstat(self._descriptor).st_size
+        if there and there + size > self._bytes_max // PARTS:
+            self.close()
+            self._set_aside()
+            self._descriptor = self._open()
+        return self._descriptor
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def _set_aside(self) -> None:
+        before = self._numbered()
+        number = before[-1][0] + 1 if before else 1
+        if self._path.exists():
+            self._path.rename(self._path.with_name(f"{self._path.stem}.{number:06}{self._path.suffix}"))
+        room = self._bytes_max - self._bytes_max // PARTS
+        for _, aside in reversed(self._numbered()):
+            room -= aside.stat().st_size
+            if room < 0:
+                aside.unlink()
+
+    def _numbered(self) -> list[tuple[int, Path]]:
+        """Files that were set aside, the oldest first."""
+        name = re.compile(rf"{re.escape(self._path.stem)}\.(\d{{6,}}){re.escape(self._path.suffix)}")
+        found = ((name.fullmatch(file.name), file) for file in self._path.parent.iterdir())
+        return sorted((int(match[1]), file) for match, file in found if match)
 
 
 def _hex_ids(item: dict[str, Any]) -> None:

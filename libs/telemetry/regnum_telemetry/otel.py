@@ -9,7 +9,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, T
 from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.trace.status import Status, StatusCode
 
-from regnum_telemetry import conventions, propagation
+from regnum_telemetry import conventions, propagation, tracing
 from regnum_telemetry.tracing import Kind, Span, Value
 
 SCOPE: Final = "regnum"
@@ -26,10 +26,12 @@ _KINDS: Final[Mapping[Kind, SpanKind]] = {
 class OtelSpan:
     """A span of the SDK."""
 
-    __slots__ = ("_span",)
+    __slots__ = ("_call", "_span")
 
-    def __init__(self, span: SdkSpan) -> None:
+    def __init__(self, span: SdkSpan, call: tracing.ServedCall | None = None) -> None:
+        """Only assigns; ``call``: it ends with that one, unless it is refused."""
         self._span: Final = span
+        self._call: Final = call
 
     @property
     def context(self) -> str:
@@ -53,7 +55,12 @@ class OtelSpan:
 
     def end(self, at_unix_nano: int | None = None) -> None:
         """It is over."""
-        self._span.end(at_unix_nano)
+        if self._call is None:
+            self._span.end(at_unix_nano)
+            return
+        at = tracing.now_unix_nano() if at_unix_nano is None else at_unix_nano
+        if not self._call.hold(lambda: self._span.end(at)):
+            self._span.end(at)
 
 
 class OtelTracer:
@@ -89,7 +96,8 @@ class OtelTracer:
                 attributes=attributes,
                 links=[Link(place) for place in linked],
                 start_time=at_unix_nano,
-            )
+            ),
+            tracing.served(),
         )
 
 

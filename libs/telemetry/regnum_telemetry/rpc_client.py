@@ -17,6 +17,9 @@ Multicallable = Any
 Call = Any
 """One of grpc.aio's calls."""
 
+DIRECT: Final[tuple[tuple[str, int], ...]] = (("grpc.enable_http_proxy", 0),)
+"""Options of every channel: whatever the environment says of web proxies, they do not stand between processes."""
+
 _ENDING: Final[set[asyncio.Task[None]]] = set()
 """Tasks that end a span; the event loop alone would not keep them."""
 
@@ -24,8 +27,19 @@ _ENDING: Final[set[asyncio.Task[None]]] = set()
 class TracedChannel(grpc.aio.Channel):
     """Passes everything to another channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, host: str, port: int) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, *, host: str, port: int, metadata: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            channel: what the calls go over.
+            host: where it goes to, for the spans.
+            port: of the same.
+            metadata: what every call brings besides its own.
+        """
         self._channel: Final = channel
+        self._metadata: Final = tuple(metadata)
         self._host: Final = host
         self._port: Final = port
 
@@ -72,6 +86,8 @@ class TracedChannel(grpc.aio.Channel):
         name = (method.decode() if isinstance(method, bytes) else str(method)).removeprefix("/")
 
         def start(*arguments: Any, metadata: Sequence[tuple[str, str | bytes]] | None = None, **named: Any) -> Call:
+            if self._metadata:
+                metadata = (*self._metadata, *(metadata or ()))
             place = tracing.current()
             if not place:
                 return multicallable(*arguments, metadata=metadata, **named)

@@ -1,12 +1,15 @@
-"""Spans of served calls: for those whose caller sent a place in a trace.
+"""Spans of served calls: for those whose caller sent a place in a trace, and that are not refused.
 
 A call without one gets no span: beats, fetches and most produce requests cost a look at their metadata and no more.
+Neither does one that is refused, as a whole or because its caller may not do a part of it (``tracing.refuse``), nor
+anything that was done for it: a caller without rights has nothing written down by a header. Health and reflection,
+which every client may ask, have none.
 The servicer's task runs within the span's place, so that what it hands on can carry it.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -22,7 +25,6 @@ _FAULTS: Final = frozenset(
     {
         grpc.StatusCode.UNKNOWN,
         grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.UNIMPLEMENTED,
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DATA_LOSS,
@@ -31,10 +33,33 @@ _FAULTS: Final = frozenset(
 """Statuses that are the server's fault; others are answers."""
 
 
+_REFUSALS: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Statuses of calls that were not carried out for what they are or for who makes them. (What another process of the
+cluster hears otherwise, that its epoch is past for example, belongs to the story of a failover.)"""
+
+_ALL_BUT_FAULTS: Final = frozenset(grpc.StatusCode) - _FAULTS - {grpc.StatusCode.OK}
+"""Statuses of refusals where anybody may call."""
+
+_OPEN_TO_ALL: Final = "/grpc."
+"""How the methods of health and reflection begin."""
+
+
 class TracingInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server once. Stands before all other interceptors, whose answers it sees."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, for_clients: bool = False) -> None:
+        """Only assigns; ``for_clients``: anybody may call, and every answer but OK and a fault is a refusal."""
+        self._refusals: Final = (
+            frozenset(grpc.StatusCode) - _FAULTS - {grpc.StatusCode.OK} if for_clients else _REFUSALS
+        )
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(
@@ -48,49 +73,57 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not place or not tracing.tracer().recording:
             return handler
         method = handler_call_details.method
+        if method.startswith(_OPEN_TO_ALL):
+            return handler
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = (handler, _wrap(method.removeprefix("/"), handler))
+            known = self._wrapped[method] = (handler, _wrap(method.removeprefix("/"), handler, self._refusals))
         return known[1]
 
 
-def _wrap(name: str, handler: Handler) -> Handler:
+_Statuses: TypeAlias = Collection[grpc.StatusCode]
+
+
+def _wrap(name: str, handler: Handler, refusals: _Statuses) -> Handler:
     parse, render = handler.request_deserializer, handler.response_serializer
     if handler.request_streaming and handler.response_streaming:
-        return grpc.stream_stream_rpc_method_handler(_streaming(name, handler.stream_stream), parse, render)
+        return grpc.stream_stream_rpc_method_handler(_streaming(name, handler.stream_stream, refusals), parse, render)
     if handler.request_streaming:
-        return grpc.stream_unary_rpc_method_handler(_single(name, handler.stream_unary), parse, render)
+        return grpc.stream_unary_rpc_method_handler(_single(name, handler.stream_unary, refusals), parse, render)
     if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(_streaming(name, handler.unary_stream), parse, render)
-    return grpc.unary_unary_rpc_method_handler(_single(name, handler.unary_unary), parse, render)
+        return grpc.unary_stream_rpc_method_handler(_streaming(name, handler.unary_stream, refusals), parse, render)
+    return grpc.unary_unary_rpc_method_handler(_single(name, handler.unary_unary, refusals), parse, render)
 
 
-def _single(name: str, behaviour: Any) -> Any:
+def _single(name: str, behaviour: Any, refusals: _Statuses) -> Any:
     async def call(request: Any, context: Context) -> Any:
-        span = _begin(name, context)
+        span, served = _begin(name, context), tracing.ServedCall()
         try:
-            with tracing.within(span.context):
+            with tracing.within(span.context), tracing.serving(served):
                 return await behaviour(request, context)
         finally:
-            _end(span, context)
+            _end(span, context, served, refusals)
 
     return call
 
 
-def _streaming(name: str, behaviour: Any) -> Any:
+def _streaming(name: str, behaviour: Any, refusals: _Statuses) -> Any:
     async def call(request: Any, context: Context) -> None:
-        span = _begin(name, context)
+        span, served = _begin(name, context), tracing.ServedCall()
         try:
-            with tracing.within(span.context):
+            with tracing.within(span.context), tracing.serving(served):
                 responses = behaviour(request, context)
                 if not isinstance(responses, AsyncIterator):
+                    # It writes for itself, perhaps for days: what is done for it meanwhile is not kept back.
+                    served.settle()
                     await responses
                     return
                 async with aclosing(responses):  # type: ignore[type-var]
                     async for response in responses:
+                        served.settle()
                         await context.write(response)
         finally:
-            _end(span, context)
+            _end(span, context, served, refusals)
 
     return call
 
@@ -104,10 +137,16 @@ def _begin(name: str, context: Context) -> Span:
     )
 
 
-def _end(span: Span, context: Context) -> None:
+def _end(span: Span, context: Context, served: tracing.ServedCall, refusals: _Statuses) -> None:
     code = context.code()
     # Until something else is said, a status is OK, and gRPC gives it as 0.
     status = code if isinstance(code, grpc.StatusCode) else grpc.StatusCode.OK
+    if status in refusals:
+        served.refused = True
+    served.settle()
+    if served.refused:
+        # A span that does not end is not exported.
+        return
     span.set({conventions.RPC_STATUS: status.name})
     if status in _FAULTS:
         span.fail(status.name)

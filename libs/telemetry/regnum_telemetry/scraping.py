@@ -28,6 +28,9 @@ HEAD_BYTES_MAX: Final = 16 * 1024
 KEPT_S: Final = 0.5
 """For so long a text is what is there."""
 
+ANYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what the settings say
+"""Hosts that mean all addresses."""
+
 PATH: Final = "/metrics"
 """Where the metrics are."""
 
@@ -38,6 +41,20 @@ OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0"
 
 Render = Callable[[str], tuple[bytes, str]]
 """The text and its content type, in the form that an ``Accept`` header asks for; on a thread of this endpoint."""
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A listener. Raises OSError."""
+    if host in ANYWHERE:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=CONNECTIONS_MAX
+            )
+        host = "0.0.0.0"  # noqa: S104 - what the settings say
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # A name of both families is the IPv4 address, as for who scrapes it since before there was a choice.
+    family, _, _, _, place = min(answers, key=lambda answer: answer[0] is not socket.AF_INET)
+    return socket.create_server(place, family=family, backlog=CONNECTIONS_MAX)
 
 
 class MetricsEndpoint:
@@ -55,7 +72,8 @@ class MetricsEndpoint:
         """Only assigns.
 
         Args:
-            host: where to listen; IPv6 without brackets.
+            host: where to listen; IPv6 without brackets. 0.0.0.0 and :: are all addresses of both families, as gRPC
+                has it.
             port: 0 lets the machine choose.
             render: makes the text.
             deadline_s: time that a connection has.
@@ -80,14 +98,7 @@ class MetricsEndpoint:
 
     def start(self) -> None:
         """Listen and answer. Raises OSError when it cannot listen there."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        with contextlib.ExitStack() as undo:
-            undo.callback(listener.close)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self._host, self._port))
-            listener.listen(CONNECTIONS_MAX)
-            undo.pop_all()
+        listener = _listening(self._host, self._port)
         self._port = int(listener.getsockname()[1])
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), name="metrics", daemon=True).start()

@@ -1,8 +1,12 @@
 """Where the spans of a process go: chosen from its settings and OpenTelemetry's own variables.
 
-OTEL_TRACES_EXPORTER  ``otlp``: OTLP over gRPC; ``none``: nowhere
-OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT  set: OTLP over gRPC, unless the exporter is ``none``
+OTEL_TRACES_EXPORTER  ``otlp``: to a collector; ``none``: nowhere
+OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT  set: to a collector, unless the exporter is ``none``
+OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL  how: ``grpc``, which is the default here, or
+                      ``http/protobuf``: then /v1/traces is added to the first endpoint, and nothing to the second
 otherwise             OTLP/JSON lines below the traces folder, if the process has one
+What else these say is refused: spans that go nowhere look like spans that are not made. A collector is reached
+directly, never through a web proxy.
 OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and the like mean what they mean everywhere.
 """
 
@@ -19,8 +23,10 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.export_queue import ExportQueue, Sink
+from regnum_telemetry.file_names import file_name
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.otel import OtelTracer
+from regnum_telemetry.rpc_client import DIRECT
 from regnum_telemetry.scraping import Render
 
 if TYPE_CHECKING:
@@ -28,6 +34,11 @@ if TYPE_CHECKING:
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables that name a collector."""
+
+
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+"""Variables that say how."""
+EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 
 
 class Destination(enum.Enum):
@@ -39,16 +50,45 @@ class Destination(enum.Enum):
     """OTLP/JSON lines."""
     COLLECTOR = "collector"
     """OTLP over gRPC."""
+    COLLECTOR_HTTP = "collector, HTTP"
+    """OTLP over HTTP, as Protobuf."""
+
+
+class UnknownVariableError(ValueError):
+    """A variable has a value that means nothing here. The message names both, and what there is instead."""
 
 
 def choose(environ: Mapping[str, str], *, has_folder: bool) -> Destination:
-    """Where spans go; see the head of the module."""
-    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
-    if exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    """Where spans go; see the head of the module. Raises UnknownVariableError."""
+    exporter = _said(environ, EXPORTER)
+    if exporter == "none" or _said(environ, "OTEL_SDK_DISABLED") == "true":
         return Destination.NOWHERE
-    if exporter == "otlp" or any(environ.get(name) for name in ENDPOINTS):
-        return Destination.COLLECTOR
+    if exporter not in {"", "otlp"}:
+        raise UnknownVariableError(f"{EXPORTER} is {environ[EXPORTER]!r}; there are otlp and none")
+    if exporter or any(environ.get(name) for name in ENDPOINTS):
+        return _over(environ)
     return Destination.FILE if has_folder else Destination.NOWHERE
+
+
+def _over(environ: Mapping[str, str]) -> Destination:
+    """How a collector is spoken to. The variable of traces goes before the one of all signals."""
+    name = next((name for name in PROTOCOLS if environ.get(name)), None)
+    match "grpc" if name is None else _said(environ, name):
+        case "grpc":
+            return Destination.COLLECTOR
+        case "http/protobuf":
+            endpoint = next((one for one in ENDPOINTS if environ.get(one)), None)
+            if endpoint is not None and not environ[endpoint].strip().lower().startswith(("http://", "https://")):
+                raise UnknownVariableError(
+                    f"{endpoint} is {environ[endpoint]!r}; over HTTP it is a URL, such as http://HOST:4318"
+                )
+            return Destination.COLLECTOR_HTTP
+        case _:
+            raise UnknownVariableError(f"{name} is {environ[name or '']!r}; there are grpc and http/protobuf")
+
+
+def _said(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name, "").strip().lower()
 
 
 class Telemetry:
@@ -75,7 +115,12 @@ class Telemetry:
 
 
 def start(
-    service: str, instance: str, *, traces_dir: Path | None, environ: Mapping[str, str] | None = None
+    service: str,
+    instance: str,
+    *,
+    traces_dir: Path | None,
+    traces_max_bytes: int = tracing.FILES_MAX_BYTES,
+    environ: Mapping[str, str] | None = None,
 ) -> Telemetry:
     """Set the tracer of this process up.
 
@@ -83,7 +128,11 @@ def start(
         service: service name, e.g. ``regnum-broker``.
         instance: id of the process within its service.
         traces_dir: folder for JSON lines; None: no files.
+        traces_max_bytes: of its files in that folder together.
         environ: environment; the process's when None.
+
+    Raises:
+        UnknownVariableError: a variable has a value that means nothing here.
     """
     variables = os.environ if environ is None else environ
     match choose(variables, has_folder=traces_dir is not None):
@@ -91,11 +140,22 @@ def start(
             # Imported when needed: it takes a while.
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
-            return start_with(service, instance, CollectorSink(OTLPSpanExporter()), environ=variables)
+            # (Its annotation knows of one option, with text.)
+            exporter = OTLPSpanExporter(channel_options=DIRECT)  # type: ignore[arg-type]
+            return start_with(service, instance, CollectorSink(exporter), environ=variables)
+        case Destination.COLLECTOR_HTTP:
+            from opentelemetry.exporter.otlp.proto.http import trace_exporter as http  # noqa: PLC0415
+            from requests import Session  # noqa: PLC0415 - what that exporter sends with
+
+            direct = Session()
+            direct.trust_env = False
+            return start_with(
+                service, instance, CollectorSink(http.OTLPSpanExporter(session=direct)), environ=variables
+            )
         case Destination.FILE if traces_dir is not None:
             from regnum_telemetry.json_lines import JsonLinesFile  # noqa: PLC0415 - needs the encoder, which clients lack
 
-            sink = JsonLinesFile(traces_dir / f"{service}-{instance}.jsonl")
+            sink = JsonLinesFile(traces_dir / f"{file_name(service)}-{instance}.jsonl", bytes_max=traces_max_bytes)
             return start_with(service, instance, sink, environ=variables)
         case _:
             return Telemetry(None)

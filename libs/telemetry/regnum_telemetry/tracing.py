@@ -6,8 +6,9 @@ events, in gRPC metadata, in messages. Within one task ``current`` holds the pla
 
 import contextvars
 import enum
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol
 
@@ -128,6 +129,55 @@ class _Process:
     tracer: Tracer = NoTracer()
 
 
+FILES_MAX_BYTES: Final = 256 * 1024 * 1024
+"""Of the trace files of one process together, unless told otherwise: some ten thousand failovers."""
+
+HELD_MAX: Final = 1_000
+"""Ended spans of one served call that wait for its outcome; with more of them it is no refusal."""
+
+
+class ServedCall:
+    """A call that this process serves, and what has ended of its spans while it may still be refused.
+
+    A client says by itself which of its calls belong to a trace. One that is refused leaves no span, or every client
+    that may connect could have a process write as much as it likes.
+    """
+
+    __slots__ = ("_dropped", "_held", "_lock", "refused")
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self._held: list[Callable[[], None]] | None = []
+        self._dropped = False
+        """Whether it was refused when that was known."""
+        self.refused = False
+        """Whether something of it was refused so far."""
+
+    def hold(self, end: Callable[[], None]) -> bool:
+        """Whether a span that ends now waits, or is dropped, with this call; False: end it. Any thread."""
+        with self._lock:
+            if self._held is None:
+                return self._dropped
+            self._held.append(end)
+            is_full = len(self._held) >= HELD_MAX
+        if is_full:
+            self.settle()
+        return True
+
+    def settle(self) -> None:
+        """It goes on or has ended, and is refused or not: what waits ends or is dropped."""
+        with self._lock:
+            held, self._held = self._held, None
+            if held is None:
+                return
+            self._dropped = self.refused
+        if not self._dropped:
+            for end in held:
+                end()
+
+
+_SERVED: Final[contextvars.ContextVar[ServedCall | None]] = contextvars.ContextVar("regnum_served_call", default=None)
+
 _CURRENT: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("regnum_trace_context", default="")
 
 
@@ -155,6 +205,28 @@ def within(context: str) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def served() -> ServedCall | None:
+    """The call that this task serves; None: none that belongs to a trace."""
+    return _SERVED.get()
+
+
+def refuse() -> None:
+    """Something of the call that this task serves was refused."""
+    call = _SERVED.get()
+    if call is not None:
+        call.refused = True
+
+
+@contextmanager
+def serving(call: ServedCall) -> Iterator[None]:
+    """The body serves that call."""
+    token = _SERVED.set(call)
+    try:
+        yield
+    finally:
+        _SERVED.reset(token)
 
 
 @contextmanager

@@ -41,6 +41,10 @@ class CommandHere:
         """Run it to its end, one at a time: stdout and stderr are the process's."""
         return await asyncio.to_thread(self._run, [*arguments, "--bootstrap", self._bootstrap])
 
+    async def alone(self, *arguments: str) -> Ran:
+        """Run a command that knows no ``--bootstrap``."""
+        return await asyncio.to_thread(self._run, arguments)
+
     def _run(self, arguments: Sequence[str]) -> Ran:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         # The command takes the hook of its process for itself; this one is the tests'.

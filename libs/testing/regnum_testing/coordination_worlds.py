@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import grpc
 from regnum_coordination import open_store
 from regnum_coordination.drivers.memory import HeldWrite, MemoryServer, MemoryStore
 from regnum_coordination.port import Store
+from regnum_service.channel import aio_channel
 
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.proxy import TcpProxy
@@ -201,7 +201,7 @@ class EtcdWorld(World):
         """End a session."""
         from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
+        async with aio_channel(f"127.0.0.1:{self.server.port}") as channel:
             stub = rpc_pb2_grpc.LeaseStub(channel)
             await stub.LeaseRevoke(rpc_pb2.LeaseRevokeRequest(ID=store.session_id), timeout=DEADLINE_S)
 
@@ -209,14 +209,14 @@ class EtcdWorld(World):
         """Put a node from outside."""
         from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
+        async with aio_channel(f"127.0.0.1:{self.server.port}") as channel:
             key = (self.prefix + path).encode()
             await rpc_pb2_grpc.KVStub(channel).Put(rpc_pb2.PutRequest(key=key, value=data), timeout=DEADLINE_S)
 
     async def _revision(self) -> int:
         from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: PLC0415 - loadable once the driver is
 
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.server.port}") as channel:
+        async with aio_channel(f"127.0.0.1:{self.server.port}") as channel:
             answer = await rpc_pb2_grpc.KVStub(channel).Range(rpc_pb2.RangeRequest(key=b"\0"), timeout=DEADLINE_S)
             return int(answer.header.revision)
 

@@ -183,6 +183,7 @@ class FakeBroker(
                     leader_epoch=one.leader_epoch,
                     isr=list(cluster.brokers),
                     replicas=cluster.replicas.get((one.topic, one.number), tuple(cluster.brokers)),
+                    adding_replicas=one.adding,
                 )
         return answer
 
@@ -191,6 +192,8 @@ class FakeBroker(
     ) -> producer_pb2.InitProducerIdResponse:
         """The next id."""
         await self._answering()
+        if self.cluster.id_refusal is not None:
+            raise self.cluster.id_refusal
         self.cluster.producer_ids += 1
         return producer_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
 

@@ -19,7 +19,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_election.history.log import EventLog
 from regnum_records.read import read_records
 from regnum_service.clock import SystemClock
-from regnum_service.errors import Code
+from regnum_service.errors import Code, RegnumError
 
 from regnum_testing.fake_broker import FakeBroker
 from regnum_testing.fake_configs import FakeConfigs
@@ -43,6 +43,9 @@ class FakeCluster:
     """What WatchMetadata tells, by the broker that is asked; None: brokers are of a release without it."""
     propagation = admin_pb2.DescribePropagationResponse()
     """How far the controller says that metadata has come; replaced, never changed in place."""
+
+    id_refusal: RegnumError | None = None
+    """What brokers say in place of a producer id."""
 
     def __init__(self, *, brokers: int = 3, seed: int = 1) -> None:
         self.random = random.Random(seed)
@@ -124,10 +127,11 @@ class FakeCluster:
         """For clients."""
         return ",".join(str(broker.address) for broker in self.brokers.values())
 
-    def assign(self, topic: str, partition: int, *replicas: int) -> None:
-        """A partition has other replicas."""
+    def assign(self, topic: str, partition: int, *replicas: int, adding: tuple[int, ...] = ()) -> None:
+        """A partition has other replicas, some of which an open reassignment brings in."""
         self.version += 1
         self.replicas[topic, partition] = replicas
+        self.partitions[topic, partition].adding = adding
 
     def create(self, topic: str, *, partitions: int = 1) -> None:
         """A topic whose partitions are led by the brokers in turn."""

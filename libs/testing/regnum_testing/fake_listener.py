@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import grpc
 from regnum_model.nodes import Address
 from regnum_service.interceptor import ErrorInterceptor
-from regnum_service.server import SERVER_OPTIONS
+from regnum_service.listening import make_server
 
 from regnum_testing.ports import unused_port
 
@@ -33,7 +33,7 @@ class FakeMember(ABC):
         def failed(what: str, error: BaseException) -> None:
             self.cluster.failures.append((what, error))
 
-        self.server = grpc.aio.server(interceptors=(ErrorInterceptor(failed),), options=SERVER_OPTIONS)
+        self.server = make_server(interceptors=(ErrorInterceptor(failed),))
         self.register(self.server)
         self.server.add_insecure_port(str(self.address))
         await self.server.start()

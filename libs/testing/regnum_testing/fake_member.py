@@ -23,11 +23,12 @@ async def _etcd(port: int) -> None:
 
 
 async def _service(port: int, mode: str) -> None:
-    import grpc  # noqa: PLC0415 - a quarter of a second that the store's stand-in does without
+    # A quarter of a second that the store's stand-in does without.
     from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
     from grpc_health.v1.health import aio  # noqa: PLC0415
+    from regnum_service.listening import make_server  # noqa: PLC0415
 
-    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    server = make_server()
     health = aio.HealthServicer()
     status = health_pb2.HealthCheckResponse.NOT_SERVING if mode == "mute" else health_pb2.HealthCheckResponse.SERVING
     await health.set("", status)

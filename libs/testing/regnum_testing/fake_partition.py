@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from regnum.types.v1 import errors_pb2
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
+from regnum_records.read import first_at_or_after
 from regnum_service.errors import Code
 
 NONE = errors_pb2.ERROR_CODE_NONE
@@ -20,6 +21,8 @@ class FakePartition:
     number: int
     leader: int
     leader_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    """Replicas that brokers say an open reassignment brings in."""
     log_start: int = 0
     batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
     known: dict[int, deque[BatchHeader]] = field(default_factory=dict)
@@ -46,9 +49,9 @@ class FakePartition:
         return (known, end) if end < offset or known != epoch else None
 
     def offset_for(self, timestamp_ms: int) -> int:
-        """Base offset of the first batch with a record at or after a moment; -1: none is so young."""
-        young = (header.base_offset for header, _ in self.batches if header.max_timestamp_ms >= timestamp_ms)
-        return next(young, -1)
+        """Offset of the first record at or after a moment; -1: none is so young."""
+        found = (first_at_or_after(batch, timestamp_ms, from_offset=self.log_start) for _, batch in self.batches)
+        return next((one.offset for one in found if one is not None), -1)
 
     def append(self, batch: bytes) -> tuple[Code, int]:
         """The check of sequence numbers, and the append."""

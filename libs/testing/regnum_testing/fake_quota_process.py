@@ -18,8 +18,8 @@ from regnum_service.errors import RegnumError
 class NoQuotaProcess:
     """The way to a process that is not there."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, node: QuotaProcessNode) -> None:
+        self._address = node.internal
 
     async def admit(
         self,

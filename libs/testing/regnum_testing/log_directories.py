@@ -126,3 +126,9 @@ def lead(replica: ReplicaLog, *values: bytes, epoch: int = 0, timestamp_ms: int 
     base = replica.written_end_offset
     replica.append_as_leader([batch_of(*values, timestamp_ms=timestamp_ms)], leader_epoch=LeaderEpoch(epoch))
     return base
+
+
+def offset_at(log: ReplicaLog, timestamp_ms: int) -> int | None:
+    """Offset of the first record at or after a moment."""
+    found = log.record_at_or_after(timestamp_ms)
+    return None if found is None else found.offset

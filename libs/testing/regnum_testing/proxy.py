@@ -105,6 +105,11 @@ class TcpProxy:
         for link in self._links:
             link.close()
 
+    def lead_to(self, port: int) -> None:
+        """From now on another server stands behind the address; what was connected is cut off."""
+        self._upstream_port = port
+        self.cut()
+
     def refuse(self) -> None:
         """Close all connections, and those to come until ``accept``."""
         self._refusing = True

@@ -14,7 +14,7 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
 from regnum_model.quota_changes import EntityChange, LimitChange
-from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity
+from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaProcessNode
 from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.clock import FakeClock
@@ -72,8 +72,8 @@ class QuotaWorld:
         await process.activate()
         return process
 
-    def _open(self, address: Address) -> QuotaChannel:
-        return self.processes.get(address) or NoQuotaProcess(address)
+    def _open(self, node: QuotaProcessNode) -> QuotaChannel:
+        return self.processes.get(node.internal) or NoQuotaProcess(node)
 
     async def set_quota(self, rate: float, burst: float, entity: QuotaEntity = CLUSTER) -> None:
         """Set a quota; processes see it at once."""

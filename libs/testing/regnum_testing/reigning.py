@@ -34,6 +34,8 @@ from regnum_model.configs import (
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_model.protocols import UNSAID, ReleaseInfo
+from regnum_model.quotas import QuotaProcessNode
+from regnum_service.addressee import ANSWERED_BY
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_telemetry.metrics import Metrics
@@ -89,6 +91,8 @@ class FakeBroker:
     """Highest controller epoch seen."""
     down: bool = False
     """Whether calls fail."""
+    answers_as: str = ""
+    """Which process stands at its address and refuses what is meant for it; empty: itself."""
     offline: set[PartitionKey] = field(default_factory=set)
     """Replicas that it cannot use, and refuses."""
     fenced: set[PartitionKey] = field(default_factory=set)
@@ -120,6 +124,10 @@ class FakeChannel:
         broker = self._broker
         if broker.down:
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")
+        if broker.answers_as:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_REBOOTSTRAP_REQUIRED, "not here", metadata={ANSWERED_BY: broker.answers_as}
+            )
         if controller_epoch < broker.controller_epoch:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH,
@@ -255,8 +263,19 @@ class FakeCluster:
         for id in ids:
             await self.register(id)
 
-    async def register(self, id: int, *, log_id: str | None = None, build: ReleaseInfo = UNSAID) -> FakeBroker:
-        """Register a broker (anew): a new session takes the old node over."""
+    async def register(
+        self, id: int, *, log_id: str | None = None, build: ReleaseInfo = UNSAID, at: int | None = None
+    ) -> FakeBroker:
+        """Register a broker (anew): a new session takes the old node over.
+
+        It does not look whether another one has its address, as brokers of earlier releases do not.
+
+        Args:
+            id: broker id.
+            log_id: of its log; None: as before.
+            build: its release.
+            at: the broker whose internal address it advertises; None: it has one of its own.
+        """
         known = self.brokers.get(BrokerId(id))
         broker = FakeBroker(
             id=BrokerId(id), log_id=LogId(log_id or (known.log_id if known is not None else f"log-{id}"))
@@ -275,7 +294,7 @@ class FakeCluster:
                 directories={DirectoryId(f"dir-{id}"): broker.log_id},
                 listeners={
                     "client": Address(host="127.0.0.1", port=10_000 + id % 10_000),
-                    "internal": Address(host="127.0.0.1", port=20_000 + id % 10_000),
+                    "internal": Address(host="127.0.0.1", port=20_000 + (id if at is None else at) % 10_000),
                 },
                 build=build,
             ).encode(),
@@ -312,7 +331,7 @@ class FakeCluster:
         first_balance_s: float | None = None,
         corrections_interval_s: float = 300.0,
         metadata_detector: DeathDetector | None = None,
-        open_quota: Callable[[Address], QuotaChannel] = NoQuotaProcess,
+        open_quota: Callable[[QuotaProcessNode], QuotaChannel] = NoQuotaProcess,
         quota_stand_in: Limit | None = None,
         followed: Followed | None = None,
         metrics: Metrics | None = None,

@@ -28,12 +28,12 @@ class RecordingServer(MemoryServer):
         self.states: dict[PartitionKey, dict[int, LeaderAndIsr]] = {}
         """By partition and version of its node."""
         self.transactions = 0
-        """Transactions that were carried out."""
+        """Transactions that wrote something."""
 
     def carry_out(self, transaction: Transaction) -> tuple[Outcome, ...]:
         """As the store does, and write down what became of leaderAndISR nodes."""
-        self.transactions += 1
         outcomes = super().carry_out(transaction)
+        self.transactions += any(isinstance(outcome, Written) for outcome in outcomes)
         for group, outcome in zip(transaction.groups, outcomes, strict=True):
             if not isinstance(outcome, Written):
                 continue

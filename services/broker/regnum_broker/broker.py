@@ -16,6 +16,7 @@ from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer
+from regnum_service.store_contact import StoreContact
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -47,6 +48,7 @@ from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.composition.registering import start_registering
 from regnum_broker.composition.watches import start_contact_watches, start_stray_watch, start_upkeep
 from regnum_broker.configs.dynamic import DynamicConfigs
+from regnum_broker.disk_room import DiskRooms
 from regnum_broker.figures.gauges import show_limits
 from regnum_broker.limits.incoming import incoming
 from regnum_broker.limits.limits import ClientLimits
@@ -164,7 +166,7 @@ class Broker:
         for key, log in storage.directory.replicas.items():
             replicas.add(key, log.topic, log)
 
-        parts = self._parts(storage, tls)
+        parts = self._parts(storage, tls, lifeline)
         cache = MetadataCache(fence, replicas.learn_listeners, replicas.learn_leaders)
         leaders = CurrentLeaders(replicas, cache)
         sessions = self._sessions
@@ -211,8 +213,11 @@ class Broker:
                 fence=fence,
                 readiness=self.readiness,
                 strays=parts.strays,
+                disk=parts.disk,
+                contact=parts.contact,
                 lifeline_open=lambda: lifeline.is_open,
                 client_port=lambda: self._listeners.client.port,
+                quotas=parts.limits.quotas,
             ),
         )
         supervisor.start("storage", storage.run_until_failed())
@@ -268,7 +273,7 @@ class Broker:
             timeout_s=shutdown.timeout_s,
         )
 
-    def _parts(self, storage: Storage, tls: ProcessTls) -> BrokerParts:
+    def _parts(self, storage: Storage, tls: ProcessTls, lifeline: Lifeline) -> BrokerParts:
         """What the other parts are made of."""
         self.lives = Lives(
             self._id,
@@ -287,11 +292,18 @@ class Broker:
             expiry=self.expiry,
             metrics=self._metrics,
             sessions=self._sessions,
+            contact=StoreContact(
+                lambda: self._sessions.store,
+                self._clock,
+                self._metrics,
+                why_none=lambda: self._sessions.why_none,
+            ),
             fence=self.fence,
             went_back=self.went_back,
             lives=self.lives,
             replicas=self.replicas,
             storage=storage,
+            disk=DiskRooms(storage=storage, clock=self._clock, tell=lifeline.report_disk),
             strays=StrayLogs(self.replicas, grace_s=self._settings.stray_grace_s),
             limits=self._limits,
             tls=tls,

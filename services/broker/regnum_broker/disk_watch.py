@@ -7,7 +7,7 @@ counts: a process or a machine that stood still has not shown that the disk does
 The time-out is for one operation, not for a job of many. The longest of them is the fsync of a whole segment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from regnum_service.clock import Clock
@@ -41,7 +41,18 @@ class Stalls:
 class DiskWatch:
     """Belongs to the event loop."""
 
-    def __init__(self, *, directory: LogDirectory, timeout_s: float, clock: Clock) -> None:
+    def __init__(
+        self, *, directory: LogDirectory, timeout_s: float, clock: Clock, waits: Callable[[float], None]
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            directory: whose disk.
+            timeout_s: how long one operation may take.
+            clock: source of time.
+            waits: told at every look how long the disk has not come back with one, in seconds.
+        """
+        self._waits: Final = waits
         self._directory: Final = directory
         self._timeout_s: Final = timeout_s
         self._clock: Final = clock
@@ -57,5 +68,6 @@ class DiskWatch:
         while True:
             await self._clock.sleep(interval_s)
             waited_s = stalls.longest_s(self._directory.operations.under_way, now_s=self._clock.monotonic())
+            self._waits(waited_s)
             if waited_s >= self._timeout_s:
                 raise self._directory.give_up(waited_s)

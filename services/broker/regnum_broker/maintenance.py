@@ -1,11 +1,10 @@
-"""What a broker does by the clock: looks at ISRs, saves high watermarks, takes room back once there is some."""
+"""What a broker does by the clock: looks at ISRs, saves high watermarks, forgets producers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock
 from regnum_service.slices import Turns, slices
@@ -21,11 +20,11 @@ from regnum_broker.storage import Storage
 ISR_INTERVAL_S: Final = 0.5
 """Time between two looks at leaderships whose ISR is not complete."""
 
+ALL_INTERVAL_S: Final = 4.0
+"""Time between two looks at all leaderships at most: what is not committed from one to the next is told."""
+
 CHECKPOINT_INTERVAL_S: Final = 1.0
 """Time between two checkpoints of high watermarks."""
-
-RESERVE_INTERVAL_S: Final = 5.0
-"""Time between two looks whether a full disk has room again."""
 
 EXPIRY_INTERVAL_S: Final = 600.0
 """Time between two looks for idempotent producers that have gone away."""
@@ -43,25 +42,47 @@ CHECKED_AT_ONCE: Final = 2_000
 class IsrWatch:
     """Finds followers that lag or could join without any fetch saying so."""
 
-    def __init__(self, *, replicas: Replicas, writer: IsrWriter, lag_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        writer: IsrWriter,
+        lag_s: float,
+        clock: Clock,
+        tell_uncommitted: Callable[[frozenset[PartitionKey]], None],
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: whose leaderships.
+            writer: has ISRs changed.
+            lag_s: seconds by which a follower may lag.
+            clock: source of time.
+            tell_uncommitted: takes the partitions in which records wait and nothing was committed since the look at
+                all before, whenever they are others.
+        """
+        self._tell_uncommitted: Final = tell_uncommitted
+        self._waiting: dict[PartitionKey, int] = {}
+        self._uncommitted: frozenset[PartitionKey] = frozenset()
         self._replicas: Final = replicas
         self._writer: Final = writer
         self._lag_s: Final = lag_s
         self._clock: Final = clock
 
     async def run(self) -> None:
-        """Look for ever; a task of the supervisor. All leaderships every half lag limit, incomplete ones more often."""
+        """Look for ever; a task of the supervisor. All leaderships every few seconds, incomplete ones more often."""
         look_at_all_s = self._clock.monotonic()
         while True:
             await self._clock.sleep(min(ISR_INTERVAL_S, self._lag_s / 2))
             now_s = self._clock.monotonic()
             look_at_all = now_s >= look_at_all_s
             if look_at_all:
-                look_at_all_s = now_s + self._lag_s / 2
+                look_at_all_s = now_s + min(ALL_INTERVAL_S, self._lag_s / 2)
             await self._look(look_at_all=look_at_all)
 
     async def _look(self, *, look_at_all: bool) -> None:
         looking = self._replicas.leading() if look_at_all else self._replicas.incomplete()
+        waiting: dict[PartitionKey, int] = {}
         async for part in slices(looking, LEADERSHIPS_AT_ONCE):
             turns = Turns(SLICE)
             for leadership in part:
@@ -73,6 +94,20 @@ class IsrWatch:
                 leadership.advance(now_s)
                 if leadership.wanted_change(now_s) is not None:
                     self._writer.wake(leadership)
+                partition = leadership.partition
+                waits = partition.high_watermark < partition.log.log_end_offset
+                if look_at_all and waits and leadership.isr_sufficient:
+                    waiting[partition.key] = partition.high_watermark
+        if look_at_all:
+            self._note_waiting(waiting)
+
+    def _note_waiting(self, waiting: dict[PartitionKey, int]) -> None:
+        """Whatever the reason, nothing was committed where the high watermark is what it was at the look before."""
+        before, self._waiting = self._waiting, waiting
+        uncommitted = frozenset([key for key, mark in waiting.items() if before.get(key) == mark])
+        if uncommitted != self._uncommitted:
+            self._uncommitted = uncommitted
+            self._tell_uncommitted(uncommitted)
 
 
 class Checkpointing:
@@ -182,30 +217,6 @@ class ProducerExpiry:
 def _expire(logs: Sequence[ReplicaLog], before_ms: int) -> None:
     for log in logs:
         log.expire_producers(before_ms)
-
-
-class ReserveKeeping:
-    """Says when the disk of the log directory is full, and takes the reserve back once it is not."""
-
-    def __init__(self, *, storage: Storage, clock: Clock) -> None:
-        self._storage: Final = storage
-        self._clock: Final = clock
-        self._said = False
-        self._log: Final = structlog.get_logger("storage")
-
-    async def run(self) -> None:
-        """Look for ever; a task of the supervisor."""
-        directory = self._storage.directory
-        while True:
-            if directory.full:
-                await self._storage.write(directory.make_reserve)
-            if directory.full != self._said:
-                self._said = directory.full
-                if self._said:
-                    self._log.error("log directory is full", path=str(directory.path), effect="appends are refused")
-                else:
-                    self._log.info("log directory has room again", path=str(directory.path))
-            await self._clock.sleep(RESERVE_INTERVAL_S)
 
 
 def _save(directory: LogDirectory, moved: Mapping[PartitionKey, int]) -> None:

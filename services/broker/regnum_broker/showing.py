@@ -8,15 +8,18 @@ from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.loop_lag import LoopLag
 from regnum_service.server import ServiceRegistration
+from regnum_service.store_contact import StoreContact
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
-from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays
+from regnum_broker.disk_room import DiskRooms
+from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays, show_writability
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import RecentRates
+from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.figures import FiguresServicer
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -61,8 +64,11 @@ class Showing:
         fence: Fence,
         readiness: Readiness,
         strays: StrayLogs,
+        disk: DiskRooms,
+        contact: StoreContact,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
+        quotas: ClientQuotas | None = None,
     ) -> ServiceRegistration:
         """Let the metrics read all this; returns the service that is asked for figures.
 
@@ -73,12 +79,16 @@ class Showing:
             fence: whether it is registered.
             readiness: whether it has been in sync.
             strays: logs that nobody knows.
+            disk: whether it takes records.
+            contact: whether the store answers.
             lifeline_open: whether the controller hears it.
             client_port: where clients connect.
+            quotas: what clients do against quotas; None: there are none.
         """
         show_broker(self._metrics, replicas, storage)
         show_standing(self._metrics, fence, cache, lifeline_open)
         show_readiness(self._metrics, readiness)
+        show_writability(self._metrics, disk)
         show_strays(self._metrics, strays)
         sizing = LogSizing(storage, self.traffic, self._clock)
         sizing.show(self._metrics)
@@ -94,9 +104,12 @@ class Showing:
                 loop_lag=self._loop_lag,
                 readiness=readiness,
                 strays=strays,
+                disk=disk,
+                contact=contact,
                 lifeline_open=lifeline_open,
                 client_port=client_port,
                 clock=self._clock,
+                quotas=quotas,
             ),
             add_to_server=figures_pb2_grpc.add_FiguresServiceServicer_to_server,
         )

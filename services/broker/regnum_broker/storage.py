@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
+import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.limits.turns_of_callers import TurnsOfCallers
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -44,6 +46,14 @@ FLUSH_BYTES_WAITING_MAX: Final = 64 * 1024 * 1024
 
 RENAMED_AT_ONCE: Final = 200
 """Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
+
+
+def _remove_files(directory: LogDirectory) -> None:
+    """On the remover's thread."""
+    if kept := directory.remove_files():
+        structlog.get_logger("storage").warning(
+            "folders of deleted replicas stay: something that is not Regnum's is in them", folders=kept
+        )
 
 
 def _nothing() -> None:
@@ -78,15 +88,18 @@ class Storage:
 
         Args:
             directory: what it owns.
-            readers: threads that read.
+            readers: threads that read for clients, and as many that read for brokers.
             clock: times the writer's jobs; the machine's when None.
             metrics: where they are counted; None: nobody asks.
         """
         clock = clock or SystemClock()
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
+        self.turns: Final = TurnsOfCallers(readers)
+        """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
+        self._own_readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="replication-reader")
         self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
@@ -171,8 +184,12 @@ class Storage:
         return await self._submit(self._writer, job, first=True)
 
     async def read(self, job: Callable[[], T]) -> T:
-        """Run a job on a reader thread."""
+        """Run a job for a client on a reader thread."""
         return await self._run_beside(self._readers, job)
+
+    async def read_for_brokers(self, job: Callable[[], T]) -> T:
+        """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
+        return await self._run_beside(self._own_readers, job)
 
     async def check(self, job: Callable[[], T]) -> T:
         """Run a job on the thread that looks into batches, after all that were handed in before."""
@@ -223,8 +240,7 @@ class Storage:
             DirectoryFailedError: it may be lost.
         """
         # At the end there is nobody left who would wait for the writer.
-        executor = self._writer if self._closing else self._journal_syncer
-        await self._run_beside(executor, self.directory.sync_journal)
+        await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.sync_journal)
 
     async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
         return await self._beside_until(self._submit(executor, job))
@@ -253,7 +269,7 @@ class Storage:
         if self._closing:
             # The next start removes them.
             return
-        removing = self._submit(self._remover, self.directory.remove_files)
+        removing = self._submit(self._remover, lambda: _remove_files(self.directory))
         self._removing.add(removing)
         removing.add_done_callback(self._removed)
 
@@ -264,8 +280,7 @@ class Storage:
             ResourceExhaustedError: no descriptor for it now.
             DirectoryFailedError: it failed.
         """
-        executor = self._writer if self._closing else self._journal_syncer
-        await self._run_beside(executor, self.directory.starts.sync)
+        await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.starts.sync)
 
     def _removed(self, removing: asyncio.Future[None]) -> None:
         self._removing.discard(removing)
@@ -291,13 +306,10 @@ class Storage:
     async def close(self, *, clean: bool) -> None:
         """Run what is handed in, then close the directory; ``clean`` leaves the proof that the log is complete."""
         directory = self.directory
-        self._readers.shutdown(wait=False)
-        self._remover.shutdown(wait=False)
         self._closing = True
         self._stop_cleaning.set()
-        self._cleaner.shutdown(wait=False)
-        self._checker.shutdown(wait=False)
-        self._syncer.shutdown(wait=False)
+        for threads in (self._readers, self._own_readers, self._remover, self._cleaner, self._checker, self._syncer):
+            threads.shutdown(wait=False)
         self._journal_syncer.shutdown(wait=False)
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.

@@ -21,6 +21,8 @@ from regnum_model.bucket import Limit
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
+from regnum_model.quotas import QuotaProcessNode
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
@@ -53,7 +55,7 @@ from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.publication.delta_log import Announcer, Base
 from regnum_election.publication.metadata_processes import MetadataPublisher
-from regnum_election.publication.subscriber import DeathDetector, PropagationChannel
+from regnum_election.publication.subscriber import DeathDetector, MetadataProcess, PropagationChannel
 from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments
@@ -109,9 +111,9 @@ class Controller:
         cluster_id: str,
         client_listener: Address,
         open_channel: Callable[[Broker], ControlChannel],
-        open_metadata: Callable[[Address], PropagationChannel],
+        open_metadata: Callable[[MetadataProcess], PropagationChannel],
         metadata_detector: DeathDetector | None,
-        open_quota: Callable[[Address], QuotaChannel],
+        open_quota: Callable[[QuotaProcessNode], QuotaChannel],
         quota_stand_in: Limit | None,
         picture_changed: Callable[[Cluster], None],
         tell_in_sync: Tell = nobody_is_told,
@@ -175,11 +177,11 @@ class Controller:
             tally=Tally(counted),
             events=ReignEvents(reign, record, clock, logged_leaders),
         )
-        self.health: Final = HealthWatch(self._context, limits or Limits())
-        """What is wrong, and what has been for too long."""
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue, refuses=WENT_BACK if reign.went_back else "")
+        self.health: Final = HealthWatch(self._context, limits or Limits(), store, self._requests.store_refuses)
+        """What is wrong, and what has been for too long."""
         self._quotas = Quotas(
             reign,
             self._context.store,
@@ -282,7 +284,7 @@ class Controller:
         try:
             await self._begin()
             watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
-            watches.append(self._spawn("health", self.health.run()))
+            watches += self.health.start(self._spawn)
             if acts:
                 # Not before: its first answer lists every topic, which on some stores costs what lies below them.
                 watches.append(self._spawn("watch-topics", self._watch_topics()))
@@ -302,7 +304,7 @@ class Controller:
             self._requests.close()
             self._standbys.close()
             for watch in watches:
-                watch.cancel()
+                end_task(watch)
             await self._quotas.close()
             await self._dispatch.close()
             await self._metadata.close()

@@ -21,10 +21,13 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.tokens.settings import tokens_of
+from regnum_service.advertised import claims_of
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
@@ -33,9 +36,11 @@ from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
+from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
+from regnum_service.store_contact import StoreContact
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -78,9 +83,6 @@ from regnum_election.tokens.sweeping import TokenSweeper
 ADMIN_SERVICE: Final = "regnum.admin.v1.AdminService"
 """Served to clients, and to brokers that pass on what clients ask of them."""
 
-UNREAD_BYTES_MAX: Final = 256 * 1024
-"""What gRPC takes of an admin call's message before somebody reads it: of calls that are held, 25 MiB a connection."""
-
 
 class ElectionService:
     """One election process."""
@@ -105,6 +107,7 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
+        self._contact = StoreContact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
@@ -163,7 +166,7 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
-                gates=(self._muting,),
+                gates=(self._muting, ReadTurns()),
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
@@ -190,6 +193,7 @@ class ElectionService:
                 listener="internal",
                 metrics=self._metrics,
                 access=access.at(tls.internal),
+                own=addressee.election(self._id),
             ),
         )
         self._lifelines = LifelineThread(
@@ -203,6 +207,7 @@ class ElectionService:
             fences=settings.lifeline_detection,
             metrics=self._metrics,
             access=access.at(tls.internal),
+            own=addressee.election(self._id),
         )
 
     async def start(self) -> None:
@@ -225,6 +230,7 @@ class ElectionService:
         gone = forget_departed((self._muting,), partial(incarnations, client.address.port), self._clock)
         self._supervisor.start("muted-connections", gone)
         self._supervisor.start("loop-lag", self._lag.run())
+        self._supervisor.start("store-contact", self._contact.run())
         self._tokens.start(self._supervisor)
         self._supervisor.start("token-sweep", TokenSweeper(self._role, self._tokens.table, self._clock).run())
         self._supervisor.start("follow-controller", self._follower.run())
@@ -249,7 +255,7 @@ class ElectionService:
         return store if self._failpoints is None else FailpointStore(store, self._failpoints)
 
     def _open_channel(self, broker: Broker) -> ControlChannel:
-        channel = GrpcControlChannel(broker.internal, self._tls.open_channel)
+        channel = GrpcControlChannel(broker.id, broker.internal, self._tls.open_channel)
         return channel if self._failpoints is None else FailpointChannel(channel, broker.id, self._failpoints)
 
     async def _serve_session(self, store: Store) -> None:
@@ -298,8 +304,8 @@ class ElectionService:
         try:
             await candidacy.run()
         finally:
-            registration.cancel()
-            following.cancel()
+            end_task(registration)
+            end_task(following)
 
     def _heard_of(self, known: KnownController | None) -> None:
         self._role.heard_of(known)
@@ -335,6 +341,7 @@ class ElectionService:
             encode=lambda _: ElectionNode(incarnation=incarnation, listeners=self._listeners, build=THIS).encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
+            claims=claims_of(paths.ELECTION_ADDRESSES, addressee.election(self._id), self._listeners),
         )
 
     async def _cluster_id(self, store: Store) -> str:
@@ -366,11 +373,11 @@ class ElectionService:
             cluster_id=cluster_id,
             client_listener=self._listeners["client"],
             open_channel=self._open_channel,
-            open_metadata=partial(GrpcPropagationChannel, open_one=self._tls.open_channel),
+            open_metadata=lambda one: GrpcPropagationChannel(one.id, one.internal, self._tls.open_channel),
             metadata_detector=HealthWatchDetector(self._clock, connect, self._tls.open_channel)
             if self._settings.lifeline_detection
             else None,
-            open_quota=partial(GrpcQuotaChannel, open_one=self._tls.open_channel),
+            open_quota=lambda one: GrpcQuotaChannel(one.id, one.internal, self._tls.open_channel),
             quota_stand_in=self._settings.quota_stand_in,
             picture_changed=picture_changed,
             tell_in_sync=partial(self._lifelines.tell, reign.epoch),

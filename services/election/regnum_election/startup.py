@@ -27,7 +27,7 @@ from regnum_election.history.events import SUCCESSION
 from regnum_election.reign.writing import WENT_BACK
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
-from regnum_election.topics.adoption import TopicAdopter
+from regnum_election.topics.adoption import TopicAdopter, removed_while_away
 from regnum_election.topics.deletion import read_deletions
 from regnum_election.topics.deletion_orders import tell_deletions
 from regnum_election.topics.found import read_guards
@@ -245,23 +245,32 @@ async def guarded_topics(context: ControllerContext) -> frozenset[TopicId]:
     return frozenset(TopicId(name) for name in await context.store.names(paths.TOPIC_IDS))
 
 
-async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarded: frozenset[TopicId]) -> None:
+async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarded: frozenset[TopicId]) -> list[TopicId]:
     """Delete topics whose node was removed by hand while nobody reigned (safety rule S14).
+
+    Those whose nodes say nothing of them go on by what their guards record; returns these.
 
     Args:
         context: the reign; its picture holds every topic whose node stands.
-        adopter: deletes them.
+        adopter: takes up those that go on.
         guarded: ids of which a guard stands.
     """
     unknown = [id for id in sorted(guarded) if id not in context.picture.topics and id not in context.deletions]
     guards = await read_guards(context, unknown)
-    standing = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in guards.values()])
-    for id, name in guards.items():
+    standing = await context.store.read_many([f"{paths.TOPICS}/{guard.topic}" for guard in guards.values()])
+    for id, name in ((id, guard.topic) for id, guard in guards.items()):
         node = standing.get(f"{paths.TOPICS}/{name}")
         # Another life of the name has a guard of its own; without one the id in the node may be a slip of the pen.
         if node is None or context.picture.names.get(name) in guarded:
-            await adopter.removed_while_away(name, id, replaced=node is not None)
+            await removed_while_away(context, name, id, replaced=node is not None)
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
+    names = context.picture.names
+    silent = {
+        guard.topic: id
+        for id, guard in guards.items()
+        if guard.topic in context.refused or (guard.topic in names and names[guard.topic] not in guarded)
+    }
+    return await adopter.take_up(sorted(silent), silent)
 
 
 async def divided(context: ControllerContext) -> tuple[list[PartitionKey], list[PartitionKey]]:

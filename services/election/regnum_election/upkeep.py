@@ -17,6 +17,7 @@ from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
+from regnum_election.state.accepted import record_assignments
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.silent_nodes import SilentNodes
 from regnum_election.topics.adoption import TopicAdopter
@@ -135,6 +136,8 @@ class Upkeep:
                 self.looks_for_corrections += 1
             if self._adopter.is_in_doubt:
                 self._put_internal("topic nodes made anew", self._adopter.compare())
+            if self._context.unrecorded and not self._context.unverified.has_any:
+                self._put_internal("assignments not recorded", record_assignments(self._context))
             if self._deleter.is_stuck:
                 self._put_internal("deletions that were held up", self._deleter.try_again())
             if self._context.removals.begun:

@@ -6,11 +6,13 @@ from typing import Any, Final
 import grpc
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.cancellation import heeding
 from regnum_service.channel import Open, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
+
+from regnum_metadata.lane import Receiver
 
 UPDATE_METADATA: Final = "/regnum.replication.v1.ReplicaControlService/UpdateMetadata"
 """Called by name, since what is sent is already serialised."""
@@ -19,10 +21,10 @@ UPDATE_METADATA: Final = "/regnum.replication.v1.ReplicaControlService/UpdateMet
 class GrpcBrokerStream:
     """Not connected before the first change; opened again after a failure."""
 
-    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+    def __init__(self, receiver: Receiver, open_one: Open = open_channel) -> None:
         """Only assigns; ``open_one`` opens the channel."""
         self._open_one: Final = open_one
-        self._address = address
+        self._receiver: Final = receiver
         self._channel: grpc.aio.Channel | None = None
         self._stream: Any = None
 
@@ -67,7 +69,7 @@ class GrpcBrokerStream:
 
     def _opened(self) -> Any:
         if self._channel is None:
-            self._channel = self._open_one(self._address)
+            self._channel = self._open_one(self._receiver.internal, addressee.broker(self._receiver.id))
         if self._stream is None:
             method = self._channel.stream_stream(
                 UPDATE_METADATA,

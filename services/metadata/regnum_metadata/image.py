@@ -137,8 +137,9 @@ class Image:
         for state in change.topics:
             present = topics.get(state.name)
             if state.deleted:
-                # Of an earlier life of the name: the present one stays.
-                if present is not None and state.topic_id == present.topic_id:
+                # Of an earlier life of the name: the present one stays. Without an id it is of the present one, as
+                # brokers take it.
+                if present is not None and state.topic_id in {present.topic_id, ""}:
                     del topics[state.name]
             else:
                 topics[state.name] = _merged(present, state)

@@ -87,14 +87,14 @@ class BrokerLane:
         receiver: Receiver,
         *,
         source: Source,
-        open_stream: Callable[[Address], BrokerStream],
+        open_stream: Callable[[Receiver], BrokerStream],
         budget: ByteBudget,
         patience: Patience,
         clock: Clock,
     ) -> None:
         self.receiver: Final = receiver
         self._source = source
-        self._stream = open_stream(receiver.internal)
+        self._stream = open_stream(receiver)
         self._budget = budget
         self._patience = patience
         self._clock = clock

@@ -15,6 +15,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_model.picture_line import PictureVersion
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.digest import ImageDigest
 from regnum_service.cluster_image.feed import ClusterFeed
@@ -48,7 +49,7 @@ class Propagation:
         self,
         *,
         id: MetadataId,
-        open_stream: Callable[[Address], BrokerStream],
+        open_stream: Callable[[Receiver], BrokerStream],
         clock: Clock,
         spawn: Spawn,
         believes: Callable[[ControllerEpoch], Awaitable[bool]],
@@ -282,7 +283,7 @@ class Propagation:
         present = self._lanes.get(id)
         if present is not None and (not mine or present[0].receiver != receiver):
             del self._lanes[id]
-            present[1].cancel()
+            end_task(present[1])
             present = None
         if receiver is None or not mine or present is not None:
             return False

@@ -19,14 +19,18 @@ from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
+from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.settings import tokens_of
+from regnum_service.advertised import claims_of
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
+from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -107,6 +111,8 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
+            gates=(ReadTurns(),),
+            unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
             access=self._tokens.taken_at(access.at(tls.client)),
@@ -123,6 +129,7 @@ class MetadataService:
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
+            own=addressee.metadata(settings.metadata_id),
             metrics=self._metrics,
             access=access.at(tls.internal),
         )
@@ -167,6 +174,7 @@ class MetadataService:
             encode=lambda _: MetadataNode(incarnation=incarnation, listeners=self._listeners, build=THIS).encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
+            claims=claims_of(paths.METADATA_ADDRESSES, addressee.metadata(self._id), self._listeners),
         )
         peers = self._supervisor.start("peers", self._watch_peers(store))
         following = self._access.start_following(store, self._supervisor.start)
@@ -182,8 +190,8 @@ class MetadataService:
                 self._log.warning("registration removed, registering again")
                 await self._clock.sleep(REOPEN_INTERVAL_S)
         finally:
-            peers.cancel()
-            tokens.cancel()
+            end_task(peers)
+            end_task(tokens)
             following()
             # No part of the cluster any more: what it would go on showing by rules of its time, others show by theirs.
             self._access.surrendered()

@@ -28,6 +28,7 @@ from regnum_coordination.timing import Backoff
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quota_terms import QuotaTermsNode
 from regnum_model.quotas import QUOTA_ACTIVE, QUOTA_IDS, QUOTA_TERMS, QuotaProcessNode
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.detection import Detector
 from regnum_service.supervisor import Spawn
@@ -99,7 +100,7 @@ class Candidacy:
             async with aclosing(self._store.watch_node(QUOTA_ACTIVE)) as states:
                 async for _ in states:
                     if detection is not None:
-                        detection.cancel()
+                        end_task(detection)
                         detection = None
                     found = await self._try_to_win()
                     if isinstance(found, Seat):
@@ -110,7 +111,7 @@ class Candidacy:
                         detection = self._spawn("detect-active", self._detect(self._detector, found))
         finally:
             if detection is not None:
-                detection.cancel()
+                end_task(detection)
         raise SessionExpired(f"the watch on {QUOTA_ACTIVE} ended; open a new store and campaign again")
 
     async def hold(self, seat: Seat) -> str:

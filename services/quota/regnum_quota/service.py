@@ -16,11 +16,14 @@ from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.membership import Joined, Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
-from regnum_model import quotas
+from regnum_model import paths, quotas
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.quotas import QuotaProcessNode
+from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
+from regnum_service.advertised import claims_of
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector
 from regnum_service.errors import StartRefusedError
@@ -84,6 +87,7 @@ class QuotaService:
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
             listener="internal",
+            own=addressee.quota(settings.quota_id),
             metrics=self._metrics,
             access=self._access.at(self._tls.internal),
         )
@@ -126,6 +130,7 @@ class QuotaService:
             encode=lambda _: me.encode(),
             is_predecessor=lambda data: _incarnation_in(data) in previous | {me.incarnation},
             patience_s=self._settings.session_timeout_s + 2.0,
+            claims=claims_of(paths.QUOTA_ADDRESSES, addressee.quota(self._id), {"internal": me.internal}),
         )
         registration = self._supervisor.start(
             "registration", self._stay_registered(membership, await _join(membership))
@@ -151,7 +156,7 @@ class QuotaService:
             )
         finally:
             self._office.heard_of(None)
-            registration.cancel()
+            end_task(registration)
         self._log.warning("no longer active, opening another session", reason=loss)
         await self._clock.sleep(REOPEN_INTERVAL_S)
 

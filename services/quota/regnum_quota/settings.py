@@ -1,8 +1,9 @@
 """Settings of the quota service."""
 
 from pydantic import Field, field_validator
-from regnum_model.quota_terms import EXEMPT_MAX
-from regnum_model.quotas import NAME_LENGTH_MAX
+from regnum_model.principals import NAME_LENGTH_MAX, USER
+from regnum_model.quota_terms import EXEMPT_CHARACTERS_MAX, EXEMPT_MAX
+from regnum_service.access.name_lists import parse_names
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import InternalListenerSettings
 from regnum_telemetry.metrics import SERIES_MAX
@@ -16,7 +17,12 @@ class QuotaSettings(InternalListenerSettings):
     internal_advertised: AddressText | None = Field(
         default=None, description="Where others reach internal-listen, if not at that address."
     )
-    exempt_users: str = Field(default="", description="Users to whom no quota applies, separated by commas.")
+    exempt_users: str = Field(
+        default="",
+        description="Users to whom no quota applies, separated by semicolons: root;CN=admin,OU=Ops,O=Example. One"
+        " that holds a semicolon or quotes goes into double quotes, a quote in it twice. Without a semicolon, commas"
+        " separate, but for those within a distinguished name.",
+    )
     metrics_entities_max: int = Field(
         default=50,
         ge=0,
@@ -36,6 +42,8 @@ class QuotaSettings(InternalListenerSettings):
             raise ValueError(f"{len(names)} users are exempt; name at most {EXEMPT_MAX}")
         if any(len(name) > NAME_LENGTH_MAX for name in names):
             raise ValueError(f"a user has at most {NAME_LENGTH_MAX} characters")
+        if sum(map(len, names)) > EXEMPT_CHARACTERS_MAX:
+            raise ValueError(f"the names of exempt users have more than {EXEMPT_CHARACTERS_MAX} characters together")
         return text
 
     @property
@@ -45,4 +53,5 @@ class QuotaSettings(InternalListenerSettings):
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
+    """Names; the type is left out, since quotas are about users alone."""
+    return frozenset(name.removeprefix(f"{USER}:") or name for name in parse_names(text, commas=True))

@@ -193,3 +193,12 @@ def test_what_is_remembered_of_callers_is_bounded() -> None:
     for number in range(REMEMBERED_MAX + 10):
         authentication.caller_of(Call(f"ipv4:10.{number >> 16}.{number >> 8 & 255}.{number & 255}:5"))
     assert len(authentication._known) == 10
+
+
+def test_certificates_are_not_kept_with_the_callers() -> None:
+    authentication = Authentication(encrypted=True)
+    for number in range(100):
+        authentication.caller_of(Call(f"ipv4:10.0.0.1:{number + 1}", "CN=" + "x" * 10_000))
+    kept = [part for key in authentication._known for part in key]
+    assert len(kept) == 200
+    assert max(map(len, kept)) <= 32

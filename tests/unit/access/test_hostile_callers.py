@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from google.protobuf import descriptor_pool
@@ -11,6 +11,7 @@ from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import group_pb2, log_pb2
 from regnum.groups.v1 import records_pb2
 from regnum.metadata.v1 import metadata_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.decisions.offsets import OffsetLimits
@@ -20,6 +21,7 @@ from regnum_broker.servicers.metadata import SMALL, MetadataServicer
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.servicers.admin import AdminServicer
+from regnum_metadata.servicers.metadata import MetadataServicer as MetadataProcessServicer
 from regnum_model.access import ResourceType
 from regnum_model.configs import MIN_INSYNC_REPLICAS
 from regnum_service.access.guards.guard import Guard
@@ -27,6 +29,7 @@ from regnum_service.access.guards.items import ITEMS_MAX
 from regnum_service.access.guards.topics import NAMED_MAX
 from regnum_service.errors import RegnumError
 from regnum_service.page_tokens import place_of
+from regnum_service.topic_pages import NAMES_MAX
 from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
 from regnum_testing.moving import created
 from regnum_testing.recorded_rights import Asked, RecordedRights, only
@@ -184,6 +187,21 @@ async def test_pages_of_settings_end_with_no_topic_that_is_hidden_and_leave_no_o
         await cluster.close()
 
 
+def test_a_call_names_so_many_topics_and_no_more_at_brokers_and_metadata_processes() -> None:
+    leaders, feed, names, image = (cast("Any", SimpleNamespace(state_of=None)) for _ in range(4))
+    refused = metadata_pb2.GetMetadataRequest(topics=[f"t{number}" for number in range(NAMES_MAX + 1)])
+    servicers = (
+        MetadataServicer(MetadataCache(Fence(), lambda *_: None), leaders, RecordedRights()),
+        MetadataProcessServicer(image, names, feed, RecordedRights()),
+    )
+    for servicer in servicers:
+        with pytest.raises(RegnumError, match="10000 topics at most, not 10001") as caught:
+            asyncio.run(servicer.GetMetadata(refused, CONTEXT))
+        assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+        with pytest.raises(RegnumError, match="1000000 characters"):
+            asyncio.run(servicer.GetMetadata(metadata_pb2.GetMetadataRequest(topics=["x" * 1_000_000]), CONTEXT))
+
+
 async def test_who_names_very_many_topics_holds_up_nobody_who_names_few() -> None:
     leaders: Any = SimpleNamespace(state_of=None)
     servicer = MetadataServicer(MetadataCache(Fence(), lambda *_: None), leaders, RecordedRights())
@@ -192,7 +210,7 @@ async def test_who_names_very_many_topics_holds_up_nobody_who_names_few() -> Non
         request = metadata_pb2.GetMetadataRequest(topics=[f"t{number}" for number in range(count)])
         return metadata_pb2.GetMetadataResponse.FromString(await servicer.GetMetadata(request, CONTEXT))
 
-    hostile = asyncio.ensure_future(asked(50_000))
+    hostile = asyncio.ensure_future(asked(NAMES_MAX))
     # It has begun, and gives the loop its first turn.
     await asyncio.sleep(0)
     assert len((await asked(SMALL)).topics) == SMALL
@@ -201,5 +219,5 @@ async def test_who_names_very_many_topics_holds_up_nobody_who_names_few() -> Non
     await asyncio.sleep(0)
     assert not hostile.done()
     assert not large.done(), "large answers are made one after another"
-    assert len((await hostile).topics) == 50_000
+    assert len((await hostile).topics) == NAMES_MAX
     assert len((await large).topics) == SMALL + 1

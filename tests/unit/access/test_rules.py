@@ -149,6 +149,7 @@ EXPECTED = {
     "DescribeEvents": "DESCRIBE",
     "DescribeFigures": "DESCRIBE",
     "DescribeStrays": "DESCRIBE",
+    "DescribeClientUsage": "DESCRIBE",
     "DescribeImage": "DESCRIBE",
 }
 

@@ -246,6 +246,8 @@ def test_what_processes_registered_is_not_restored_and_tells_which_logs_there_we
         Entry(path="/controller", data=b"{}", version=0),
         Entry(path="/quota/active", data=b"{}", version=0),
         Entry(path="/election/ids/1", data=b"{}", version=0),
+        Entry(path="/brokers/addresses/client@a:1", data=b"{}", version=0, live=True),
+        Entry(path="/quota/addresses/internal@a:2", data=b"{}", version=0),
         Entry(path=MARK, data=b"{}", version=0),
         Entry(path="/cluster/id", data=b"c", version=0),
     ]

@@ -13,6 +13,7 @@ from regnum_broker.identity import Identity
 from regnum_broker.servicers.replica_logs import QUERIES_MAX
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, Registration
+from regnum_service.topic_pages import NAMES_MAX
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -20,8 +21,6 @@ from regnum_testing.held_loop import HeldLoop, run_measured
 pytestmark = pytest.mark.alone
 
 PARTITIONS = 200
-NAMES = 300_000
-"""As many names of 20 characters as a question of 8 MB has; a listener for records takes larger ones."""
 
 
 async def ask(world: BrokerWorld, method: str, request: bytes, *, client: bool) -> bytes:
@@ -71,7 +70,7 @@ def test_a_controller_asks_about_the_logs_of_a_thousand_replicas(tmp_path: Path)
 
 
 def test_a_partition_is_streamed_and_topics_are_asked_for_by_name(tmp_path: Path) -> None:
-    named = metadata_pb2.GetMetadataRequest(topics=[f"topic-{number:014}" for number in range(NAMES)])
+    named = metadata_pb2.GetMetadataRequest(topics=[f"topic-{number:014}" for number in range(NAMES_MAX)])
     asked = named.SerializeToString()
     small = batch_of(*[b"x"] * 40_000)
     produced = log_pb2.ProduceRequest(

@@ -261,6 +261,14 @@ async def test_a_deletion_is_of_one_life_of_a_topic() -> None:
     assert not receiver.cache.knows("a", 0)
 
 
+async def test_a_deletion_that_names_no_life_is_of_the_present_one() -> None:
+    """Metadata processes take it the same way: both know the same topics."""
+    receiver = Receiver()
+    await receiver.give(0, 5, topic("a", (0, 1), id="second"))
+    await receiver.give(5, 6, topic("a", id="", deleted=True))
+    assert not receiver.cache.knows("a", 0)
+
+
 async def test_another_life_of_a_topic_keeps_nothing_of_the_former() -> None:
     receiver = Receiver()
     await receiver.give(0, 5, topic("a", (0, 1), (1, 1), id="first"))

@@ -161,7 +161,7 @@ async def test_a_replica_deleted_while_a_followers_read_waits_costs_that_read(tm
             taken.set()
             return held.wait(DEADLINE_S)
 
-        holding = asyncio.create_task(leader.storage.read(hold))
+        holding = asyncio.create_task(leader.storage.read_for_brokers(hold))
         assert await asyncio.to_thread(taken.wait, DEADLINE_S), "the only reader is busy"
         asking = follower.asking((0, 0), (1, 0))
         # One turn: the fetch has looked both replicas up and stands in line for the reader.
@@ -248,7 +248,7 @@ async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: P
             for number in (0, 1)
         ]
         lookups = [answer for query in queries if isinstance(answer := offsets.list_offsets(query), OffsetLookup)]
-        await offsets.look_up(lookups)
+        await offsets.look_up(lookups, "a connection")
         results = [lookup.result for lookup in lookups]
         assert [(result.error_code, result.offset) for result in results] == [(STORAGE_ERROR, -1), (0, 0)]
 

@@ -51,8 +51,10 @@ async def hanging(tmp_path: Path) -> AsyncIterator[tuple[ReopenedDirectory, Hang
 
 async def test_a_write_that_hangs_ends_the_broker_without_being_waited_for(hanging):
     files, disk, storage = hanging
-    replica, clock = files.replica(), FakeClock()
-    watching = asyncio.create_task(DiskWatch(directory=files.now, timeout_s=20.0, clock=clock).run())
+    replica, clock, waited = files.replica(), FakeClock(), list[float]()
+    watching = asyncio.create_task(
+        DiskWatch(directory=files.now, timeout_s=20.0, clock=clock, waits=waited.append).run()
+    )
     disk.answers.clear()
     writing = await storage.write_later(
         lambda: replica.append_as_leader([batch_of(b"a")], leader_epoch=LeaderEpoch(0)), size_bytes=100
@@ -60,6 +62,7 @@ async def test_a_write_that_hangs_ends_the_broker_without_being_waited_for(hangi
     await until(lambda: disk.asked, what="the write to hang")
     await clock.advance(19.0)
     assert not watching.done()
+    assert waited[-1] > 10.0
     await clock.advance(4.0)
     with pytest.raises(DirectoryHungError, match="has not come back"):
         await within(watching)

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
-import grpc
 import pytest
 from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
@@ -14,8 +14,9 @@ from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.throttle import BURST_S, Meter
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address
-from regnum_service.channel import Channels
+from regnum_service.channel import ADDRESSEE, Channels
 from regnum_service.clock import SystemClock
+from regnum_service.listening import make_server
 from regnum_testing.batches import assigned_batch
 from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.waiting import eventually, within
@@ -29,11 +30,14 @@ class ScriptedLeader(replication_pb2_grpc.ReplicationServiceServicer):
     def __init__(self) -> None:
         self.requests: list[replication_pb2.FetchReplicaRequest] = []
         self.answers: asyncio.Queue[replication_pb2.FetchReplicaResponse] = asyncio.Queue()
+        self.meant: str | None = None
+        """Who is meant, as the stream says."""
 
     async def FetchReplica(  # noqa: N802
-        self, request_iterator: AsyncIterator[replication_pb2.FetchReplicaRequest], _context: object
+        self, request_iterator: AsyncIterator[replication_pb2.FetchReplicaRequest], context: Any
     ) -> AsyncIterator[replication_pb2.FetchReplicaResponse]:
         """One stream."""
+        self.meant = dict(context.invocation_metadata()).get(ADDRESSEE)
 
         async def note() -> None:
             async for request in request_iterator:
@@ -89,7 +93,7 @@ class Follower:
 @pytest.fixture
 async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
     leader = ScriptedLeader()
-    server = grpc.aio.server()
+    server = make_server()
     replication_pb2_grpc.add_ReplicationServiceServicer_to_server(leader, server)
     address = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()
@@ -124,6 +128,12 @@ async def test_what_was_stored_is_told_also_while_another_request_is_held_back(f
     leader.answer(first.topic_id, FIRST, records=assigned_batch(b"a", b"b", base_offset=0), log_end_offset=2)
     await leader.has_been_asked(3)
     assert leader.named(3) == {FIRST: 2}
+
+
+async def test_a_stream_says_which_leader_is_meant(follower: Follower) -> None:
+    follower.add(FIRST)
+    await follower.leader.has_been_asked(1)
+    assert follower.leader.meant == "broker-1"
 
 
 async def test_a_partition_added_while_two_requests_are_under_way_goes_with_the_next(follower: Follower) -> None:

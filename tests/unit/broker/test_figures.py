@@ -12,11 +12,13 @@ from regnum.broker.v1 import figures_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.disk_room import DiskRoom, DiskRooms
 from regnum_broker.figures.recent_rates import LOOKS, PERIOD_S, SUMS, Look, RecentRates, between, quantile
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.showing import Showing
 from regnum_model.wire_times import seconds_of
 from regnum_service import own_process
+from regnum_service.store_contact import StoreContact
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.batches import batch_of
@@ -73,6 +75,8 @@ class Told:
         self.leading = leading
         fence = Fence()
         self.strays = StrayLogs(leading.replicas, grace_s=60.0)
+        self.disk = DiskRooms(storage=leading.storage, clock=leading.clock, tell=lambda _: None)
+        self.contact = StoreContact(lambda: None, leading.clock, metrics)
         showing = Showing(LEADER, metrics=metrics, clock=leading.clock, topics_max=10)
         registration = showing.figures(
             replicas=leading.replicas,
@@ -81,6 +85,8 @@ class Told:
             fence=fence,
             readiness=Readiness(),
             strays=self.strays,
+            disk=self.disk,
+            contact=self.contact,
             lifeline_open=lambda: True,
             client_port=lambda: 1,
         )
@@ -109,6 +115,8 @@ async def test_a_thousand_callers_cost_as_much_as_one(told: Told) -> None:
 
 async def test_a_broker_says_what_it_leads_and_what_that_takes(told: Told) -> None:
     told.leading.lead(0, epoch=1, isr=(LEADER,), min_insync=2)
+    told.disk.now = DiskRoom(free_bytes=0, size_bytes=9, refuses_because="full")
+    told.contact.trouble = "no session"
     await told.leading.append(1, b"a", b"b")
     said = await told.figures()
     assert (said.broker_id, said.replicas, said.leading, said.offline) == (LEADER, 3, 3, 0)
@@ -120,6 +128,8 @@ async def test_a_broker_says_what_it_leads_and_what_that_takes(told: Told) -> No
     assert 0 < said.open_files <= said.open_files_max
     assert said.connections == 0
     assert seconds_of(said.uptime) >= 0
+    assert (said.disk_free_bytes, said.disk_size_bytes, said.refuses_writes_because) == (0, 9, "full")
+    assert said.store_trouble == "no session"
 
 
 def test_a_process_knows_what_it_uses(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import grpc
 import pytest
 from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum_broker.identity import Identity
@@ -17,6 +16,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, Registration
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
+from regnum_service.listening import make_server
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
 from regnum_testing.waiting import eventually, within
 
@@ -60,7 +60,7 @@ class DivergingLeader(replication_pb2_grpc.ReplicationServiceServicer):
 
 @pytest.fixture
 async def leader() -> AsyncIterator[Address]:
-    server = grpc.aio.server()
+    server = make_server()
     replication_pb2_grpc.add_ReplicationServiceServicer_to_server(DivergingLeader(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

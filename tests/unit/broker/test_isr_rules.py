@@ -98,7 +98,7 @@ def test_joining_needs_high_watermark_epoch_start_and_a_fetch(
     *, log_end: int, high_watermark: int, epoch_start: int, joins: bool
 ) -> None:
     progress = FollowerProgress(log_end_offset=log_end)
-    assert may_join(progress, high_watermark=high_watermark, epoch_start=epoch_start) is joins
+    assert may_join(progress, 20, high_watermark=high_watermark, epoch_start=epoch_start) is joins
 
 
 def test_never_is_before_every_clock() -> None:

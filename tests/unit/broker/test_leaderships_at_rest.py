@@ -51,7 +51,9 @@ async def test_only_what_is_not_at_rest_is_looked_at_whole(tmp_path: Path) -> No
     clock = CountingClock()
     async with LeadingReplicas(tmp_path, partitions=COUNT, clock=clock) as leader:
         writer = NotingWriter(clock=clock)
-        watch = IsrWatch(replicas=leader.replicas, writer=writer, lag_s=LAG_S, clock=clock)
+        watch = IsrWatch(
+            replicas=leader.replicas, writer=writer, lag_s=LAG_S, clock=clock, tell_uncommitted=lambda _: None
+        )
         follower = FetchingFollower(leader.session())
         await follower.ask(*[(number, 0) for number in range(COUNT)])
         running = asyncio.create_task(watch.run())

@@ -18,6 +18,8 @@ from regnum_broker.identity import Identity
 from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, Registration
 from regnum_model.nodes import Address
+from regnum_service.channel import aio_channel
+from regnum_service.listening import make_server
 from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import DEADLINE_S, eventually, within
 
@@ -172,11 +174,11 @@ class CountedSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-typ
 
 @pytest.fixture
 async def health_channel() -> AsyncIterator[grpc.aio.Channel]:
-    server = grpc.aio.server()
+    server = make_server()
     health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with aio_channel(f"127.0.0.1:{port}") as channel:
         yield channel
     await server.stop(None)
 

@@ -1,7 +1,8 @@
 """What a broker reports over its lifeline, in which batches, and how often."""
 
 from regnum.election.v1 import controller_pb2
-from regnum_broker.cluster.reports import REPORTS_MAX, Reports
+from regnum_broker.cluster.reports import REPORTS_MAX, UNCOMMITTED_MAX, Reports
+from regnum_broker.disk_room import DiskRoom
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 
@@ -83,3 +84,22 @@ def test_ten_thousand_replicas_of_a_dead_disk_are_reported_in_batches() -> None:
         reports.acknowledge(message.report_number)
     assert reported == list(range(10_000))
     assert batches == 10_000 // REPORTS_MAX
+
+
+def test_the_disk_and_what_is_not_committed_are_told_when_they_change_and_again_on_every_stream() -> None:
+    reports = Reports(lambda: ())
+    reports.begin_stream()
+    assert not next_message(reports).HasField("log_directory")
+    reports.set_disk(DiskRoom(free_bytes=0, size_bytes=9, refuses_because="full"))
+    reports.set_uncommitted(frozenset({key(3), key(1)}))
+    for _ in range(2):
+        said = next_message(reports)
+        assert (said.log_directory.free_bytes, said.log_directory.refuses_because) == (0, "full")
+        assert [list(topic.partitions) for topic in said.uncommitted.topics] == [[1, 3]]
+        assert not next_message(reports).HasField("log_directory")
+        reports.begin_stream()
+    next_message(reports)
+    reports.set_uncommitted(frozenset())
+    assert next_message(reports).HasField("uncommitted"), "that none is left is news"
+    reports.set_uncommitted(frozenset(map(key, range(UNCOMMITTED_MAX + 5))))
+    assert len(next_message(reports).uncommitted.topics[0].partitions) == UNCOMMITTED_MAX

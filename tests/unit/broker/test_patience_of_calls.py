@@ -10,7 +10,6 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
-from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.retention.mover import StartMover
@@ -22,6 +21,7 @@ from regnum_broker.serving.fetching.offsets import OffsetsHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.replica_descriptions import ReplicaDescriber
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of, values_of

@@ -1,6 +1,7 @@
 """What clients may ask of a leader, and what they are told (semantics 4.2 and 4.4)."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from regnum_broker.replication.decisions.watermark import WatermarkError
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId
+from regnum_records.build import build_batch
 from regnum_records.header import assign
-from regnum_testing.batches import batch_of, values_of
+from regnum_records.record import NewRecord
+from regnum_testing.batches import MALFORMED, TIMESTAMP_MS, batch_of, raw_batch, raw_record, values_of
 from regnum_testing.broker_world import BrokerWorld, refusal
 from regnum_testing.waiting import DEADLINE_S, eventually, until, within
 
@@ -82,6 +85,23 @@ async def test_bad_batches_are_named_and_change_nothing(world: BrokerWorld, batc
     assert result.error_message
     assert result.base_offset == -1
     assert (await fetch(world, 0)).high_watermark == 0
+
+
+async def test_records_that_no_reader_could_read_are_refused_and_change_nothing(world: BrokerWorld) -> None:
+    for batch, said in MALFORMED.values():
+        result = await world.produce(1, batch)
+        assert (result.error_code, result.base_offset) == (errors_pb2.ERROR_CODE_INVALID_RECORD, -1)
+        assert re.search(said, result.error_message), result.error_message
+    assert (await fetch(world, 0)).high_watermark == 0
+
+
+async def test_a_log_is_searched_by_the_times_of_its_records_whatever_a_head_says(world: BrokerWorld) -> None:
+    for said_ms in (-1, 2**62):
+        stored = await world.produce(1, raw_batch(raw_record(), max_ms=said_ms))
+        assert stored.error_code == errors_pb2.ERROR_CODE_NONE
+    queries = [log_pb2.OffsetQuery(topic="t", partition=0, timestamp_ms=ms) for ms in (TIMESTAMP_MS, TIMESTAMP_MS + 1)]
+    answer = await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)
+    assert [result.offset for result in answer.results] == [0, -1]
 
 
 def plain(*values: bytes, **numbers: int) -> log_pb2.ProducePartition:
@@ -351,8 +371,8 @@ async def test_a_stream_delivers_records_as_they_are_committed(world: BrokerWorl
 
 
 async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
-    await world.produce(1, batch_of(b"a", timestamp_ms=1_000))
-    await world.produce(1, batch_of(b"b", timestamp_ms=2_000))
+    records = [NewRecord(value=b"a", timestamp_ms=1_000), NewRecord(value=b"b", timestamp_ms=2_000)]
+    await world.produce(1, build_batch(records, timestamp_ms=0, codec="zstd"))
 
     def at(seconds: int, nanos: int = 0) -> log_pb2.OffsetQuery:
         return log_pb2.OffsetQuery(topic="t", partition=0, at_or_after=Timestamp(seconds=seconds, nanos=nanos))
@@ -371,6 +391,8 @@ async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
     results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)).results
     assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1]
     assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST]
+    times = [result.timestamp_ms if result.HasField("timestamp_ms") else None for result in results]
+    assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None]
 
 
 async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:

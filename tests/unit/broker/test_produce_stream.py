@@ -11,11 +11,11 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes
-from regnum_broker.limits.shares import Shares
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.servicers.produce_stream import REQUESTS_MAX, TOGETHER_MAX, ProduceStream
 from regnum_broker.serving.produce_appends import Admitted
 from regnum_model.ids import BrokerId
+from regnum_model.shares import Shares
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.gates import Messages, Sized

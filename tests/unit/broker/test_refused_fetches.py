@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from pathlib import Path
 
-import grpc
 import pytest
 import structlog
 from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
@@ -19,6 +18,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, R
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
+from regnum_service.listening import make_server
 from regnum_testing.log_directories import KEY, ReopenedDirectory
 from regnum_testing.waiting import eventually
 
@@ -57,7 +57,7 @@ class RefusingLeader(replication_pb2_grpc.ReplicationServiceServicer):
 
 @pytest.fixture
 async def leader() -> AsyncIterator[tuple[RefusingLeader, Address]]:
-    server, servicer = grpc.aio.server(), RefusingLeader()
+    server, servicer = make_server(), RefusingLeader()
     replication_pb2_grpc.add_ReplicationServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -45,6 +45,7 @@ async def test_nothing_is_acknowledged_while_a_member_is_away(world: BrokerWorld
     await world.elect(1, [1, 2], tell=[1])
     result = await world.produce(1, batch_of(b"a"), timeout_ms=300)
     assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    assert "did not confirm in time: waiting for broker 2;" in result.error_message
     assert world.brokers[BrokerId(1)].partition().high_watermark == 0
     await world.elect(1, [1, 2], epoch=1)
     result = await world.produce(1, batch_of(b"b"))

@@ -103,7 +103,7 @@ class Looked:
 def _others(clock: FakeClock) -> Any:
     """What the list of strays does not need."""
     names = ("rates", "sizing", "replicas", "storage", "cache", "loop_lag", "readiness", "lifeline_open", "client_port")
-    return {**dict.fromkeys(names), "clock": clock}
+    return {**dict.fromkeys((*names, "disk", "contact")), "clock": clock}
 
 
 async def test_a_log_counts_once_nobody_has_known_it_for_the_grace_time() -> None:

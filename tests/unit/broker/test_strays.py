@@ -13,7 +13,7 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId
-from regnum_model.nodes import LeaderAndIsr, Membership, TopicIdNode, TopicNode
+from regnum_model.nodes import AcceptedAssignment, LeaderAndIsr, Membership, TopicIdNode, TopicNode
 from regnum_model.reassignment import Reassignment
 from regnum_service.clock import SystemClock
 from regnum_testing.batches import batch_of
@@ -146,6 +146,16 @@ def state(leader: int, isr: tuple[BrokerId, ...], elr: tuple[BrokerId, ...] = ()
 
 GUARD = TopicIdNode(topic="t").encode()
 ELSEWHERE = topic_node(TWO, THREE).encode()
+
+
+def recorded(*replicas: BrokerId, move: Reassignment | None = None) -> bytes:
+    """A guard that records the assignment of the partition."""
+    reassigning = {} if move is None else {0: move}
+    return TopicIdNode(
+        topic="t", accepted=AcceptedAssignment(partitions={0: replicas}, reassigning=reassigning)
+    ).encode()
+
+
 LED = state(2, (TWO, THREE))
 
 
@@ -160,6 +170,16 @@ LED = state(2, (TWO, THREE))
             LED,
             Assignment.HERE,
             id="a target that has not begun",
+        ),
+        pytest.param(recorded(TWO, ONE), ELSEWHERE, LED, Assignment.HERE, id="accepted, and the node was edited"),
+        pytest.param(recorded(TWO), ELSEWHERE, LED, Assignment.ELSEWHERE, id="accepted elsewhere, too"),
+        pytest.param(recorded(TWO), topic_node(ONE).encode(), LED, Assignment.HERE, id="the node has it back"),
+        pytest.param(
+            recorded(TWO, move=Reassignment(origin=(TWO,), target=(ONE,))),
+            ELSEWHERE,
+            LED,
+            Assignment.HERE,
+            id="an accepted target",
         ),
         pytest.param(None, ELSEWHERE, LED, Assignment.TOPIC_GONE, id="no guard"),
         pytest.param(b"{", ELSEWHERE, LED, Assignment.UNKNOWN, id="a guard that nobody can read"),

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.compaction.work import Work
+from regnum_broker.log.disk.names import CLEANED_FILE
 from regnum_broker.log.errors import ResourceExhaustedError, UnknownReplicaError
-from regnum_broker.log.replica.cleaned import CLEANED_FILE, cleaned_until
+from regnum_broker.log.replica.cleaned import cleaned_until
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
 from regnum_model.configs import ReplicaSettings

@@ -18,10 +18,12 @@ from regnum_model.ids import LeaderEpoch
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.instruments.definition import Instrument
 from regnum_telemetry.metrics import Metrics
+from regnum_testing.batches import MALFORMED
 from regnum_testing.clock import FakeClock
 from regnum_testing.compaction import keyed_batch, records_of
 from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.waiting import until
+from structlog.testing import capture_logs
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
@@ -96,6 +98,22 @@ async def test_a_log_is_compacted_when_enough_of_it_is_new(cleaned: Cleaned) -> 
     await cleaned.write(20)
     await cleaned.cleaner.look()
     assert cleaned.offsets() == [26, 27, 28, 29]
+
+
+async def test_a_batch_that_cannot_be_decoded_holds_up_no_compaction(cleaned: Cleaned) -> None:
+    poison, _ = MALFORMED["header count -27"]
+    log = cleaned.log()
+    cleaned.configure()
+    await cleaned.write(2)
+    await cleaned.leader.storage.write(lambda: log.append_as_leader([poison], leader_epoch=LeaderEpoch(0)))
+    for _ in range(2):
+        await cleaned.write(10)
+        with capture_logs() as told:
+            await cleaned.cleaner.look()
+        (left,) = [line for line in told if line["event"] == "batches left as they are"]
+        assert (left["offsets"], left["count"]) == ([2], 1)
+        assert log.size_bytes < 5 * len(VALUE)
+    assert cleaned.shown(instruments.CLEANER_UNCLEANABLE) == 0
 
 
 async def test_a_log_at_rest_is_not_looked_at_and_one_without_compaction_never(cleaned: Cleaned) -> None:

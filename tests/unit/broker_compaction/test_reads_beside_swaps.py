@@ -13,7 +13,7 @@ from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.compaction import compact, keyed_batch
 from regnum_testing.disk import FaultyDisk
-from regnum_testing.log_directories import ReopenedDirectory
+from regnum_testing.log_directories import ReopenedDirectory, offset_at
 
 COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0)
 READER_S = 2.0
@@ -81,5 +81,5 @@ def test_a_search_by_time_that_every_swap_disturbs_finds_what_is_there(
     log = written(place)
     timestamp_ms = log.segments[-1].timestamp_ms_max
     compactions.arm()
-    found = log.offset_for_timestamp(timestamp_ms)
+    found = offset_at(log, timestamp_ms)
     assert found is not None

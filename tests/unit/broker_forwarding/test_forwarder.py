@@ -16,6 +16,7 @@ from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
 from regnum_service.errors import Code, RegnumError, reason_of
 from regnum_service.status import to_status
+from regnum_telemetry import tracing
 from regnum_testing.fake_controller import FakeController, echo
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import eventually, within
@@ -94,6 +95,22 @@ async def test_a_call_comes_back_with_its_answer_and_was_sent_once(cluster: Clus
     assert await within(cluster.send(b"request")) == b"request"
     (envelope,) = controller.received
     assert (envelope.method, envelope.caller, envelope.mutation_id) == ("/m", CALLER, "id")
+
+
+async def test_what_the_controller_refused_to_the_client_is_not_traced_here_either(cluster: Cluster) -> None:
+    controller = await cluster.controller()
+    for refused in (False, True):
+
+        async def answer(
+            envelope: controller_pb2.EnvelopeRequest, refused: bool = refused
+        ) -> controller_pb2.EnvelopeResponse:
+            return controller_pb2.EnvelopeResponse(correlation_id=envelope.correlation_id, refused=refused)
+
+        controller.answer = answer
+        served = tracing.ServedCall()
+        with tracing.serving(served):
+            await within(cluster.send())
+        assert served.refused is refused
 
 
 async def test_no_controller_is_waited_for_and_the_next_one_gets_what_came_meanwhile(cluster: Cluster) -> None:

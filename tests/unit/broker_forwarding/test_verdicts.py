@@ -22,6 +22,7 @@ def test_what_is_sent_again_is_known_not_to_have_been_done_or_is_done_once(code:
         code
         in {
             errors_pb2.ERROR_CODE_NOT_CONTROLLER,
+            errors_pb2.ERROR_CODE_REBOOTSTRAP_REQUIRED,
             errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
             errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
         }

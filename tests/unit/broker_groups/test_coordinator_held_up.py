@@ -107,7 +107,7 @@ class Held:
         return await within(self.calls.join("g", request, waitable_s=WAITABLE_S))
 
     async def commit(self, offset: int) -> None:
-        entry = (Place("t", 0), CommittedOffset(offset=offset, committed_ms=0))
+        entry = (Place("t", 0), CommittedOffset(offset=offset, committed_ms=self.clock.wall_ms()))
         assert await self.calls.commit("g", NOBODY, [entry], waitable_s=WAITABLE_S) == [None]
 
     def need(self, replicas: int) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Holding, Purpose
-from regnum_broker.limits.shares import Shares
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 from regnum_testing.waiting import within

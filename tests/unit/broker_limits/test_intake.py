@@ -15,7 +15,7 @@ from regnum_broker.limits.intake import (
     WAITING_OF_CONNECTION,
     Intake,
 )
-from regnum_broker.limits.shares import Shares
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 

@@ -13,7 +13,6 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
-from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.retention.mover import StartMover
@@ -27,6 +26,7 @@ from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.replica_descriptions import ReplicaDescriber
 from regnum_model.bucket import Windows
 from regnum_model.quotas import CONSUMER_BYTE_RATE, DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity, QuotaTable
+from regnum_model.shares import Shares
 from regnum_records.header import iterate
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages, Sized

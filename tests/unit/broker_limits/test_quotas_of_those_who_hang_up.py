@@ -10,7 +10,6 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes, Holding
-from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import ReadQuota, Throttling
 from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.log import LogServicer
@@ -22,6 +21,7 @@ from regnum_model.quotas import (
     QuotaEntity,
     QuotaTable,
 )
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages, Sized
 from regnum_testing.clock import FakeClock

@@ -11,13 +11,14 @@ import pytest
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum_broker.limits.held_bytes import HeldBytes, Purpose
 from regnum_broker.limits.limits import ClientLimits
-from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.unread_answers import PART_BYTES, TAKEN_S_MAX, SilentReaders, UnreadAnswers
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
+from regnum_model.shares import Shares
+from regnum_service.channel import aio_channel, open_channel
 from regnum_service.connections import cut_off, incarnations
+from regnum_service.listening import make_server
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
@@ -207,7 +208,7 @@ async def test_a_connection_is_found_by_the_name_that_grpc_gives_it_and_no_other
         names.append(context.peer())
         return b""
 
-    server = grpc.aio.server()
+    server = make_server()
     handlers = {"name": grpc.unary_unary_rpc_method_handler(name)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", handlers),))
     port = server.add_insecure_port("[::]:0")
@@ -215,8 +216,8 @@ async def test_a_connection_is_found_by_the_name_that_grpc_gives_it_and_no_other
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
     for host in ("127.0.0.1", "[::1]"):
         async with (
-            grpc.aio.insecure_channel(f"{host}:{port}", options=options) as one,
-            grpc.aio.insecure_channel(f"{host}:{port}", options=options) as other,
+            aio_channel(f"{host}:{port}", options=options) as one,
+            aio_channel(f"{host}:{port}", options=options) as other,
         ):
             for channel in (one, other):
                 await channel.unary_unary("/s/name")(b"")

@@ -16,7 +16,7 @@ from regnum_records.read import read_records
 from regnum_records.record import Record
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import LeadingReplicas
-from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+from regnum_testing.log_directories import KEY, ReopenedDirectory, lead, offset_at
 from regnum_testing.waiting import until
 
 SEGMENT_BYTES = 100_000
@@ -68,7 +68,7 @@ def test_a_hundred_times_the_segments_take_no_more_memory_than_was_allowed(tmp_p
         log = chance.choice(logs)
         offset = chance.randrange(log.log_end_offset)
         assert first(log, offset).offset <= offset <= first(log, offset).offset + 1
-        assert log.offset_for_timestamp(1_000 + offset // 2) == offset - offset % 2
+        assert offset_at(log, 1_000 + offset // 2) == offset - offset % 2
         write_all(place)
         assert place.now.read_cache.bytes_held <= 3_000
     assert sum(map(loaded, logs)) == place.now.read_cache.bytes_held

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from regnum_broker.log.disk.disk import DELETED_SUFFIX
+from regnum_broker.log.disk.names import DELETED_SUFFIX
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.storage import Storage
@@ -247,7 +247,7 @@ def test_both_the_folder_of_a_deleted_replica_and_what_an_earlier_deletion_left_
     place.kill()
     left = place.folder().with_name(f"{place.folder().name}{DELETED_SUFFIX}")
     left.mkdir()
-    (left / "file").write_bytes(b"older")
+    (left / "replica").write_bytes(b"older")
     assert not place.open().replicas
     assert not folders(place)
 

@@ -11,7 +11,7 @@ from regnum_model.ids import LeaderEpoch
 from regnum_records.header import iterate
 from regnum_testing.batches import assigned_batch, batch_of, values_of
 from regnum_testing.disk import FaultyDisk
-from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+from regnum_testing.log_directories import KEY, ReopenedDirectory, lead, offset_at
 
 VALUE = b"v" * 300
 
@@ -225,10 +225,10 @@ def test_a_producer_of_whom_only_an_older_snapshot_tells_is_forgotten(place: Reo
 def test_an_offset_for_a_time_is_never_before_the_start(place: ReopenedDirectory) -> None:
     log = filled(place)
     begin(place, 9)
-    assert log.offset_for_timestamp(0) == 9
-    assert log.offset_for_timestamp(1_040) == 9, "of the batch that the log begins in"
-    assert log.offset_for_timestamp(1_041) == 10
-    assert log.offset_for_timestamp(2_000) is None
+    assert offset_at(log, 0) == 9
+    assert offset_at(log, 1_040) == 9, "of the batch that the log begins in"
+    assert offset_at(log, 1_041) == 10
+    assert offset_at(log, 2_000) is None
 
 
 @pytest.mark.parametrize("lines", [1, 3])

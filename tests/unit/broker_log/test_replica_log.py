@@ -10,7 +10,7 @@ from regnum_model.ids import LeaderEpoch
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import iterate
 from regnum_testing.batches import assigned_batch, batch_of, values_of
-from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+from regnum_testing.log_directories import KEY, ReopenedDirectory, lead, offset_at
 
 EPOCH = LeaderEpoch(0)
 PAUSE_S = 0.0005
@@ -45,7 +45,7 @@ def test_a_new_replica_is_empty_and_has_no_files(place):
     )
     assert (replica.epochs.latest, replica.last_record_epoch, replica.highest_leader_epoch) == (-1, -1, -1)
     assert replica.read(0, bytes_max=100) == b""
-    assert replica.offset_for_timestamp(0) is None
+    assert offset_at(replica, 0) is None
     assert not place.folder().exists()
 
 
@@ -274,16 +274,16 @@ def test_starting_anew_elsewhere_is_kept(place):
 
 def test_first_batch_at_or_after_a_timestamp(place):
     replica = filled(place)
-    assert [replica.offset_for_timestamp(time) for time in (0, 1000, 1001, 1010, 1390)] == [0, 0, 2, 2, 78]
-    assert replica.offset_for_timestamp(1391) is None
-    assert place.stop_and_open().offset_for_timestamp(1201) == 42
+    assert [offset_at(replica, time) for time in (0, 1000, 1001, 1010, 1390)] == [0, 0, 2, 2, 78]
+    assert offset_at(replica, 1391) is None
+    assert offset_at(place.stop_and_open(), 1201) == 42
 
 
 def test_timestamps_may_go_back(place):
     replica = place.replica()
     for timestamp in (100, 50, 70, 200, 10):
         lead(replica, b"x" * 300, timestamp_ms=timestamp)
-    assert [replica.offset_for_timestamp(time) for time in (60, 101, 200)] == [0, 3, 3]
+    assert [offset_at(replica, time) for time in (60, 101, 200)] == [0, 3, 3]
 
 
 def test_damage_found_while_reading_names_the_replica(place):

@@ -5,7 +5,8 @@ from itertools import count
 from typing import Final
 
 import pytest
-from regnum_broker.log.replica.producers.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
+from regnum_broker.log.disk.names import SNAPSHOT_SUFFIX
+from regnum_broker.log.replica.producers.snapshots import INTERVAL_BYTES
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import assign

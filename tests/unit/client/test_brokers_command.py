@@ -67,3 +67,15 @@ async def test_a_call_whose_answer_is_lost_is_sent_again(cluster: FakeCluster) -
     async with Admin(cluster.bootstrap) as admin:
         assert await admin.forget_broker(9) == ForgottenBroker(deletions=0, deletions_ended=0, assigned_partitions=3)
     assert cluster.calls["ForgetBroker"] == 2
+
+
+async def test_the_list_says_how_much_room_the_disks_have(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.leaders.brokers = [
+        admin_pb2.DescribedBroker(broker_id=1, disk_free_bytes=0, disk_size_bytes=64, refuses_writes_because="full"),
+        admin_pb2.DescribedBroker(broker_id=2, disk_free_bytes=32, disk_size_bytes=64),
+        admin_pb2.DescribedBroker(broker_id=3),
+    ]
+    _, out, _ = await regnum("brokers", "list", "-o", "json")
+    rows = json.loads(out)
+    assert [one["disk_free"] for one in rows] == ["0 B of 64 B (takes no records)", "32 B of 64 B", None]
+    assert [one["refuses_writes_because"] for one in rows] == ["full", None, None]

@@ -2,11 +2,13 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import regnum_client
-from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse
+from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest, GetMetadataResponse
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_client.cluster import enquiry
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.rotation import SUSPECT_S, Rotation
@@ -16,10 +18,13 @@ from regnum_client.errors import BootstrapMissingError
 from regnum_client.producer.batches.content import BuiltContent
 from regnum_client.producer.batches.lane import Identity
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 from regnum_records.build import BatchBuilder
 from regnum_records.check import check_batch
+from regnum_service.clock import SystemClock
+from regnum_service.topic_pages import NAMES_MAX
 
 
 def answer(
@@ -190,3 +195,43 @@ def test_polls_share_the_buffer_and_one_always_goes() -> None:
     account.release(100)
     assert not account.reserve(200, unread_bytes=801)
     assert account.reserve(5_000, unread_bytes=0), "whatever its size"
+
+
+class AskedBroker:
+    """One broker: a question that names too many topics is refused, and every answer is newer than the one before."""
+
+    def __init__(self) -> None:
+        self.named: list[int] = []
+
+    def metadata(self, _address: Address) -> "AskedBroker":
+        """The stub."""
+        return self
+
+    async def GetMetadata(self, request: GetMetadataRequest, **_how: object) -> GetMetadataResponse:  # noqa: N802
+        """An item for each name."""
+        assert len(request.topics) <= NAMES_MAX
+        self.named.append(len(request.topics))
+        response = GetMetadataResponse(version=10 + len(self.named), brokers=[types_pb2.Broker(id=1)])
+        for name in request.topics:
+            response.topics.add().topic.name = name
+        return response
+
+
+async def test_more_topics_than_one_question_may_name_are_asked_for_in_several() -> None:
+    assert enquiry.NAMES_MAX == NAMES_MAX
+    broker: Any = AskedBroker()
+    asking = enquiry.Enquiry(
+        [Address(host="b", port=1)],
+        broker,
+        clock=SystemClock(),
+        chance=random.Random(1),
+        client_id="test",
+        tasks=Tasks("test"),
+    )
+    names = [f"t{number:05}" for number in range(2 * NAMES_MAX + 1)]
+    answer = await asking.ask(names, ClusterView())
+    assert broker.named == [NAMES_MAX, NAMES_MAX, 1]
+    assert [item.topic.name for item in answer.topics] == names
+    assert answer.version == 11, "as old as the oldest of them"
+    await asking.ask(names[:NAMES_MAX], ClusterView())
+    assert broker.named[3:] == [NAMES_MAX]

@@ -191,7 +191,8 @@ async def test_what_has_arrived_and_brokers_do_not_know_yet_is_no_call_back_and_
             looks += 1
         if looks == 1:
             cluster.leaders.brokers = [
-                admin_pb2.DescribedBroker(broker_id=id, live=True, draining=id == 1) for id in (1, 2, 3, 4)
+                admin_pb2.DescribedBroker(broker_id=id, live=True, draining=id == 1, replicas=count)
+                for id, count in ((1, 0), (2, 2), (3, 1), (4, 1))
             ]
             moves.called_back()
             looks += 1

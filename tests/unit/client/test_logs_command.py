@@ -178,6 +178,9 @@ def test_what_only_decoding_can_find_is_found_by_decoding(tmp_path: Path) -> Non
 def test_a_folder_is_all_its_segments(segment: Path) -> None:
     (segment.parent / f"{109:020d}.log").write_bytes(batch(109)[:-1])
     (segment.parent / f"{109:020d}.index").write_bytes(b"")
+    for guest in (".nfs01.log", "109.log", "notes.log"):
+        (segment.parent / guest).write_bytes(b"something else")
+    (segment.parent / f"{209:020d}.log").mkdir()
     ran = inspect(segment.parent, "-o", "jsonl")
     assert [row["problems"] for row in lines(ran) if row["kind"] == "file"] == [0, 1]
     assert (ran.status, "1 of 2 files are damaged" in str(ran.error["message"])) == (1, True)

@@ -14,6 +14,7 @@ from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.view import ClusterView, Hint, LeaderTerm, PartitionView, merge, with_leaders
 from regnum_client.cluster.watching.merging import MERGED_ON_LOOP_MAX
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -107,7 +108,12 @@ class Picture:
         self.connections = Connections(Channels())
         addresses = [broker.address for broker in cluster.brokers.values()]
         self.metadata = Metadata(
-            addresses, self.connections, clock=SystemClock(), chance=random.Random(3), client_id="test"
+            addresses,
+            self.connections,
+            clock=SystemClock(),
+            chance=random.Random(3),
+            client_id="test",
+            tasks=Tasks("test"),
         )
 
     async def __aenter__(self) -> Metadata:

@@ -15,6 +15,7 @@ from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.cluster.watching.changes import with_change
 from regnum_client.cluster.watching.stream import MetadataWatch
+from regnum_client.tasks import Tasks
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
@@ -108,6 +109,7 @@ async def opened(cluster: FakeCluster, seed: int = 1) -> tuple[Metadata, Connect
         clock=SystemClock(),
         chance=random.Random(seed),
         client_id="watching",
+        tasks=Tasks("test"),
     )
     await metadata.start(timeout_s=DEADLINE_S)
     return metadata, connections
@@ -339,6 +341,7 @@ async def test_a_watch_that_is_ended_in_the_moment_of_a_refusal_ends() -> None:
         suspect=lambda _: None,
         topics=lambda: ["orders"],
         take=taken,
+        tasks=Tasks("test"),
     )
     task = asyncio.create_task(watching.run())
     await call.waits.wait()

@@ -10,6 +10,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_client import Producer, ProducerSettings
 from regnum_client.producer.streams import CALLED_FOR_S, REFUSED_FOR_S, ProduceStreams
+from regnum_client.tasks import Tasks
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 from regnum_service.status import to_status
@@ -169,7 +170,7 @@ class Sending:
     def __init__(self) -> None:
         self.broker = Broker()
         self.clock = FakeClock()
-        self.streams = ProduceStreams(self.broker, clock=self.clock)  # type: ignore[arg-type]
+        self.streams = ProduceStreams(self.broker, clock=self.clock, tasks=Tasks("test"))  # type: ignore[arg-type]
 
     def send(self, *, timeout_s: float = 30.0) -> "asyncio.Task[log_pb2.ProduceResponse]":
         """Send a request."""

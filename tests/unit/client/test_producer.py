@@ -120,7 +120,7 @@ async def test_an_open_batch_that_nobody_takes_fails_in_time(cluster: FakeCluste
     cluster.elect("t", 0, -1)
     async with producer_to(cluster, delivery_timeout_s=0.4) as producer:
         delivery = await producer.send("t", b"1")
-        with pytest.raises(DeliveryTimeoutError, match="was not written"):
+        with pytest.raises(DeliveryTimeoutError, match=r"was not written.*the partition has no leader"):
             await delivery
 
 
@@ -199,9 +199,7 @@ async def test_an_unknown_topic_and_a_wrong_partition(cluster: FakeCluster) -> N
         sending = asyncio.create_task(producer.send("nowhere", b"x"))
         await until(lambda: cluster.calls["GetMetadata"] > asked, "it asks for the topic")
         clock.skipped_s += DEADLINE_S
-        with pytest.raises(
-            RegnumError, match="if it never existed, create it with `regnum topics create nowhere`"
-        ) as caught:
+        with pytest.raises(RegnumError, match="if it is to, create it with `regnum topics create nowhere`") as caught:
             await within(sending)
         assert caught.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(RegnumError, match="has no partition 4; it has 0 to 0"):
@@ -260,12 +258,6 @@ async def test_acks_travel_as_what_they_mean(cluster: FakeCluster, said: int, se
     async with producer_to(cluster, acks=said) as producer:
         await (await producer.send("t", b"x"))
     assert cluster.acks == [sent]
-
-
-async def test_acks_that_mean_nothing_are_refused_before_anything_is_sent(cluster: FakeCluster) -> None:
-    with pytest.raises(RegnumError) as caught:
-        await producer_to(cluster, acks=2).start()
-    assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
 
 
 async def test_records_without_a_key_go_to_new_partitions_too(cluster: FakeCluster) -> None:

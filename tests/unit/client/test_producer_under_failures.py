@@ -18,7 +18,7 @@ from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_broker import FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.producing import numbered, producer_to
-from regnum_testing.waiting import DEADLINE_S, until
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 
 @pytest.fixture
@@ -264,3 +264,28 @@ async def test_no_broker_answers(cluster: FakeCluster) -> None:
     with pytest.raises(RegnumError) as caught:
         await producer_to(cluster, topic_wait_s=0.3).start()
     assert caught.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+
+
+async def test_a_producer_that_may_not_write_hears_so_at_once_and_may_write_when_that_is_granted(
+    cluster: FakeCluster,
+) -> None:
+    cluster.id_refusal = RegnumError(errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED, "you may not write")
+    cluster.create("u")
+    async with producer_to(cluster, delivery_timeout_s=1_000.0) as producer:
+        refused = [await producer.send(topic, b"x") for topic in ("t", "u")]
+        for record in refused:
+            with pytest.raises(RegnumError, match="you may not write") as caught:
+                await within(record)
+            assert caught.value.code == errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED
+        cluster.id_refusal = None
+        await within(await producer.send("t", b"y"))
+    assert cluster.values("t") == [b"y"]
+    assert cluster.values("u") == []
+
+
+async def test_a_time_out_says_why_there_was_no_producer_id(cluster: FakeCluster) -> None:
+    cluster.id_refusal = RegnumError(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE, "no controller, said the test")
+    async with producer_to(cluster, clock=SkippingClock(), delivery_timeout_s=5.0) as producer:
+        record = await producer.send("t", b"x")
+        with pytest.raises(DeliveryTimeoutError, match="no producer id: no controller, said the test"):
+            await within(record)

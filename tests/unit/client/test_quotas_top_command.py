@@ -2,9 +2,13 @@
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
+import grpc
 import pytest
+from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
 from regnum_client.admin.describing.quota_usage import QueueWait
+from regnum_model.wire_times import duration_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 
@@ -46,6 +50,56 @@ async def test_who_waits_longest_stands_first_and_the_rest_is_said_beside_the_ta
     assert lines[1].split()[-7:] == ["0.0", "4.0", "5", "-60.0", "500", "12.0", "2"]
     assert lines[2].startswith("client id busy")
     assert "quota process 2 decides; 7 buckets in use; 1 connections have to wait, with 5 calls" in shown.err
+
+
+class Usage(figures_pb2_grpc.FiguresServiceServicer):
+    """What broker 1 and 2 say of quotas of bytes; 3 is of a release that says nothing."""
+
+    def __init__(self, broker: int) -> None:
+        self._broker = broker
+
+    async def DescribeClientUsage(  # noqa: N802
+        self, _request: figures_pb2.DescribeClientUsageRequest, _context: Any
+    ) -> figures_pb2.DescribeClientUsageResponse:
+        """One client that waits, and one that does not."""
+        waits = figures_pb2.ClientUsage(
+            quota="producer_byte_rate", client_id="loader", rate=2_000_000.0, limit=1_000_000.0, wait=duration_of(9.8)
+        )
+        reads = figures_pb2.ClientUsage(
+            quota="request_percentage", user="ann", rate=3.0, limit=50.0, idle=duration_of(2.0)
+        )
+        usages = [waits] if self._broker == 1 else [reads]
+        return figures_pb2.DescribeClientUsageResponse(broker_id=self._broker, usages=usages, accounts=1)
+
+
+@pytest.fixture
+async def measuring() -> AsyncIterator[FakeCluster]:
+    running = FakeCluster()
+
+    def add(server: grpc.aio.Server, broker: int) -> None:
+        if broker != 3:
+            figures_pb2_grpc.add_FiguresServiceServicer_to_server(Usage(broker), server)
+
+    running.more_services.append(add)
+    async with running:
+        yield running
+
+
+async def test_a_client_that_a_quota_of_bytes_holds_is_shown_and_counted(measuring: FakeCluster) -> None:
+    regnum = CommandHere(measuring.bootstrap)
+    shown = await regnum("quotas", "top")
+    assert shown.status == 0, shown.err
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert rows[-2][:5] == ["client", "id", "loader", "producer_byte_rate", "1"]
+    assert rows[-2][-2] == "9.8"
+    assert rows[-1][:6] == ["user", "ann", "request_percentage", "2", "3.0", "%"]
+    assert "at brokers 1 client has to wait, 9.8 s at most; brokers [3] do not say who does" in shown.err
+    document = json.loads((await regnum("quotas", "top", "-o", "json")).out)
+    assert [(one["client_id"], one["broker"], one["throttle_s"]) for one in document["client_usages"]] == [
+        ("loader", 1, 9.8),
+        (None, 2, 0.0),
+    ]
+    assert document["brokers_silent"] == [3]
 
 
 async def test_nothing_that_a_caller_named_himself_reaches_the_terminal_unless_it_can_be_printed(

@@ -241,7 +241,7 @@ async def test_a_broker_that_nobody_knows_is_not_found(regnum: CommandHere, clus
 
 
 async def test_all_brokers_that_are_not_drained_get_their_share(regnum: CommandHere, cluster: FakeCluster) -> None:
-    cluster.leaders.brokers = [described(id, draining=id == 3) for id in (1, 2, 3, 4)]
+    cluster.draining.add(3)
     shown = await regnum("partitions", "rebalance", "-o", "json")
     assert shown.status == 0, shown.err
     after = [broker for row in json.loads(shown.out) for broker in row["after"]]
@@ -258,8 +258,9 @@ async def test_nothing_is_spread_while_a_broker_with_replicas_is_away_and_not_dr
     regnum: CommandHere, cluster: FakeCluster
 ) -> None:
     """It may be restarting: all that it has would be copied to the others, and removed from it."""
-    away = admin_pb2.DescribedBroker(broker_id=5, live=False, replicas=7)
-    cluster.leaders.brokers = [*(described(id) for id in (1, 2, 3, 4)), away]
+    cluster.assign("t", 0, 5, 2)
+    away = admin_pb2.DescribedBroker(broker_id=5, live=False, replicas=1)
+    cluster.leaders.brokers = [*(described(id, replicas=count) for id, count in ((1, 3), (2, 4), (3, 0), (4, 0))), away]
     refused = await regnum("partitions", "rebalance", "--execute", "-o", "json")
     assert refused.error["code"] == "INVALID_REPLICA_ASSIGNMENT"
     assert "brokers [5] are away and have replicas" in refused.error["message"]

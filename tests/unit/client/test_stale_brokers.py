@@ -10,6 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_client import Consumer, ConsumerSettings, Producer, ProducerSettings
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.metadata import SET_BACK_S, Metadata
+from regnum_client.tasks import Tasks
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
@@ -37,6 +38,7 @@ class Picture:
             clock=self.clock,
             chance=random.Random(3),
             client_id="test",
+            tasks=Tasks("test"),
             # Its pauses would move the clock.
             watches=False,
         )

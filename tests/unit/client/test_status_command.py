@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.admin.v1 import admin_pb2
+from regnum.broker.v1 import figures_pb2
 from regnum.metadata.v1 import metadata_pb2
-from regnum.types.v1 import types_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_client import Admin
+from regnum_client.admin.health.figures import figures_of
 from regnum_client.admin.health.health_admin import ask_elections
 from regnum_client.admin.health.views import HealthView, health_view
+from regnum_client.commands.status.figures import without_controller
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
@@ -231,10 +234,40 @@ async def test_clocks_that_differ_are_named_with_what_to_do() -> None:
     assert " ms since 1970, " in health_view(response).problems[0]
 
 
+async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCluster, regnum: CommandHere) -> None:
+    response = cluster.health = answer(store_trouble="takes no writes: database space exceeded")
+    response.brokers[1].refuses_writes_because, response.brokers[1].disk_free_bytes = "the disk is full", 0
+    response.troubles.add(trouble=metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE, partitions=3)
+    response.troubled_partitions.add(
+        topic="orders",
+        state=types_pb2.PartitionState(partition=4, leader=1, isr=[1, 2], replicas=[1, 2]),
+        troubles=[metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE],
+        not_writable_because="broker 2: the disk is full",
+    )
+    ran = await regnum("status", "-o", "json")
+    assert ran.status == 5
+    shown = json.loads(ran.out)
+    assert shown["problems"] == [
+        "the coordination store takes no writes: database space exceeded",
+        "broker 2 appends no records: the disk is full",
+        "3 partitions are not writable, though they are led",
+    ]
+    assert [one["disk_free_bytes"] for one in shown["brokers"]] == [None, 0, None]
+    assert [one["reason"] for one in shown["troubled_partitions"]] == ["broker 2: the disk is full"]
+
+
+def test_without_a_controller_brokers_say_what_they_lack() -> None:
+    away = figures_of(figures_pb2.DescribeFiguresResponse(store_trouble="no session"))
+    full = figures_of(figures_pb2.DescribeFiguresResponse(store_trouble="no session", refuses_writes_because="full"))
+    dead = RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "away")
+    assert without_controller({1: away, 2: full, 3: dead}) == ["brokers 1, 2 say: no session", "brokers 2 say: full"]
+
+
 async def test_a_trouble_that_is_not_known_here_is_left_out() -> None:
     response = answer()
+    known = set(health_view(response).troubles)
     response.troubles.add(trouble=77, partitions=3)  # type: ignore[arg-type]
-    assert set(health_view(response).troubles) == set(Trouble)
+    assert set(health_view(response).troubles) == known <= set(Trouble)
 
 
 async def test_the_sdk_asks_the_controller_wherever_it_is(cluster: FakeCluster) -> None:
@@ -270,4 +303,4 @@ async def test_what_cannot_be_read_in_the_store_is_listed_with_what_to_do(
     assert [(one["topic"], one["partition"]) for one in shown["damaged"]] == [("orders", 3), ("lost", None)]
     table = await regnum("status")
     assert "see give-up" in table.out
-    assert "7 nodes in the store cannot be read" in table.err
+    assert "7 nodes in the store are damaged or were edited" in table.err

@@ -1,7 +1,9 @@
 """`regnum status` of a cluster of this machine whose processes its launcher knows nothing of."""
 
+import asyncio
 import json
 import random
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +12,22 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum_local.files import write_json
+from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import PORT_NAMES, Member, Plan, Role
+from regnum_local.runtime_record import RuntimeRecord, write_record
 from regnum_model.wire_times import duration_of
 from regnum_service.ports import free_port
 from regnum_testing.command_here import CommandHere, Ran
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import until
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[FakeCluster]:
     async with FakeCluster() as running:
-        running.health = admin_pb2.DescribeHealthResponse(complete=True)
+        running.health = admin_pb2.DescribeHealthResponse(
+            complete=True, metadata_processes=[admin_pb2.MetadataProcessHealth(metadata_id=1)]
+        )
         yield running
 
 
@@ -75,6 +82,28 @@ async def test_a_broker_that_the_others_name_elsewhere_is_asked_there(cluster: F
     assert [row["broker"] for row in shown["broker_figures"]] == [1, 2, 3]
     assert shown["problems"] == ["not running: broker-3"]
     assert "`regnum restart broker-3` starts one again" in ran.err
+
+
+async def test_a_process_that_is_paused_is_called_so_and_not_what_does_not_run(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path, cluster)
+    paused = await asyncio.create_subprocess_exec("sleep", "60")
+    paused.send_signal(signal.SIGSTOP)
+    identity = ProcessIdentity.of(paused.pid)
+    assert identity is not None
+    try:
+        await until(lambda: identity.state() == "T")
+        write_record(tmp_path, RuntimeRecord(launcher=identity, processes={"broker-3": identity}))
+        ran = await folder.status("-o", "json")
+        assert ran.status == 5
+        assert json.loads(ran.out)["problems"] == ["paused: broker-3"]
+        assert ran.error["code"] == "PAUSED"
+        assert f"`kill -CONT {paused.pid}` lets it go on" in str(ran.error["message"])
+        assert "not running" not in ran.err
+    finally:
+        paused.kill()
+        await paused.wait()
 
 
 async def test_every_problem_is_said_at_once(cluster: FakeCluster, tmp_path: Path) -> None:

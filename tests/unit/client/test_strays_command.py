@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin
@@ -109,9 +110,13 @@ async def test_without_strays_that_is_said(cluster: FakeCluster) -> None:
     assert (ran.status, ran.out, ran.err) == (0, "", "no strays\n")
 
 
-async def test_a_broker_that_is_not_live_is_named(cluster: FakeCluster) -> None:
-    ran = await CommandHere(cluster.bootstrap)("brokers", "strays", "--broker", "9", "-o", "jsonl")
-    assert (ran.status, ran.out, ran.error["code"]) == (5, "", "BROKER_NOT_AVAILABLE")
+async def test_a_broker_that_is_not_live_is_named_and_one_that_nobody_knows_is_not_found(cluster: FakeCluster) -> None:
+    regnum = CommandHere(cluster.bootstrap)
+    ran = await regnum("brokers", "strays", "--broker", "9", "-o", "jsonl")
+    assert (ran.status, ran.out, ran.error["code"]) == (3, "", "BROKER_ID_NOT_REGISTERED")
+    cluster.leaders.brokers = [admin_pb2.DescribedBroker(broker_id=9, live=False, replicas=1)]
+    away = await regnum("brokers", "strays", "--broker", "9", "-o", "jsonl")
+    assert (away.status, away.out, away.error["code"]) == (5, "", "BROKER_NOT_AVAILABLE")
 
 
 async def test_a_broker_whose_pages_do_not_go_on_is_not_asked_for_ever(cluster: FakeCluster, strays: Strays) -> None:

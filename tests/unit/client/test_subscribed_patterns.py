@@ -75,3 +75,22 @@ async def test_what_is_no_pattern_or_comes_with_topics_is_refused_and_changes_no
         assert read_of(consumer) == {"orders-eu"}
         cluster.delete("orders-eu")
         await until(lambda: not read_of(consumer), "the pattern is followed as before")
+
+
+async def test_a_topic_whose_begin_cannot_be_found_is_told_and_tried_again(cluster: FakeCluster) -> None:
+    """It was left out without a word, for ever: what matches had not changed since."""
+    cluster.elect("orders-us", 0, -1)
+    settings = ConsumerSettings(topics_refresh_s=0.05, fetch_wait_ms=50, offsets_timeout_s=0.05)
+    async with Consumer(cluster.bootstrap, settings=settings) as consumer:
+        with pytest.raises(RegnumError, match="orders-us/0 has no leader"):
+            await within(consumer.subscribe(pattern="orders-.*"))
+        cluster.create("orders-jp")
+        cluster.elect("orders-jp", 0, -1)
+        cluster.elect("orders-us", 0, 1)
+        await within(consumer.subscribe(pattern="orders-us|orders-eu|late.*"))
+        cluster.create("late")
+        cluster.elect("late", 0, -1)
+        looks = cluster.calls["GetMetadata"]
+        await until(lambda: cluster.calls["GetMetadata"] > looks + 5, "it cannot be read now")
+        cluster.elect("late", 0, 1)
+        await until(lambda: "late" in read_of(consumer), "and is when it can")

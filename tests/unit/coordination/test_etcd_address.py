@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from regnum_coordination.drivers.credentials import Credentials
-from regnum_coordination.drivers.etcd.address import EtcdAddress
+from regnum_coordination.drivers.etcd.address import EtcdAddress, one_family
 
 
 def test_one_endpoint_and_defaults() -> None:
@@ -24,6 +24,15 @@ def test_everything() -> None:
 
 def test_names_in_a_list_have_to_be_resolved() -> None:
     assert EtcdAddress.parse("etcd://a:1,10.0.0.2:2,b:3").unresolved == ("a", "b")
+
+
+def test_a_list_of_resolved_members_is_of_one_family() -> None:
+    assert one_family([(["::1", "10.0.0.1"], 1), (["fd00::2"], 2), (["10.0.0.3"], 3)]) == (
+        ("10.0.0.1", 1),
+        ("10.0.0.3", 3),
+    )
+    assert one_family([(["fd00::1"], 1), (["fd00::2", "fd00::3"], 2)]) == (("fd00::1", 1), ("fd00::2", 2))
+    assert one_family([]) == ()
 
 
 def test_ipv6() -> None:

@@ -7,8 +7,8 @@ import grpc
 import pytest
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_coordination.drivers.etcd.opening import _channel
-from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc
-from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
+from regnum_coordination.errors import ConnectionLoss, SessionExpired, StoreFull
 from regnum_service.renewed_channel import NAME_OPTIONS, RenewedChannel, is_name
 
 REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
@@ -51,6 +51,14 @@ async def test_a_lease_is_ended_at_the_member_that_calls_go_to() -> None:
 async def test_a_lease_that_is_gone_is_said_to_be() -> None:
     with pytest.raises(SessionExpired):
         await rpc_over(Member(grpc.StatusCode.NOT_FOUND)).revoke(7)
+
+
+def test_a_store_without_space_says_what_to_do_and_leaves_open_whether_an_earlier_attempt_happened() -> None:
+    error = to_error(grpc.StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+    assert isinstance(error, StoreFull)
+    assert isinstance(error, ConnectionLoss), "the same write is repeated, never given up (safety rule S1)"
+    assert "alarm NOSPACE" in str(error)
+    assert not isinstance(to_error(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests"), StoreFull)
 
 
 async def test_a_member_with_a_name_is_found_again_at_another_address() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from regnum_coordination.drivers.etcd.transactions import (
 )
 from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NoNode, NotEmpty
 from regnum_coordination.port import Absent, Check, Create, Delete, Operation, Set
+from regnum_service.channel import aio_channel
 
 KEYS = Keys("")
 ABSENT = Seen(version=0, lease=0)
@@ -247,7 +247,7 @@ def test_ranges_in_both_branches_are_a_read_only_transaction() -> None:
 async def test_a_read_only_transaction_is_not_sent() -> None:
     from etcd3.etcdrpc import rpc_pb2  # noqa: PLC0415 - loadable once the driver is
 
-    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+    async with aio_channel("127.0.0.1:1") as channel:
         rpc = EtcdRpc([channel], timeout_s=1.0)
         with pytest.raises(AssertionError, match="read-only"):
             await rpc.txn(rpc_pb2.TxnRequest())

@@ -284,9 +284,11 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             clock=SystemClock(),
             refused={f"refused-{number}": "a reason" for number in range(100_000)},
             incomplete={},
+            edited={},
             spoiled={},
             removals=SimpleNamespace(damaged={}),
-            dispatch=SimpleNamespace(outstanding=list),
+            sharing={},
+            dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
             metadata=SimpleNamespace(version=7, positions=[], tell_of_changes=lambda _watch: None),
             events=ReignEvents(reign.controller.reign, nowhere, SystemClock()),
         )

@@ -265,7 +265,7 @@ async def test_whoever_finds_the_queue_full_is_not_charged(world: QuotaWorld) ->
 
 
 async def test_a_call_to_a_process_that_was_replaced_is_refused_at_once() -> None:
-    channel = GrpcQuotaChannel(Address(host="127.0.0.1", port=1))
+    channel = GrpcQuotaChannel(1, Address(host="127.0.0.1", port=1))
     await channel.close()
     with pytest.raises(RegnumError, match="that quota process decides no more"):
         await channel.admit(quota_pb2.AdmitRequest(), timeout_s=1.0)

@@ -119,6 +119,20 @@ async def test_a_number_that_comes_again_begins_above_the_tombstone_and_every_or
     assert (order.state.leader_epoch, order.began_leader_epoch, order.is_new) == (3, 2, False)
 
 
+@pytest.mark.parametrize("content", [b"{broken", b'{"0":[1,2,3],"1":[3,1,2]}'])
+async def test_a_beginning_that_an_edit_took_out_of_the_topic_node_is_known_by_the_guard(
+    cluster: FakeCluster, content: bytes
+) -> None:
+    await cluster.begin(1, 2, 3)
+    key = await begin_again(cluster, await cluster.reign())
+    await cluster.end_reign()
+    cluster.server.overwrite(paths.topic("t"), content)
+    controller = await cluster.reign(2)
+    assert controller.picture.partitions[key].began == 2
+    await until(lambda: cluster.brokers[BrokerId(1)].controller_epoch == 2)
+    await until(lambda: told(cluster, 1, key).began_leader_epoch == 2)
+
+
 async def test_the_beginning_goes_with_the_partition_and_the_next_one_is_later(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()

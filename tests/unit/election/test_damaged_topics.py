@@ -13,6 +13,7 @@ from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.recovery.calls import RecoveryRequest
 from regnum_election.topics.requests import DeletionRequest
 from regnum_model import paths
+from regnum_model.nodes import TopicIdNode
 from regnum_service.errors import ExitStatus, RegnumError, traits_of
 from regnum_testing.creating import create, wanted
 from regnum_testing.reigning import ANYBODY, FakeCluster
@@ -31,9 +32,10 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 async def left_alone(cluster: FakeCluster) -> Controller:
-    """The next reign after topic v was damaged."""
-    await create(await cluster.reign(), wanted("v"), wanted("w"))
+    """The next reign after topic v was damaged, whose guard records no assignment: release 0.1.0 made it."""
+    id, _ = await create(await cluster.reign(), wanted("v"), wanted("w"))
     await cluster.end_reign()
+    cluster.server.overwrite(paths.topic_id(id), TopicIdNode(topic="v").encode())
     cluster.server.overwrite(paths.topic("v"), GARBAGE)
     controller = await cluster.reign(2)
     assert "v" not in controller.picture.names

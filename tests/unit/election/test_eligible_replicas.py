@@ -222,7 +222,8 @@ class History:
             follower, progress = self.replicas[other], leading.followers.get(other)
             if progress is None or not follower.live or leading.fetched_at[other] != follower.epoch:
                 return  # the write names the registration of its fetches
-            if not may_join(progress, high_watermark=leading.high_watermark, epoch_start=leading.epoch_start):
+            end = len(leading.replica.log)
+            if not may_join(progress, end, high_watermark=leading.high_watermark, epoch_start=leading.epoch_start):
                 return
             isr.append(other)
             joining[other] = follower.membership

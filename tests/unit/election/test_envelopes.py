@@ -25,6 +25,7 @@ from regnum_service.errors import RegnumError, code_of
 from regnum_service.muting import Muting
 from regnum_service.request_sizes import OBJECTS_MAX
 from regnum_service.status import from_status
+from regnum_telemetry import tracing
 from regnum_testing.internal_calls import internal_servicer
 from regnum_testing.quota_world import QuotaWorld
 from regnum_testing.served import Caller as Call
@@ -207,6 +208,10 @@ async def test_what_the_call_is_refused_with_comes_back_inside_the_answer(world:
     assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert "timeout_ms" in error.message
     assert not answer.response
+    assert not answer.refused, "nobody traces it"
+    for sent, is_refused in ((request, True), (new_topics("a"), False)):
+        with tracing.serving(tracing.ServedCall()):
+            assert (await world.send(enveloped(sent))).refused is is_refused
 
 
 async def test_who_may_not_act_for_the_cluster_sends_no_envelope_whoever_it_names(world: World) -> None:

@@ -53,6 +53,21 @@ def test_what_was_appended_is_there_after_a_restart(tmp_path: Path) -> None:
     assert [one.first for one in again.backwards(None)] == [(2, 2), (2, 1), (1, 2), (1, 1)]
 
 
+def test_what_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.append([record(1, 1)])
+    first.close()
+    (own,) = tmp_path.iterdir()
+    guests = ["lost+found.events", ".nfs01.events", f"{own.name}.swp", f"copy of {own.name}", "1-1.events"]
+    for name in guests:
+        (tmp_path / name).mkdir() if "lost" in name else (tmp_path / name).write_bytes(own.read_bytes())
+    (tmp_path / "0000000009-000000000000001.events").mkdir()
+    again = opened(tmp_path)
+    assert numbers(again) == [1]
+    again.begin_anew()
+    assert {path.name for path in tmp_path.iterdir()} == {*guests, "0000000009-000000000000001.events"}
+
+
 def test_the_oldest_goes_when_there_is_too_much(tmp_path: Path) -> None:
     segments = opened(tmp_path)
     for number in range(1, 201):

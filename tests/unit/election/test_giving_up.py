@@ -18,6 +18,7 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import AcceptedAssignment, TopicIdNode
 from regnum_service.errors import ExitStatus, RegnumError, traits_of
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.succession_stage import Stage, assigned, unverified
@@ -215,12 +216,14 @@ async def test_a_record_that_was_mended_by_hand_meanwhile_is_taken_up_as_it_is(c
 async def test_what_a_controller_that_dies_has_begun_to_give_up_is_found_and_finished(cluster: FakeCluster) -> None:
     """The topic node names it as going, and the tombstone is not written: the next reign lists it, and nobody else."""
     controller = await cluster.reign()
-    await create(controller, 2)
+    id = await create(controller, 2)
     node = await cluster.topic("t")
     await cluster.end_reign()
     cluster.server.overwrite(paths.leader_and_isr("t", 1), GARBAGE)
     begun = replace(node, partitions={0: node.partitions[0]}, removing={1: node.partitions[1]})
+    guard = TopicIdNode(topic="t", accepted=AcceptedAssignment.of(begun))
     cluster.server.overwrite(paths.topic("t"), begun.encode())
+    cluster.server.overwrite(paths.topic_id(id), guard.encode())
     controller = await cluster.reign(2)
     await until(lambda: bool(controller._context.removals.damaged))
     (found,) = await give_up(controller, accept_loss=False)

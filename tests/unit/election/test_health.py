@@ -195,7 +195,7 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
     controller, _ = await reign_with_topic(cluster)
     book = controller.health.book
     await until(lambda: controller.health.looked_at_all)
-    assert [book.count(trouble) for trouble in Trouble] == [0, 0, 0]
+    assert not any(book.count(trouble) for trouble in Trouble)
     cluster.kill(3)
     await until(lambda: book.count(Trouble.UNDER_REPLICATED) == PARTITIONS)
     assert book.count(Trouble.UNDER_MIN_ISR) == 0
@@ -217,14 +217,15 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
     events = [entry for entry in cluster.recorded if entry_kind(entry) == words.EVENT_KIND_TROUBLE_OVERDUE]
     assert {entry.detail.partition(" ")[0] for entry in events if isinstance(entry, OtherEntry)} == told.keys()
     spans = [span for span in recorder.spans if span.name == conventions.TROUBLE_OVERDUE]
-    assert {span.attributes[conventions.TROUBLE] for span in spans} == {trouble.value for trouble in Trouble}
+    assert {span.attributes[conventions.TROUBLE] for span in spans} == told.keys()
     assert values(metrics, instruments.PARTITIONS_TROUBLED_LONG) == {
         ("offline",): PARTITIONS,
         ("under-min-isr",): PARTITIONS,
+        ("not-writable",): 0,
         ("under-replicated",): PARTITIONS,
     }
     answer = await describe_health(controller.health, most=2)
-    assert [(one.partitions, one.for_long) for one in answer.troubles] == [(PARTITIONS, PARTITIONS)] * 3
+    assert {(one.partitions, one.for_long) for one in answer.troubles if one.partitions} == {(PARTITIONS, PARTITIONS)}
     assert [(one.topic, one.state.leader) for one in answer.troubled_partitions] == [("t", -1)] * 2
     assert answer.complete
 
@@ -262,7 +263,7 @@ async def test_a_reign_that_is_over_keeps_nothing_of_what_was_wrong(cluster: Fak
     await until(lambda: controller.health.book.count(Trouble.UNDER_REPLICATED) == PARTITIONS)
     await cluster.end_reign()
     await until(lambda: controller.health.book.keys == ())
-    assert [controller.health.book.count(trouble) for trouble in Trouble] == [0, 0, 0]
+    assert not any(controller.health.book.count(trouble) for trouble in Trouble)
 
 
 async def test_a_reign_that_is_over_shows_nothing(cluster: FakeCluster) -> None:
@@ -291,13 +292,13 @@ class Counting(dict[PartitionKey, Partition]):
 
 async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> None:
     partitions = Counting()
-    picture = SimpleNamespace(partitions=partitions, settings=object(), topics={}, of_topic=lambda _id: ())
+    picture = SimpleNamespace(partitions=partitions, brokers={}, settings=object(), topics={}, of_topic=lambda _id: ())
     context: Any = SimpleNamespace(
         picture=picture,
         clock=SkippingClock(),
         reign=SimpleNamespace(epoch=1),
-        dispatch=SimpleNamespace(outstanding=list),
-        metadata=SimpleNamespace(tell_of_changes=lambda _watch: None),
+        dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
+        metadata=SimpleNamespace(tell_of_changes=lambda _watch: None, positions=[]),
     )
     watch = HealthWatch(context, Limits())
     running = asyncio.create_task(watch.run())

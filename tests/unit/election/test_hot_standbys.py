@@ -217,12 +217,14 @@ async def test_a_life_of_a_name_that_the_picture_does_not_know_is_the_one_that_t
 
 
 async def test_a_topic_node_that_was_damaged_while_nobody_reigned_is_left_alone(stage: Stage) -> None:
+    """Where its guard does not record what was accepted."""
     await stage.begin(1, 2, 3)
     controller = await stage.cluster.reign()
     (id,) = await create(controller, assigned("t", (1, 2, 3)))
     before = await stage.cluster.topic("t")
     await stage.follow()
     await stage.cluster.end_reign()
+    await stage.cluster.outside.set(paths.topic_id(id), TopicIdNode(topic="t").encode(), version=None)
     await stage.cluster.outside.set(paths.topic("t"), b"{", version=None)
     successor = await stage.cluster.reign(2, followed=await stage.standby.follower.take(), corrections_interval_s=0.01)
     await stage.full_sets(2)

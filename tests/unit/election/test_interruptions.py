@@ -17,7 +17,7 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted, DeletionOutcome
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, MetadataId, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster
@@ -142,7 +142,7 @@ async def test_a_topic_whose_nodes_cannot_be_deleted_is_not_called_deleted_and_g
 async def test_a_channel_that_was_closed_is_not_opened_again() -> None:
     """What is still on its way at the end of a reign would open one that nobody closes."""
     address = Address(host="127.0.0.1", port=1)
-    control, propagation = GrpcControlChannel(address), GrpcPropagationChannel(address)
+    control, propagation = GrpcControlChannel(BrokerId(1), address), GrpcPropagationChannel(MetadataId(1), address)
     await control.close()
     await propagation.close()
     with pytest.raises(RegnumError, match="told no more"):

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum_election.brokers.beat_news import REASON_MAX
 from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.decisions.cluster import Broker
 from regnum_election.reign.events import BrokerDead, ClockCompared, ClusterEvent, Hint, IsrsWritten, ReplicasOffline
+from regnum_election.reign.writability import CommitsWait, DiskSaid
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
@@ -237,6 +239,23 @@ async def test_each_message_says_what_the_time_is_and_what_a_broker_makes_of_it_
     await end.die()
 
 
+async def test_what_a_broker_says_of_its_disk_and_of_records_that_wait_is_reported(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    await end.hello()
+    disk = controller_pb2.LogDirectoryState(free_bytes=-5, refuses_because="x" * 9_000)
+    waiting = controller_pb2.UncommittedPartitions(topics=[controller_pb2.BusyTopic(topic_id="t", partitions=[1, 2])])
+    await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=2, log_directory=disk, uncommitted=waiting))
+    await until(lambda: len(lifelines.events) >= 2)
+    who, epoch = end.broker.id, end.broker.epoch
+    keys = frozenset({PartitionKey(TopicId("t"), 1), PartitionKey(TopicId("t"), 2)})
+    assert lifelines.events == [
+        (3, DiskSaid(broker=who, epoch=epoch, free_bytes=0, size_bytes=None, refuses_because="x" * REASON_MAX)),
+        (3, CommitsWait(broker=who, epoch=epoch, keys=keys)),
+    ]
+    await end.die()
+
+
 async def test_the_end_of_the_reign_ends_the_lifelines(lifelines: Thread) -> None:
     lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
     end = FakeBrokerEnd(lifelines, 1)
@@ -340,3 +359,20 @@ async def test_a_watch_that_a_stray_cancellation_ended_stops_the_process() -> No
 
 
 # Probes
+
+
+@pytest.mark.parametrize("part", ["lifeline-watch", "lifeline-lag"])
+async def test_a_part_of_the_thread_that_is_cancelled_from_outside_stops_the_process(part: str) -> None:
+    lifelines = Thread()
+    await lifelines.thread.start()
+    loop = lifelines.thread._loop
+    assert loop is not None
+
+    async def cancel() -> None:
+        next(task for task in asyncio.all_tasks() if task.get_name() == part).cancel()
+
+    await within(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(cancel(), loop)))
+    await until(lambda: lifelines.supervisor.stopping)
+    assert str(lifelines.supervisor.reason).startswith(f"{part} failed")
+    await lifelines.thread.stop()
+    await lifelines.supervisor.unwind()

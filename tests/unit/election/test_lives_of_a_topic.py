@@ -12,7 +12,7 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
-from regnum_model.nodes import DeletionNode, TopicNode
+from regnum_model.nodes import DeletionNode, TopicIdNode, TopicNode
 from regnum_testing.election_values import broker, replicas, topic
 from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S, until
@@ -231,6 +231,8 @@ async def test_partitions_that_a_rewritten_node_does_not_name_are_published_as_g
         ]
 
     cluster.server.hold_watches()
+    # As release 0.1.0 wrote it: nothing says what was accepted.
+    cluster.server.overwrite(paths.topic_id(id), TopicIdNode(topic="t").encode())
     await cluster.outside.delete_below(paths.topic("t"))
     await cluster.outside.delete(paths.topic("t"), version=None)
     await cluster.outside.create(paths.topic("t"), replace(node, partitions={0: node.partitions[0]}).encode())

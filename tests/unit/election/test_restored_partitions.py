@@ -15,6 +15,7 @@ from regnum_model import paths
 from regnum_model.backup.nodes import MARK, RestoreMark
 from regnum_model.ids import BrokerId, LogId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, Membership, TopicIdNode, TopicNode
+from regnum_testing.moving import arrived, ask, catch_up
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.waiting import until
 
@@ -126,7 +127,7 @@ async def test_a_forgotten_broker_is_waited_for_no_more_and_the_rest_is_for_a_pe
 
 
 async def test_a_newer_log_at_a_broker_that_the_backup_does_not_assign_holds_it_up(restored: FakeCluster) -> None:
-    """It was reassigned after the backup; assigned to the new broker by hand, that one leads."""
+    """It was reassigned after the backup; by hand, where nothing is recorded, the new broker may be assigned."""
     await restored.begin(1, 2, 3, 4)
     for id, epoch, end in ((1, 0, 90), (2, 0, 90), (3, 0, 90), (4, 5, 120)):
         _hold(restored, id, epoch, end)
@@ -138,6 +139,41 @@ async def test_a_newer_log_at_a_broker_that_the_backup_does_not_assign_holds_it_
     wider = TopicNode(topic_id=content.topic_id, partitions={0: _ids(1, 2, 3, 4)})
     await restored.outside.set(paths.topic("t"), wider.encode(), version=node.stat.version)
     assert (await _led(restored)).leader == 4
+
+
+async def test_a_partition_that_moved_after_the_backup_is_given_to_its_brokers_by_a_reassignment(
+    restored: FakeCluster,
+) -> None:
+    """It is assigned to them at once; of all that are assigned the newest log leads, and the move goes on."""
+    await restored.begin(1, 2, 3, 4)
+    for id, epoch, end in ((1, 0, 90), (2, 0, 90), (3, 0, 90), (4, 5, 120)):
+        _hold(restored, id, epoch, end)
+    controller = await restored.reign(corrections_interval_s=0.02)
+    await until(lambda: "broker 4, which is not assigned" in _trouble(restored))
+    assert await ask(controller, "t", {0: (4, 2, 3)}) == [None]
+    assert (await _led(restored)).leader == 4
+    await catch_up(restored, "t", 0, 2, 3)
+    await arrived(restored, "t", 0, 4, 2, 3)
+
+
+async def test_a_single_replica_that_moved_after_the_backup_is_had_back_without_an_edit(
+    restored: FakeCluster,
+) -> None:
+    """Its former broker has deleted it: a person accepts that nobody can prove that nothing else was there."""
+    node = await restored.outside.get(paths.topic("t"))
+    alone = replace(TopicNode.decode(node.data), partitions={0: _ids(1)})
+    await restored.outside.set(paths.topic("t"), alone.encode(), version=node.stat.version)
+    await restored.begin(1, 2, 3, 4)
+    _hold(restored, 4, 5, 120)
+    controller = await restored.reign(corrections_interval_s=0.02)
+    await until(lambda: "broker 4, which is not assigned" in _trouble(restored))
+    request = RecoveryRequest(topic="t", partitions=(), first_partition=0, accept_loss=True, who="test")
+    assert await ask(controller, "t", {0: (4,)}) == [None]
+    await until(lambda: "broker 1 has no log of it" in _trouble(restored))
+    answer = await controller.recoveries.recover(request, wait_s=10)
+    assert [one.rejection for one in answer.recoveries] == [None]
+    assert (await _led(restored)).leader == 4
+    await arrived(restored, "t", 0, 4)
 
 
 async def test_a_broker_of_a_release_that_cannot_list_its_logs_holds_it_up(restored: FakeCluster) -> None:

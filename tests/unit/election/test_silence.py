@@ -7,6 +7,7 @@ from collections.abc import ItemsView
 import pytest
 import structlog
 from regnum.election.v1 import controller_pb2
+from regnum_election.brokers.beat_news import BeatNews
 from regnum_election.brokers.lifeline import BUSY_MAX, Lifelines, Stream
 from regnum_election.decisions.liveness import Listener, Verdict
 from regnum_election.decisions.relief import CutOff, FetchContacts, cut_leaders
@@ -77,7 +78,12 @@ class Silence:
         )
         self.lifelines.begin(ControllerEpoch(1), elected_at=BrokerEpoch(0))
         self.lifelines.show(ControllerEpoch(1), {BrokerId(id): broker(id) for id in ids})
-        self.streams = {id: Stream(broker=BrokerId(id), epoch=BrokerEpoch(id)) for id in ids}
+        self.streams = {
+            id: Stream(
+                broker=BrokerId(id), epoch=BrokerEpoch(id), news=BeatNews(broker=BrokerId(id), epoch=BrokerEpoch(id))
+            )
+            for id in ids
+        }
         for id, stream in self.streams.items():
             self.lifelines._streams[BrokerId(id)] = stream
 

@@ -7,6 +7,7 @@ import pytest
 from regnum_election.health.messages import describe_health
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import TopicIdNode
 from regnum_testing.creating import create, wanted
 from regnum_testing.interrupted_store import Act, interrupted
 from regnum_testing.reigning import FakeCluster
@@ -75,6 +76,8 @@ async def test_a_topic_that_runs_keeps_its_leaders_and_is_damaged_while_its_node
     gap = replace(whole, partitions={1: whole.partitions[1]})
     await cluster.end_reign()
     cluster.server.overwrite(paths.topic("t"), gap.encode())
+    # As release 0.1.0 wrote it: nothing says what was accepted.
+    cluster.server.overwrite(paths.topic_id(id), TopicIdNode(topic="t").encode())
     controller = await cluster.reign(2)
     leader = (await cluster.state("t", 1)).leader
     if successor == "from a standby":
@@ -254,14 +257,22 @@ async def test_missing_state_is_offline_and_never_epoch_zero(cluster: FakeCluste
     await until(lambda: cluster.metadata.topics == {"t": {0: -1}})
 
 
-async def test_a_mistyped_topic_id_deletes_nothing(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_mistyped_topic_id_deletes_nothing(cluster: FakeCluster, recorded: bool) -> None:
+    """Where the guard records the assignment, the topic even runs on; release 0.1.0 did not record it."""
     await cluster.begin(1, 2, 3)
     (id,) = await create(await cluster.reign(), wanted("t"))
     await cluster.end_reign()
     mistyped = TopicId("B" * 22)
     cluster.server.overwrite(paths.topic("t"), replace(await cluster.topic("t"), topic_id=mistyped).encode())
+    if not recorded:
+        cluster.server.overwrite(paths.topic_id(id), TopicIdNode(topic="t").encode())
     controller = await cluster.reign(2)
-    assert controller.picture.partitions[PartitionKey(mistyped, 0)].trouble is not None
+    if recorded:
+        assert controller.picture.partitions[PartitionKey(id, 0)].is_led
+        assert f"where {id} was" in controller._context.incomplete["t"]
+    else:
+        assert controller.picture.partitions[PartitionKey(mistyped, 0)].trouble is not None
     await create(controller, wanted("other"))
     assert await cluster.outside.exists(paths.topic_id(id)) is not None
     assert await cluster.outside.exists(paths.deletion(id)) is None

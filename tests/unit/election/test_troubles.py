@@ -52,10 +52,31 @@ def test_what_is_wrong_with_a_partition() -> None:
     assert what(partition(1, 2)) == (Trouble.UNDER_REPLICATED,)
     assert what(partition(1)) == (Trouble.UNDER_MIN_ISR, Trouble.UNDER_REPLICATED)
     assert what(partition(1), min_insync=1) == (Trouble.UNDER_REPLICATED,)
-    assert what(partition(1, leader=NO_LEADER)) == WORST_FIRST
+    assert what(partition(1, leader=NO_LEADER)) == (
+        Trouble.OFFLINE,
+        Trouble.UNDER_MIN_ISR,
+        Trouble.UNDER_REPLICATED,
+    )
     assert what(partition(1, 2, 3, leader=NO_LEADER)) == (Trouble.OFFLINE,)
     assert what(Partition(replicas=REPLICAS)) == (Trouble.OFFLINE,)
     assert what(partition(1, 2, 3, trouble="unreadable")) == (Trouble.OFFLINE,)
+
+
+def test_a_partition_to_which_no_write_can_succeed_is_in_trouble_though_it_is_whole() -> None:
+    def refusing(*ids: int, min_insync: int = 2, isr: tuple[int, ...] = (1, 2, 3)) -> Troubles:
+        return troubles_of(partition(*isr), lambda: min_insync, refusing=frozenset(map(BrokerId, ids)))
+
+    assert refusing(1) == (Trouble.NOT_WRITABLE,), "its leader"
+    assert refusing(2) == (), "enough members are left, and this one leaves as soon as it lacks something"
+    assert refusing(2, 3) == (Trouble.NOT_WRITABLE,)
+    assert refusing(2, 3, min_insync=1) == ()
+    assert refusing(4) == ()
+    assert refusing(2, isr=(1, 2)) == (Trouble.NOT_WRITABLE, Trouble.UNDER_REPLICATED)
+    assert refusing(1, isr=(1,)) == (Trouble.UNDER_MIN_ISR, Trouble.NOT_WRITABLE, Trouble.UNDER_REPLICATED)
+    assert refusing(2, isr=(1,)) == (Trouble.UNDER_MIN_ISR, Trouble.UNDER_REPLICATED), "one trouble says it"
+    offline = troubles_of(partition(1, 2, 3, leader=NO_LEADER), lambda: 2, refusing={BrokerId(1), BrokerId(2)})
+    assert offline == (Trouble.OFFLINE,)
+    assert troubles_of(partition(1, 2, 3), lambda: 2, waits=True) == (Trouble.NOT_WRITABLE,)
 
 
 def test_a_partition_that_moves_is_whole_with_as_many_in_sync_as_it_had() -> None:
@@ -153,7 +174,8 @@ def test_whatever_comes_the_book_says_what_is_wrong_now(
         if turn:
             book.turn(float(moment), 3.0, most=100)
             for trouble in Trouble:
-                lasting = sum(moment - found[trouble] >= 3.0 for found in now.values() if trouble in found)
+                limit_s = 0.0 if trouble is Trouble.NOT_WRITABLE else 3.0
+                lasting = sum(moment - found[trouble] >= limit_s for found in now.values() if trouble in found)
                 assert book.count_long(trouble) == lasting
         for trouble in Trouble:
             assert book.count(trouble) == sum(trouble in found for found in now.values())

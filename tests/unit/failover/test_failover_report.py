@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 def read(spark, folder: Path, *lines: str) -> Reading:
     (folder / "traces").mkdir()
     (folder / "traces" / "one.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return read_spans(spark, f"{folder}/traces/*.jsonl")
+    return read_spans(spark, [f"{folder}/traces/*.jsonl"])
 
 
 def report(spark, folder: Path, *lines: str) -> Report:
@@ -165,6 +165,6 @@ def test_tables_are_written_and_written_again(spark, tmp_path):
 
 def test_nothing_to_read_is_said(spark, tmp_path):
     with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
-        read_spans(spark, f"{tmp_path}/*.jsonl")
+        read_spans(spark, [f"{tmp_path}/*.jsonl"])
     found = report(spark, tmp_path, "nonsense")
     assert "No failover in these traces." in found.to_text()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from regnum_failover.objects.fetching import Limits
+from regnum_failover.objects.fetching import Limits, NoTracesError
 from regnum_failover.objects.s3 import S3ObjectStore
 from regnum_failover.objects.store import StoreError
 from regnum_failover.places import Clocks, target_of, traces_of
@@ -21,6 +21,8 @@ from regnum_testing.s3_server import Bucket, served
 pytestmark = pytest.mark.timeout(300)
 NOW_S = 1_795_400_000.0
 RUN = "2026-11-23T021320Z"
+FOREIGN = ("mine", "2026-1-3", "2026-01-03T1234Z", "2026-10-1T00000Z")
+"""Names that are no run's, some of which nearly are."""
 CLOCKS = Clocks(now_s=lambda: NOW_S, monotonic_s=lambda: 0.0)
 
 
@@ -33,7 +35,7 @@ def run_folder(out: Path, keep_days: float | None = None):
 
 
 def test_a_run_is_visible_at_once_and_old_ones_go(tmp_path):
-    for name in ("2026-10-01", "2026-11-01T000000Z", "2026-10-02T000000Z.unfinished", "mine"):
+    for name in ("2026-10-01", "2026-11-01T000000Z", "2026-10-02T000000Z.unfinished", *FOREIGN):
         (tmp_path / name / "failovers").mkdir(parents=True)
     (tmp_path / "2026-09-01").symlink_to(tmp_path / "mine")
     with run_folder(tmp_path, keep_days=30) as target:
@@ -43,7 +45,7 @@ def test_a_run_is_visible_at_once_and_old_ones_go(tmp_path):
         assert target.finish("report\n") == ["2026-10-01", "2026-10-02T000000Z.unfinished"]
     assert {path.name for path in (tmp_path / RUN).iterdir()} == {"_SUCCESS", "failovers", "report.txt"}
     assert (tmp_path / RUN / "report.txt").read_text("utf-8") == "report\n"
-    assert {path.name for path in tmp_path.iterdir()} == {RUN, "2026-11-01T000000Z", "mine", "2026-09-01"}
+    assert {path.name for path in tmp_path.iterdir()} == {RUN, "2026-11-01T000000Z", "2026-09-01", *FOREIGN}
 
 
 def break_off(out: Path) -> None:
@@ -73,7 +75,7 @@ def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
         into = target_of(f"s3://{bucket.name}/out", opened, CLOCKS, each_run=False, keep_days=30, deadline_s=60)
         with into as target, traces_of(f"s3://{bucket.name}/traces", opened, Limits(), CLOCKS) as traces:
             report = write_report(
-                read_spans(spark, traces.pattern), target.folder, named=target.named, notes=traces.notes
+                read_spans(spark, traces.paths), target.folder, named=target.named, notes=traces.notes
             )
             assert target.finish(report.to_text()) == []
     assert list(tmp_path.iterdir()) == []
@@ -87,6 +89,44 @@ def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
         key for key in bucket.objects if key.startswith("out/")
     }
     assert {one["name"].partition("/")[0] for one in listed} == {"failovers", "stages", "malformed", "report.txt"}
+
+
+AWKWARD = ("worker:1.jsonl", "_billing.jsonl", ".hidden.jsonl", "a[1]{b}*?.jsonl", "n\u00e4me-1.jsonl", "a\nb\\.jsonl")
+PLAIN = ("regnum-broker-1.jsonl", "team~2Fbilling-7.jsonl", "with space.jsonl")
+
+
+def test_files_with_any_name_are_read_and_what_is_none_is_counted(spark, tmp_path):
+    """Whatever wrote them: a colon ended the job, and what begins with _ or . was passed over."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    spans = {name: str(number) for number, name in enumerate((*PLAIN, *AWKWARD))}
+    for name, number in spans.items():
+        (folder / name).write_text(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": [
+            {"traceId": number * 32, "spanId": number * 16, "name": "x",
+             "startTimeUnixNano": "1", "endTimeUnixNano": "2"}]}]}]}))  # fmt: skip
+    (folder / "folder.jsonl").mkdir()
+    (folder / "gone.jsonl").symlink_to(folder / "nowhere")
+    (folder / "notes.txt").write_text("something else")
+    with traces_of(str(folder), nobody, Limits(), CLOCKS) as traces:
+        assert read_spans(spark, traces.paths).spans_n == len(spans)
+    assert traces.notes == ["2 files cannot be read, or are no files; left out ('folder.jsonl', 'gone.jsonl')"]
+    with traces_of(str(folder), nobody, Limits(), CLOCKS, shared=True) as traces:
+        assert [path.rpartition("/")[2] for path in traces.paths] == sorted(PLAIN)
+        assert "6 files have names" in traces.notes[1]
+    # A pattern finds what Spark would find by it.
+    with traces_of(f"{folder}/*er*.jsonl", nobody, Limits(), CLOCKS) as traces:
+        assert read_spans(spark, traces.paths).spans_n == 2
+        assert len(traces.paths) == 2
+
+
+def test_a_folder_with_an_awkward_name_is_read(spark, tmp_path):
+    folder = tmp_path / "run:1 [a]" / "traces"
+    folder.mkdir(parents=True)
+    (folder / "x.jsonl").write_text('{"resourceSpans": []}\n')
+    with traces_of(f"{folder}/", nobody, Limits(), CLOCKS) as traces:
+        assert read_spans(spark, traces.paths).lines_malformed_n == 0
+    with pytest.raises(NoTracesError), traces_of(str(tmp_path), nobody, Limits(), CLOCKS):
+        pass
 
 
 def job(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -7,13 +7,21 @@ import socket
 import sys
 
 import pytest
-from regnum_local.cluster import ProcessState
+from regnum_local.cluster import PLAN, ProcessState
+from regnum_local.files import write_json
 from regnum_local.identity import ProcessIdentity
 from regnum_local.lifecycle import read_status, run_down, run_restart
-from regnum_local.profile import read_profile
+from regnum_local.plan import PORT_NAMES, Member, Plan, Role
+from regnum_local.profile import own_profile_path, read_profile
 from regnum_local.runtime_record import read_record
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_testing.waiting import DEADLINE_S, until
+
+MEMBERS = tuple(
+    Member(role=role, id=id, ports=dict.fromkeys(PORT_NAMES[role], 1))
+    for role, count in ((Role.ETCD, 1), (Role.ELECTION, 1), (Role.BROKER, 3))
+    for id in range(1, count + 1)
+)
 
 
 @pytest.fixture
@@ -29,9 +37,9 @@ async def launch(tmp_path, profile):
     data_dir = tmp_path / "data"
     launchers = []
 
-    async def start(**environment):
+    async def start(folder=data_dir, **environment):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "regnum_testing.fake_launcher", str(data_dir)),
+            *(sys.executable, "-m", "regnum_testing.fake_launcher", str(folder)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=os.environ | environment,
@@ -47,8 +55,7 @@ async def launch(tmp_path, profile):
         if process.returncode is None:
             process.kill()
         await process.communicate()
-    record = read_record(data_dir)
-    if record is not None:
+    for record in filter(None, map(read_record, (data_dir, tmp_path / "the other", tmp_path / "next"))):
         for identity in record.processes.values():
             identity.send(signal.SIGKILL)
 
@@ -125,6 +132,51 @@ async def test_a_second_up_on_the_folder_is_refused(launch):
     assert b"already runs" in err
 
 
+async def test_a_second_up_leaves_the_commands_with_the_first_and_says_how_to_choose(launch, profile, tmp_path):
+    await launch()
+    other = tmp_path / "the other"
+    second, (word, *bootstrap) = await launch(other)
+    assert word == "ready"
+    assert read_profile().data_dir == launch.data_dir
+    assert list(read_profile(own_profile_path(other)).bootstrap) == bootstrap
+    second.send_signal(signal.SIGTERM)
+    _, err = await second.communicate()
+    assert f"export REGNUM_PROFILE='{own_profile_path(other)}'" in err.decode()
+    assert read_profile().data_dir == launch.data_dir, "the end of the second takes nothing from the first"
+    assert not own_profile_path(other).exists()
+    await run_down()
+    assert not own_profile_path(launch.data_dir).exists()
+
+
+async def test_the_profile_of_a_cluster_that_runs_no_more_is_replaced(launch, profile, tmp_path):
+    process, _ = await launch()
+    process.kill()
+    await process.wait()
+    await launch(tmp_path / "next")
+    assert read_profile().data_dir == tmp_path / "next"
+
+
+async def test_where_no_profile_can_be_written_the_cluster_runs_and_says_where_its_own_is(launch):
+    process, (word, *_) = await launch(REGNUM_PROFILE="/proc/nowhere/profile.json")
+    assert word == "ready"
+    assert read_profile(own_profile_path(launch.data_dir)).is_current()
+    process.send_signal(signal.SIGTERM)
+    _, err = await process.communicate()
+    assert process.returncode == ExitStatus.DONE
+    assert b"the profile /proc/nowhere/profile.json cannot be written" in err
+    assert f"export REGNUM_PROFILE={own_profile_path(launch.data_dir)}" in err.decode()
+
+
+async def test_fewer_processes_than_the_folder_has_are_refused_before_anything_starts(launch, profile):
+    write_json(launch.data_dir / PLAN, Plan(members=MEMBERS).to_json())
+    refused, words = await launch()
+    assert words == []
+    _, err = await refused.communicate()
+    assert b"3 brokers, 1 election processes" in err
+    assert b"leave --brokers out, or give --brokers 3" in err
+    assert read_record(launch.data_dir) is None
+
+
 async def test_down_and_status_without_a_cluster(tmp_path, profile):
     for call in (run_down, lambda: run_down(tmp_path), lambda: _async(read_status)):
         with pytest.raises(StartRefusedError, match="regnum up") as caught:
@@ -155,7 +207,7 @@ async def test_a_signal_during_the_start_leaves_nothing(launch, profile):
     record.launcher.send(signal.SIGINT)
     process, words = await starting
     assert words == []
-    assert await process.wait() == ExitStatus.FAILED
+    assert await process.wait() == 128 + signal.SIGINT
     assert not any(identity.alive() for identity in record.processes.values())
     assert not profile.exists()
 

@@ -77,6 +77,13 @@ def test_a_full_image_forgets_what_it_does_not_name() -> None:
     assert leaders(known) == {"b": {0: 2}}
 
 
+def test_a_deletion_that_names_no_life_is_of_the_present_one() -> None:
+    """Brokers take it the same way: both know the same topics."""
+    known = image(change(0, 1, topic("a", 1), topic("b", 2)))
+    after = done(known.with_change(change(1, 2, types_pb2.TopicState(name="a", deleted=True))))
+    assert leaders(after) == {"b": {0: 2}}
+
+
 def test_a_deletion_of_an_earlier_life_leaves_the_present_one() -> None:
     known = image(change(0, 1, topic("a", 1, id="new")))
     assert leaders(done(known.with_change(change(1, 2, gone("a", id="old"))))) == {"a": {0: 1}}

@@ -10,9 +10,9 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_metadata.delivery import ByteBudget, Patience
 from regnum_metadata.gauges import show_propagation
+from regnum_metadata.lane import Receiver
 from regnum_metadata.propagation import BROKERS_PER_TURN, Propagation
 from regnum_model.ids import ControllerEpoch, MetadataId
-from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_telemetry.instruments import metadata as instruments
@@ -61,8 +61,8 @@ class World:
         for id in ids:
             self.brokers[id] = ReceivingBroker(epoch=id)
 
-    def _open(self, address: Address) -> ReceivingBroker:
-        return self.brokers[address.port - 20_000]
+    def _open(self, receiver: Receiver) -> ReceivingBroker:
+        return self.brokers[receiver.internal.port - 20_000]
 
     def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)

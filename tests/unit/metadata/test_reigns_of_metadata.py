@@ -22,6 +22,7 @@ from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_election.decisions.cluster import Cluster, HeldState
 from regnum_election.publication.delta_log import Announcer, Base, Journal
 from regnum_election.reign.reign import Reign
+from regnum_metadata.lane import Receiver
 from regnum_metadata.propagation import Propagation
 from regnum_metadata.servicers.propagation import PropagationServicer
 from regnum_model.ids import (
@@ -172,8 +173,8 @@ class World:
         )
         await self.processes[id].processes_are(frozenset(PROCESSES))
 
-    def _open(self, address: Address) -> Stream:
-        return self.lives[BrokerId(address.port - 20_000)].stream()
+    def _open(self, receiver: Receiver) -> Stream:
+        return self.lives[BrokerId(receiver.internal.port - 20_000)].stream()
 
     def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)

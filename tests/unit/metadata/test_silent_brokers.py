@@ -10,9 +10,9 @@ import pytest
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Delivery, Patience, TooManySlowError, deliver
+from regnum_metadata.lane import Receiver
 from regnum_metadata.propagation import Propagation
 from regnum_model.ids import MetadataId
-from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
@@ -59,8 +59,8 @@ class World:
         await process.processes_are(frozenset({MetadataId(1)}))
         return process
 
-    def _open(self, address: Address) -> ReceivingBroker:
-        return self.brokers[address.port - 20_000]
+    def _open(self, receiver: Receiver) -> ReceivingBroker:
+        return self.brokers[receiver.internal.port - 20_000]
 
     def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Patience, deliver
-from regnum_metadata.lane import SLOW_RETRY_INTERVAL_S_MAX
+from regnum_metadata.lane import SLOW_RETRY_INTERVAL_S_MAX, Receiver
 from regnum_metadata.payload import PART_BYTES, Payload
 from regnum_metadata.propagation import Propagation
 from regnum_model.ids import MetadataId
-from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
 from regnum_testing.waiting import until
@@ -96,8 +95,8 @@ class World:
     async def _anybody(self, _epoch: int) -> bool:
         return True
 
-    def _open(self, address: Address) -> ReceivingBroker:
-        return self.brokers[address.port - 20_000]
+    def _open(self, receiver: Receiver) -> ReceivingBroker:
+        return self.brokers[receiver.internal.port - 20_000]
 
     def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)

@@ -1,6 +1,7 @@
 """Store contents: what we write can be read back; what people write is either understood or refused with a reason."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from regnum_model.ids import (
     Registration,
     TopicId,
 )
+from regnum_model.reassignment import Reassignment
 
 TOPIC_ID = TopicId("A" * 22)
 
@@ -52,6 +54,13 @@ TOPIC = nodes.TopicNode(
 SAMPLES = [
     nodes.ControllerNode(election_id=ElectionId(3), timestamp="1593330804078"),
     nodes.TopicIdNode(topic="t"),
+    nodes.TopicIdNode(
+        topic="t",
+        accepted=nodes.AcceptedAssignment(
+            partitions={0: (BrokerId(1),), 1: (BrokerId(2), BrokerId(1))},
+            reassigning={0: Reassignment(origin=(BrokerId(1),), target=(BrokerId(2),), since_ms=5)},
+        ),
+    ),
     nodes.DeletionNode(topic="t", brokers=frozenset({BrokerId(1), BrokerId(9)}), mutation="x"),
     nodes.ProducerIdBlockNode(first=1000, count=1000),
     nodes.ElectionNode(
@@ -297,3 +306,22 @@ def test_malformed_beginnings_say_what_is_wrong(began: object, says: str) -> Non
     content = {**json.loads(TOPIC.encode()), "began": began}
     with pytest.raises(nodes.MalformedNodeError, match=says):
         nodes.TopicNode.decode(json.dumps(content).encode())
+
+
+def test_a_large_accepted_assignment_is_compressed_and_read_again() -> None:
+    """Both are written together, and some stores take a megabyte."""
+    brokers = [BrokerId(id) for id in range(100)]
+    chance = random.Random(1)
+    partitions = {number: tuple(chance.sample(brokers, 3)) for number in range(10_000)}
+    guard = nodes.TopicIdNode(topic="t", accepted=nodes.AcceptedAssignment(partitions=partitions))
+    data = guard.encode()
+    assert len(data) < len(nodes.TopicNode(topic_id=None, partitions=partitions).encode()) * 0.6
+    assert nodes.TopicIdNode.decode(data) == guard
+
+
+@pytest.mark.parametrize(
+    "accepted", ["1", "{}", "[]", '"?"', '"AAAA"', '{"partitions":{"0":[]}}', '{"partitions":{"0":[1,1]}}', '"eJw="']
+)
+def test_a_record_that_cannot_be_read_is_none_and_the_guard_stands(accepted: str) -> None:
+    guard = nodes.TopicIdNode.decode(b'{"version":1,"topic":"t","accepted":%s}' % accepted.encode())
+    assert guard == nodes.TopicIdNode(topic="t")

@@ -207,8 +207,26 @@ async def test_exempt_users_are_named_in_the_settings(processes: Processes) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "users"),
+    [
+        ("root,ann", {"root", "ann"}),
+        ("CN=admin,OU=Ops,O=Example", {"CN=admin,OU=Ops,O=Example"}),
+        ("User:CN=admin,OU=Ops,O=Example; root", {"CN=admin,OU=Ops,O=Example", "root"}),
+        ('"a;b";User:', {"a;b", "User:"}),
+    ],
+)
+def test_distinguished_names_are_exempt_whole(text: str, users: set[str]) -> None:
+    flags = ["--coordination", "etcd://h:1", "--quota-id", "1", "--internal-listen", "127.0.0.1:1"]
+    assert load(QuotaSettings, [*flags, "--exempt-users", text]).exempt == users
+
+
+@pytest.mark.parametrize(
     ("users", "says"),
-    [(",".join(f"u{n}" for n in range(501)), "name at most 500"), ("u" * 300, "at most 249 characters")],
+    [
+        (",".join(f"u{n}" for n in range(501)), "name at most 500"),
+        ("u" * 1025, "at most 1024"),
+        (";".join(f"{n:0999d}" for n in range(130)), "together"),
+    ],
 )
 def test_more_exempt_users_than_the_store_can_name_are_refused(
     users: str, says: str, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from regnum_service.channel import Channels, open_channel
 from regnum_service.errors import PortTakenError, RegnumError
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.listening import make_server
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
@@ -314,7 +315,7 @@ async def test_a_call_left_to_the_base_class_is_unimplemented_and_stops_nothing(
 async def test_what_a_library_fails_with_stops_nothing():
     failed = []
     interceptor = ErrorInterceptor(lambda _, error: failed.append(error))
-    server = grpc.aio.server(interceptors=(interceptor,))
+    server = make_server(interceptors=(interceptor,))
     controller_pb2_grpc.add_ControllerServiceServicer_to_server(Controller(), server)
     health_pb2_grpc.add_HealthServicer_to_server(BrokenHealth(), server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -13,13 +13,15 @@ class Opening:
     def __init__(self) -> None:
         self.opened: list[grpc.aio.Channel] = []
 
-    def __call__(self, address: Address) -> grpc.aio.Channel:
-        self.opened.append(open_channel(address))
+    def __call__(self, address: Address, addressee: str = "") -> grpc.aio.Channel:
+        self.opened.append(open_channel(address, addressee))
         return self.opened[-1]
 
 
 def channel_of(opening: Opening) -> PeerChannel:
-    return PeerChannel(Address(host="127.0.0.1", port=1), gone="that process was replaced", open_one=opening)
+    return PeerChannel(
+        Address(host="127.0.0.1", port=1), "broker-1", gone="that process was replaced", open_one=opening
+    )
 
 
 async def test_it_opens_with_the_first_call_and_serves_every_later_one() -> None:

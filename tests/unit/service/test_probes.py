@@ -1,16 +1,18 @@
 """The listener of the kubelet's probes: open first, closed last, never over TLS."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum.quota.v1 import quota_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import CHANNEL_OPTIONS
+from regnum_service.channel import CHANNEL_OPTIONS, aio_channel
 from regnum_service.connections import peers_at
 from regnum_service.errors import PortTakenError
-from regnum_service.probes import CONNECTIONS_MAX, serve_probes
+from regnum_service.probes import CONNECTIONS_MAX, LIMITS, serve_probes
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
@@ -46,7 +48,7 @@ async def idle(address: Address) -> None:
 
 
 async def asked(address: Address, service: str) -> int:
-    async with grpc.aio.insecure_channel(str(address), options=CHANNEL_OPTIONS) as channel:
+    async with aio_channel(str(address), options=CHANNEL_OPTIONS) as channel:
         answer = await health_pb2_grpc.HealthStub(channel).Check(
             health_pb2.HealthCheckRequest(service=service), timeout=DEADLINE_S
         )
@@ -104,7 +106,7 @@ async def test_probes_are_answered_until_everything_else_is_closed() -> None:
 async def test_nothing_else_can_be_asked_there_and_no_large_question() -> None:
     supervisor = Supervisor("test")
     address = await serve_probes(told(f"127.0.0.1:{unused_port()}"), supervisor=supervisor)
-    async with grpc.aio.insecure_channel(str(address), options=CHANNEL_OPTIONS) as channel:
+    async with aio_channel(str(address), options=CHANNEL_OPTIONS) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
             await channel.unary_unary(f"/{QUOTA}/Admit")(b"", timeout=DEADLINE_S)
@@ -134,6 +136,25 @@ async def test_who_opens_many_connections_takes_neither_files_nor_the_place_of_p
             one.cancel()
         await asyncio.gather(*idlers, return_exceptions=True)
         await supervisor.unwind()
+
+
+async def test_a_call_that_never_sends_its_question_goes_with_its_connection() -> None:
+    supervisor = Supervisor("test")
+    limits = replace(LIMITS, age_s=0.2)
+    address = await serve_probes(told(f"127.0.0.1:{unused_port()}"), supervisor=supervisor, limits=limits)
+    assert address is not None
+    never = asyncio.Event()
+
+    async def nothing() -> AsyncIterator[bytes]:
+        await never.wait()
+        yield b""
+
+    async with aio_channel(str(address), options=CHANNEL_OPTIONS) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as cut_off:
+            await channel.stream_unary("/grpc.health.v1.Health/Check")(nothing(), timeout=DEADLINE_S)
+    assert cut_off.value.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await asked(address, LIVENESS) == SERVING
+    await supervisor.unwind()
 
 
 async def test_who_is_told_nothing_listens_nowhere_and_a_taken_port_is_refused_with_advice() -> None:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from regnum_model.nodes import Address
-from regnum_service.channel import CHANNEL_OPTIONS, open_channel
+from regnum_service.channel import CHANNEL_OPTIONS, aio_channel, blocking_channel, open_channel
 from regnum_service.detection import WATCH
 from regnum_service.renewed_channel import NAME_OPTIONS, RENEWED_AFTER_S, RenewedChannel, is_name
 from regnum_service.server import GrpcServer
@@ -121,7 +121,7 @@ async def test_a_name_that_moved_while_nobody_called_is_found_by_the_first_call(
     async with NameServer("127.0.0.2") as names:
         target, now_s = names.target(port), [0.0]
         channel = RenewedChannel(
-            lambda: grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS),
+            lambda: aio_channel(target, options=CHANNEL_OPTIONS),
             follows_name=True,
             now_s=lambda: now_s[0],
         )
@@ -261,10 +261,8 @@ async def test_a_name_that_moved_is_found_by_channels_of_both_kinds_while_the_ol
     server = GrpcServer(Address(host="127.0.0.3", port=port), [], supervisor=supervisor)
     async with NameServer("127.0.0.2") as names, silent_at("127.0.0.2", port):
         target = names.target(port)
-        with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as blocking:
-            channel = RenewedChannel(
-                lambda: grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS), follows_name=True
-            )
+        with blocking_channel(target, options=CHANNEL_OPTIONS) as blocking:
+            channel = RenewedChannel(lambda: aio_channel(target, options=CHANNEL_OPTIONS), follows_name=True)
             call, blocking_call = check_on(channel), check_on(blocking)
 
             async def asked(request: health_pb2.HealthCheckRequest, timeout: float) -> object:
@@ -293,7 +291,7 @@ async def test_a_name_server_that_is_silent_is_not_waited_for() -> None:
     """It would be asked three times, after 2 and 4 and 8 s, and the call would wait for all of it."""
     async with NameServer("127.0.0.3") as names:
         names.silent = True
-        async with grpc.aio.insecure_channel(names.target(1), options=CHANNEL_OPTIONS) as channel:
+        async with aio_channel(names.target(1), options=CHANNEL_OPTIONS) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await check_on(channel)(health_pb2.HealthCheckRequest(), timeout=60.0)
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -309,7 +307,7 @@ async def test_a_name_that_stood_for_nothing_for_long_is_found_when_it_is_back()
     await server.start()
     async with NameServer("127.0.0.3") as names:
         target = names.target(port)
-        channel = RenewedChannel(lambda: grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS), follows_name=True)
+        channel = RenewedChannel(lambda: aio_channel(target, options=CHANNEL_OPTIONS), follows_name=True)
         call = check_on(channel)
         assert await answers(call)
         await server.stop()

@@ -3,12 +3,14 @@
 import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum.admin.v1 import admin_pb2
+from regnum.broker.v1 import group_pb2, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
@@ -23,11 +25,13 @@ from regnum_service.request_sizes import (
     FIELDS_ON_THE_LOOP,
     FIELDS_PER_PART,
     OBJECTS_MAX,
+    TEXT_BYTES_MAX,
     Parsing,
 )
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_service.topic_pages import NAMES_MAX
 from regnum_service.wire_objects import FIELDS_OF_OBJECT, ObjectCount
 from regnum_testing.waiting import DEADLINE_S
 
@@ -164,17 +168,33 @@ async def test_a_method_without_records_takes_less_than_its_listener() -> None:
     assert (await Parsing(PRODUCE, log_pb2.ProduceRequest.FromString).message(batch)).ByteSize() == len(batch)
 
 
+async def test_a_text_without_end_is_refused_wherever_it_stands_and_records_are_not_looked_at() -> None:
+    create = Parsing("/regnum.admin.v1.AdminService/CreateTopics", admin_pb2.CreateTopicsRequest.FromString)
+    for length, refused in ((TEXT_BYTES_MAX, False), (TEXT_BYTES_MAX + 1, True)):
+        named = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(), admin_pb2.NewTopic(name="x" * length)])
+        with pytest.raises(RegnumError, match=f"{length} bytes") if refused else nullcontext():
+            await create.message(named.SerializeToString())
+    header = log_pb2.RecordHeader(key="k" * (TEXT_BYTES_MAX + 1))
+    produced = log_pb2.ProduceRequest(
+        partitions=[log_pb2.ProducePartition(plain=log_pb2.PlainRecords(records=[log_pb2.Record(headers=[header])]))]
+    ).SerializeToString()
+    assert await Parsing(PRODUCE, log_pb2.ProduceRequest.FromString).message(produced)
+    joined = group_pb2.JoinGroupRequest(protocols=[group_pb2.GroupProtocol(metadata=bytes(4 * TEXT_BYTES_MAX))])
+    join = Parsing("/regnum.broker.v1.GroupService/JoinGroup", group_pb2.JoinGroupRequest.FromString)
+    assert await join.message(joined.SerializeToString()) == joined, "bytes are no text"
+
+
 async def test_the_largest_requests_that_are_allowed_get_in() -> None:
     largest = stream_of(*(request(10_000) for _ in range(4))).SerializeToString()
     parsing = Parsing("/regnum.broker.v1.LogService/ProduceStream", log_pb2.ProduceStreamRequest.FromString)
     assert len((await parsing.message(largest)).more) == 3
     assert OBJECTS_MAX > 64 * (10_000 + 2)
-    # By name, each of 200 characters: 20,000 in one question, 4 MB.
-    names = metadata_pb2.GetMetadataRequest(topics=[f"{number:0200d}" for number in range(20_000)])
+    # By name, each as long as one may be: 2.5 MB.
+    names = metadata_pb2.GetMetadataRequest(topics=[f"{number:0249d}" for number in range(NAMES_MAX)])
     asked = await Parsing("/regnum.metadata.v1.MetadataService/GetMetadata", names.FromString).message(
         names.SerializeToString()
     )
-    assert len(asked.topics) == 20_000
+    assert len(asked.topics) == NAMES_MAX
 
 
 async def test_what_is_no_message_is_the_callers_mistake() -> None:

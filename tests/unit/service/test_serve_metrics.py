@@ -2,7 +2,6 @@
 
 import gc
 import socket
-import urllib.request
 from contextlib import closing
 
 import pytest
@@ -14,6 +13,7 @@ from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
+from regnum_testing.direct_http import opened_directly
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import DEADLINE_S
 
@@ -28,7 +28,7 @@ def measuring() -> int:
 
 
 def fetched(address: Address) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=DEADLINE_S) as answer:
+    with opened_directly(f"http://{address}/metrics", timeout=DEADLINE_S) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import structlog
+from regnum_service.cancellation import end_task
 from regnum_service.errors import ExitStatus, PortTakenError
 from regnum_service.supervisor import Supervisor
 from regnum_testing.waiting import DEADLINE_S
@@ -158,12 +159,12 @@ async def test_a_refused_start_has_its_own_exit_status():
     assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.CONFLICT
 
 
-async def test_tasks_may_end_and_owners_may_cancel():
+async def test_tasks_may_end_and_owners_may_end_them():
     supervisor = Supervisor("t")
     ended = supervisor.start("ended", asyncio.sleep(0, "result"))
     cancelled = supervisor.start("cancelled", for_ever())
     assert await ended == "result"
-    cancelled.cancel()
+    end_task(cancelled)
     await asyncio.wait([cancelled])
     assert not supervisor.stopping
     await supervisor.unwind()
@@ -175,6 +176,16 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure():
     supervisor = Supervisor("t")
     supervisor.start("reader", fail_with(asyncio.CancelledError()))
     assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.FAILED
+
+
+async def test_a_cancellation_from_outside_is_a_failure_that_says_which_part_is_missing():
+    """As a framework cancels all tasks of a loop."""
+    supervisor = Supervisor("t")
+    supervisor.start("part", for_ever()).cancel()
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), DEADLINE_S) is ExitStatus.FAILED
+    assert supervisor.reason is not None
+    assert supervisor.reason.startswith("part failed: ")
+    assert "cancelled" in supervisor.reason
 
 
 async def test_failures_from_other_threads():

@@ -13,6 +13,7 @@ from regnum_service.clock import SystemClock
 from regnum_service.loop_lag import LoopLag
 from regnum_telemetry.export_queue import ExportQueue
 from regnum_telemetry.otel import OtelTracer
+from regnum_telemetry.rpc_client import DIRECT
 from regnum_telemetry.setup import CollectorSink
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import DEADLINE_S
@@ -132,7 +133,7 @@ def test_what_is_not_sampled_is_not_exported() -> None:
 @pytest.mark.alone
 async def test_without_a_collector_the_event_loop_does_not_lag() -> None:
     """Nobody listens where the exporter sends: its retries happen elsewhere, and the process still ends in time."""
-    exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{unused_port()}")
+    exporter = OTLPSpanExporter(channel_options=DIRECT, endpoint=f"http://127.0.0.1:{unused_port()}")  # type: ignore[arg-type]
     queue = ExportQueue(CollectorSink(exporter), spans_max=500)
     queue.start()
     tracer = _tracer(queue)

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from regnum_telemetry import json_lines
 from regnum_telemetry.otel import OtelTracer
-from regnum_telemetry.tracing import Kind
+from regnum_telemetry.tracing import FILES_MAX_BYTES, Kind
 
 
 def _spans() -> tuple[ReadableSpan, ...]:
@@ -59,7 +59,7 @@ def test_each_batch_is_one_line_appended_to_what_is_there(tmp_path: Path) -> Non
     path = tmp_path / "traces" / "service-1.jsonl"
     path.parent.mkdir()
     path.write_bytes(b'{"resourceSpans":[]}\n')
-    sink = json_lines.JsonLinesFile(path)
+    sink = json_lines.JsonLinesFile(path, bytes_max=FILES_MAX_BYTES)
     assert sink.export(_spans())
     assert sink.export(_spans())
     # Before it is closed: a process that is killed now leaves them behind.
@@ -71,8 +71,42 @@ def test_a_folder_that_cannot_be_made_loses_the_spans_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    sink = json_lines.JsonLinesFile(tmp_path / "file" / "service-1.jsonl")
+    sink = json_lines.JsonLinesFile(tmp_path / "file" / "service-1.jsonl", bytes_max=FILES_MAX_BYTES)
     assert not sink.export(_spans())
     assert not sink.export(_spans())
     assert len(caplog.records) == 1
     sink.close()
+
+
+def test_files_are_set_aside_and_all_of_them_together_stay_below_the_bound(tmp_path: Path) -> None:
+    spans = _spans()
+    line = len(json_lines.encode(spans))
+    # Others of the same folder, whose names begin alike, stay.
+    others = [tmp_path / name for name in ("s-1.jsonl.bak", "s-10.jsonl", "s-10.000001.jsonl", "s-1.x.jsonl")]
+    for other in others:
+        other.write_bytes(bytes(100 * line))
+    bound = json_lines.PARTS * 3 * line
+    names: set[str] = set()
+    for _ in range(3):
+        # The process is started anew, and goes on where it was.
+        sink = json_lines.JsonLinesFile(tmp_path / "s-1.jsonl", bytes_max=bound)
+        for _ in range(20):
+            assert sink.export(spans)
+            ours = sorted(set(tmp_path.iterdir()) - set(others))
+            assert sum(file.stat().st_size for file in ours) <= bound
+            names |= {file.name for file in ours}
+        sink.close()
+    assert [file.name for file in ours] == ["s-1.000017.jsonl", "s-1.000018.jsonl", "s-1.000019.jsonl", "s-1.jsonl"]
+    assert all(len(_lines(file.read_bytes())) == 3 for file in ours)
+    assert len(names) == 20
+    assert all(other.stat().st_size == 100 * line for other in others)
+
+
+def test_a_file_of_a_release_that_did_not_rotate_is_set_aside_and_goes_first(tmp_path: Path) -> None:
+    spans = _spans()
+    line = len(json_lines.encode(spans))
+    (tmp_path / "s-1.jsonl").write_bytes(bytes(1000 * line))
+    sink = json_lines.JsonLinesFile(tmp_path / "s-1.jsonl", bytes_max=40 * line)
+    assert sink.export(spans)
+    sink.close()
+    assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [("s-1.jsonl", line)]

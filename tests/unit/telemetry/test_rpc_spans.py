@@ -1,12 +1,16 @@
 """Spans of calls, between a real server and a real channel."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from opentelemetry.sdk.trace import ReadableSpan
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
@@ -15,6 +19,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, propagation, tracing
+from regnum_telemetry.setup import start_with
 from regnum_telemetry.tracing import Kind
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
 from regnum_testing.waiting import DEADLINE_S
@@ -30,8 +35,15 @@ class _Echo:
 
     async def one(self, request: RequestHeader, context: Any) -> RequestHeader:
         self.places.append(tracing.current())
+        with tracing.span("work"):
+            pass
         if request.client_id == "refuse":
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "no")
+        if request.client_id == "past":
+            raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "ask another one")
+        if request.client_id == "denied":
+            # As the authorizer does; the answer is OK and says so of its items.
+            tracing.refuse()
         return request
 
     async def many(self, request: RequestHeader, context: Any) -> AsyncIterator[RequestHeader]:
@@ -119,16 +131,101 @@ async def test_a_call_outside_of_any_trace_has_no_span(
     assert echo.places == [""]
 
 
-async def test_an_answer_that_refuses_is_no_fault_of_the_server(
+async def test_a_refused_call_leaves_a_span_with_its_caller_and_none_here(
     recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
 ) -> None:
     _, channel, _ = served
     with tracing.within(recorder.start("cause").context), pytest.raises(grpc.aio.AioRpcError):
         await _unary(channel, "One")(RequestHeader(client_id="refuse"), timeout=DEADLINE_S)
-    await _ended(recorder, 2)
     client, server = recorder.named(f"{NAME}/One")
-    assert client.attributes[conventions.RPC_STATUS] == server.attributes[conventions.RPC_STATUS] == "INVALID_ARGUMENT"
-    assert (client.error, server.error) == ("INVALID_ARGUMENT", "")
+    assert (client.attributes[conventions.RPC_STATUS], client.error) == ("INVALID_ARGUMENT", "INVALID_ARGUMENT")
+    assert server.end_unix_nano is None, "what does not end is not exported"
+
+
+async def test_clients_hear_of_more_refusals_than_processes_that_are_told_their_epoch_is_past(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    _, channel, _ = served
+    place = (("traceparent", recorder.start("cause").context),)
+    for_clients = GrpcServer(
+        Address(host="127.0.0.1", port=0),
+        [ServiceRegistration(name=NAME, servicer=None, add_to_server=_Echo().add_to)],
+        supervisor=Supervisor("test"),
+        listener="client",
+    )
+    await for_clients.start()
+    async with open_channel(for_clients.address) as other:
+        for one in (channel, other):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await one.unary_unary(f"/{NAME}/One")(
+                    RequestHeader(client_id="past").SerializeToString(), timeout=DEADLINE_S, metadata=place
+                )
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await for_clients.stop(0)
+    ended = [span for span in recorder.named(f"{NAME}/One") if span.kind is Kind.SERVER and span.end_unix_nano]
+    assert [span.attributes[conventions.RPC_STATUS] for span in ended] == ["FAILED_PRECONDITION"]
+
+
+async def test_health_and_reflection_have_no_spans(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    _, channel, _ = served
+    place = (("traceparent", recorder.start("cause").context),)
+    await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S, metadata=place)
+    assert [span.kind for span in recorder.spans if span.kind is Kind.SERVER] == []
+
+
+class Kept:
+    """A sink that keeps names."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> bool:
+        self.names += [span.name for span in spans]
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("asked", "written"), [("denied", []), ("refuse", []), ("go on", ["work", f"{NAME}/One"])])
+async def test_nothing_that_was_done_for_a_refused_call_is_exported(
+    served: tuple[_Echo, grpc.aio.Channel, Address], asked: str, written: list[str]
+) -> None:
+    _, channel, _ = served
+    before, kept = tracing.tracer(), Kept()
+    telemetry = start_with("test", "1", kept, environ={})
+    try:
+        for _ in range(3):
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await channel.unary_unary(f"/{NAME}/One")(
+                    RequestHeader(client_id=asked).SerializeToString(),
+                    timeout=DEADLINE_S,
+                    metadata=(("traceparent", f"00-{'ab' * 16}-{'cd' * 8}-01"),),
+                )
+    finally:
+        telemetry.close()
+        tracing.use(before)
+    assert kept.names == 3 * written
+
+
+def test_spans_of_a_served_call_wait_for_its_outcome_and_not_for_ever() -> None:
+    ended: list[int] = []
+    call = tracing.ServedCall()
+    for number in range(tracing.HELD_MAX - 1):
+        assert call.hold(partial(ended.append, number))
+    assert ended == []
+    assert call.hold(partial(ended.append, tracing.HELD_MAX - 1))
+    assert ended == [*range(tracing.HELD_MAX)]
+    call.refused = True
+    assert not call.hold(partial(ended.append, -1)), "of a stream that goes on the rest is not lost for one refusal"
+    refused = tracing.ServedCall()
+    refused.refused = True
+    assert refused.hold(partial(ended.append, -2))
+    refused.settle()
+    assert refused.hold(partial(ended.append, -3)), "what ends after its call is dropped with it"
+    assert len(ended) == tracing.HELD_MAX
 
 
 async def test_a_call_that_reaches_nobody_ends_its_span(

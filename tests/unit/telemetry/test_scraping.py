@@ -6,12 +6,12 @@ import socket
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from regnum_telemetry.scraping import CONNECTIONS_MAX, HEAD_BYTES_MAX, OPENMETRICS, MetricsEndpoint
+from regnum_testing.direct_http import opened_directly
 from regnum_testing.waiting import DEADLINE_S
 
 
@@ -32,7 +32,7 @@ def endpoint(
 def fetched(serving: MetricsEndpoint, path: str = "/metrics", **headers: str) -> tuple[int, bytes]:
     request = urllib.request.Request(f"http://127.0.0.1:{serving.port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310
+        with opened_directly(request, timeout=DEADLINE_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -96,6 +96,22 @@ def test_silent_connections_keep_nobody_out_for_ever_and_more_of_them_are_closed
             assert connection.recv(1) == b""
             connection.close()
         assert fetched(serving)[0] == 200
+
+
+def test_who_sends_a_byte_now_and_then_is_hung_up_on_as_one_who_says_nothing() -> None:
+    with endpoint(deadline_s=0.3) as serving, closing(connected(serving)) as connection:
+        connection.settimeout(0.05)
+        said: bytes | None = None
+        for _ in range(round(DEADLINE_S / 0.05)):
+            with suppress(TimeoutError):
+                try:
+                    connection.sendall(b"G")
+                    said = connection.recv(1)
+                except ConnectionError:
+                    said = b""
+            if said is not None:
+                break
+        assert said == b""
 
 
 def test_a_head_without_end_is_cut_off() -> None:
@@ -185,3 +201,22 @@ def test_a_text_that_cannot_be_made_is_an_answer_and_what_its_thread_ends_with(
             assert ended_with.get(timeout=DEADLINE_S) == "metrics-answer: a gauge is broken"
         broken[0] = False
         assert fetched(serving) == (200, b"well")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [
+        ("::", ("127.0.0.1", "[::1]")),
+        ("0.0.0.0", ("127.0.0.1", "[::1]")),  # noqa: S104 - where the manifests listen
+        ("::1", ("[::1]",)),
+        ("localhost", ("127.0.0.1",)),
+    ],
+)
+def test_all_addresses_are_those_of_both_families(host: str, reached: tuple[str, ...]) -> None:
+    serving = MetricsEndpoint(host, 0, lambda _accept: (b"text", "text/plain"))
+    serving.start()
+    with closing(serving):
+        for at in reached:
+            with opened_directly(f"http://{at}:{serving.port}/metrics", timeout=DEADLINE_S) as answer:
+                assert answer.read() == b"text"

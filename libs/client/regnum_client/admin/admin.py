@@ -20,12 +20,14 @@ from regnum_client.admin.records.deletion import RecordAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
 from regnum_client.admin.tokens.token_admin import TokenAdmin
 from regnum_client.admin.topic_admin import PartitionAdmin, TopicAdmin
+from regnum_client.allowed import Between, checks_arguments
 from regnum_client.cluster.view import ClusterView, TopicView
 
 TOPIC_WAIT_S: Final = 0.5
 """How long a topic that no broker knows is waited for when it is described: news of it may be on its way."""
 
 
+@checks_arguments(bounds={"timeout_s": Between(0)})
 class Admin(
     TopicAdmin,
     PartitionAdmin,

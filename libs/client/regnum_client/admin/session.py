@@ -16,6 +16,7 @@ from regnum_client.cluster.controller_search import ControllerSearch
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.errors import ClientClosedError
+from regnum_client.tasks import Tasks
 
 
 class AdminSession:
@@ -38,16 +39,19 @@ class AdminSession:
         self._clock: Final[Clock] = clock or SystemClock()
         self._chance: Final = chance or random.Random()
         self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
+        self._tasks = Tasks("admin client")
         self._metadata: Metadata | None = None
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers in time."""
+        self._tasks = Tasks("admin client")
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
             self._connections,
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
+            tasks=self._tasks,
         )
         await metadata.start(timeout_s=self._timeout_s)
         self._metadata = metadata
@@ -71,6 +75,7 @@ class AdminSession:
     def _open(self) -> Metadata:
         if self._metadata is None:
             raise ClientClosedError("admin client")
+        self._tasks.check()
         return self._metadata
 
     def _search(self, timeout_s: float | None = None) -> ControllerSearch:

@@ -43,7 +43,7 @@ def _profile(environment: Mapping[str, str]) -> Sequence[str] | None:
     try:
         profile = read_profile(profile_path(environment))
     except ProfileError as error:
-        raise BootstrapMissingError(str(error)) from error
+        raise BootstrapMissingError(str(error), unreadable=True) from error
     if profile is None:
         return None
     if not profile.is_current():

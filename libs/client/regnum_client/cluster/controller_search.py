@@ -36,6 +36,7 @@ class ControllerSearch:
         self._hint: tuple[int, Address] | None = None
         self._followed: set[tuple[int, Address]] = set()
         self._last_error: RegnumError | None = None
+        self._told = False
 
     @property
     def left_s(self) -> float:
@@ -51,10 +52,7 @@ class ControllerSearch:
             if controller is not None:
                 return controller.address
             if self.left_s <= 0:
-                nobody = f"no controller was elected within {self._timeout_s:g} s"
-                raise self.explained(
-                    None, self._last_error or RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, nobody)
-                )
+                raise self._nobody()
             await self._refresh()
 
     async def failed(self, address: Address, error: RegnumError) -> None:
@@ -91,7 +89,15 @@ class ControllerSearch:
         trouble_ms = (self._clock.monotonic() - self._began_s) * 1000
         await self._clock.sleep(retry_delay_ms(trouble_ms, self._chance.random()) / 1000)
 
+    def _nobody(self) -> RegnumError:
+        nobody = f"no controller was elected within {self._timeout_s:g} s"
+        return self.explained(None, self._last_error or RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, nobody))
+
     async def _refresh(self) -> None:
+        if not self._told:
+            from regnum_client.cluster.reach.told import tell  # noqa: PLC0415 - where all is well it is not needed
+
+            self._told = tell(self._nobody().message, self._timeout_s - self.left_s)
         await self.pause()
         await self._metadata.newer_than(self._clock.monotonic(), timeout_s=max(1.0, self.left_s))
 

@@ -8,7 +8,7 @@ bootstrap addresses are tried.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest, GetMetadataResponse
@@ -21,6 +21,7 @@ from regnum_service.errors import RegnumError
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.rotation import Rotation
 from regnum_client.cluster.view import ClusterView
+from regnum_client.tasks import Tasks
 
 HEDGE_S: Final = 0.1
 """After so long without an answer another broker is asked as well."""
@@ -28,6 +29,8 @@ ANSWER_S: Final = 2.0
 """Deadline of one question."""
 BEHIND_MAX: Final = 3
 """Answers of one question that are put aside because they are behind what is known."""
+NAMES_MAX: Final = 10_000
+"""Topics that a broker lets one question name."""
 
 
 class Enquiry:
@@ -41,7 +44,9 @@ class Enquiry:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        tasks: Tasks,
     ) -> None:
+        self._tasks: Final = tasks
         self._bootstrap: Final = tuple(bootstrap)
         self._connections: Final = connections
         self._clock: Final = clock
@@ -92,6 +97,7 @@ class Enquiry:
         self._doubted.clear()
         asked: dict[asyncio.Task[GetMetadataResponse], Address] = {}
         behind: list[GetMetadataResponse] = []
+        failures: dict[Address, RegnumError] = {}
         last_error = RegnumError(
             errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "no broker to ask; give bootstrap addresses"
         )
@@ -100,29 +106,29 @@ class Enquiry:
                 address = next(candidates, None) if len(behind) < BEHIND_MAX else None
                 if address is not None:
                     self._rotation.asked(address)
-                    asked[asyncio.create_task(self._ask_one(address, request), name=f"metadata-{address}")] = address
+                    asking = self._tasks.start_question(f"metadata-{address}", self._ask_one(address, request))
+                    asked[asking] = address
                 elif not asked or len(behind) == BEHIND_MAX:
-                    return _newest(behind, view, last_error)
+                    return _newest(behind, view, _explained(failures, last_error))
                 patient = address is None and not behind
                 done, _ = await asyncio.wait(
                     asked, timeout=None if patient else HEDGE_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 if not done:
                     if address is None:
-                        return _newest(behind, view, last_error)
+                        return _newest(behind, view, _explained(failures, last_error))
                     self.suspect(address)
                 for task in done:
-                    answer = self._judged(task, asked.pop(task), view)
+                    answered = asked.pop(task)
+                    answer = self._judged(task, answered, view)
                     if isinstance(answer, RegnumError):
-                        last_error = answer
+                        last_error = failures[answered] = answer
                     elif not view.is_behind(answer):
                         return answer
                     else:
                         behind.append(answer)
         finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            await self._tasks.end(*asked)
 
     def _judged(
         self, task: asyncio.Task[GetMetadataResponse], address: Address, view: ClusterView
@@ -141,6 +147,9 @@ class Enquiry:
         return answer
 
     async def _ask_one(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
+        names = request.topics
+        if len(names) > NAMES_MAX:
+            return await self._ask_in_parts(address, request)
         answer = await call(self._connections.metadata(address).GetMetadata, request, timeout_s=ANSWER_S)
         if not answer.brokers and not answer.brokers_unchanged:
             raise RegnumError(
@@ -148,6 +157,28 @@ class Enquiry:
                 f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
             )
         return answer
+
+    async def _ask_in_parts(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
+        """One answer of several questions to the same broker; it is as old as the oldest of them."""
+        whole = GetMetadataResponse()
+        for start in range(0, len(request.topics), NAMES_MAX):
+            names = request.topics[start : start + NAMES_MAX]
+            one = GetMetadataRequest(header=request.header, topics=names, known_brokers=request.known_brokers)
+            answer = await self._ask_one(address, one)
+            if not whole.version or answer.version < whole.version:
+                answer.topics.extend(whole.topics)
+                whole = answer
+            else:
+                whole.topics.extend(answer.topics)
+        return whole
+
+
+def _explained(failures: Mapping[Address, RegnumError], last_error: RegnumError) -> RegnumError:
+    if not failures:
+        return last_error
+    from regnum_client.cluster.reach.reasons import why_nobody_answers  # noqa: PLC0415 - where all is well it is not needed
+
+    return why_nobody_answers(failures, last_error)
 
 
 def _newest(behind: Sequence[GetMetadataResponse], view: ClusterView, error: RegnumError) -> GetMetadataResponse:

@@ -24,18 +24,20 @@ from typing import Final
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, WatchMetadataResponse
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_topic_name
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
-from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.pace import may_pass, retry_delay_ms
 from regnum_client.cluster.questions import Question, Questions
 from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
 from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
 from regnum_client.cluster.watching.stream import MetadataWatch
+from regnum_client.errors import BackgroundTaskError
+from regnum_client.tasks import Tasks
 
 SET_BACK_S: Final = 300.0
 """When all answers have been behind for so long, the newest of them is believed."""
@@ -52,13 +54,18 @@ class Metadata:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        tasks: Tasks,
         watches: bool = True,
     ) -> None:
         """Only assigns; ``watches``: whether a broker is asked to tell of changes by itself."""
         self._connections: Final = connections
         self._clock: Final = clock
         self._chance: Final = chance
-        self._enquiry: Final = Enquiry(bootstrap, connections, clock=clock, chance=chance, client_id=client_id)
+        self._client_id: Final = client_id
+        self._tasks: Final = tasks
+        self._enquiry: Final = Enquiry(
+            bootstrap, connections, clock=clock, chance=chance, client_id=client_id, tasks=tasks
+        )
         self._questions: Final = Questions()
         self._view = ClusterView()
         self._forbidden: set[str] = set()
@@ -86,6 +93,7 @@ class Metadata:
             suspect=self.suspect,
             topics=lambda: self._questions.kept,
             take=self._take_change,
+            tasks=tasks,
         )
         self._watches: Final = watches
 
@@ -98,6 +106,11 @@ class Metadata:
     def view(self) -> ClusterView:
         """The newest picture."""
         return self._view
+
+    @property
+    def last_answer(self) -> str:
+        """Why the last question was not answered; empty: it was."""
+        return "" if self._last_error is None else self._last_error.message
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after every answer."""
@@ -115,20 +128,18 @@ class Metadata:
                 # Opened, and not connected yet: certificates that cannot be read get no better by trying again.
                 self._connections.metadata(address)
             undo.push_async_callback(self.close)
-            self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
+            self._tasks.listen(self._give_up)
+            self._task = self._tasks.start("client-metadata", self._keep_fresh())
             await self.newer_than(float("-inf"), timeout_s=timeout_s)
             if self._watches:
-                self._watching = asyncio.create_task(self._watch.run(), name="client-metadata-watch")
+                self._watching = self._tasks.start("client-metadata-watch", self._watch.run())
             undo.pop_all()
 
     async def close(self) -> None:
         """Stop refreshing."""
-        for task in (self._watching, self._task):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        tasks = [task for task in (self._watching, self._task) if task is not None]
         self._watching = self._task = None
+        await self._tasks.end(*tasks)
 
     def request(self, *, doubted: Address | None = None) -> None:
         """Refresh soon; what the broker at ``doubted`` says of itself is in question, so the others are asked first."""
@@ -163,10 +174,11 @@ class Metadata:
     async def newer_than(self, moment_s: float, *, timeout_s: float, everything: bool = False) -> ClusterView:
         """A picture asked for after that monotonic time, of the topics in use or of all that there are.
 
-        Raises RegnumError when there is none in time.
+        Raises RegnumError when there is none in time, and at once when no repeat can change what brokers say.
         """
         deadline_s = self._clock.monotonic() + timeout_s
         while self._view.as_of_s <= moment_s:
+            self._tasks.check()
             self._questions.want_whole(everything=everything)
             self._wanted.set()
             if self._news is None:
@@ -174,6 +186,7 @@ class Metadata:
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0 or not (await asyncio.wait({self._news}, timeout=left_s))[0]:
                 raise self._last_error or _nobody_answered(timeout_s)
+            _raise_final(self._last_error)
         return self._view
 
     async def topic(self, name: str, *, timeout_s: float) -> TopicView:
@@ -183,21 +196,34 @@ class Metadata:
         it is refreshed with all others.
         """
         check_topic(name)
-        deadline_s = self._clock.monotonic() + timeout_s
+        told, deadline_s = False, self._clock.monotonic() + timeout_s
         view = self._view.topics.get(name) if self._keep(name) else None
         while view is None:
             left_s = deadline_s - self._clock.monotonic()
+            if not told:
+                told = _told(f"no broker knows topic {name!r} yet", timeout_s - left_s)
             view = (await self.topics([name], timeout_s=max(left_s, ANSWER_S))).get(name)
-            if view is None and name in self._forbidden:
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED,
-                    f"topic {name!r} may not be used by this client, whether it is there or not; have the right"
-                    " granted: `regnum acls check` says which rule decides",
-                    metadata={"topic": name},
-                )
-            if view is None and self._clock.monotonic() >= deadline_s:
-                raise _missing(name)
+            if view is None and (self.is_forbidden(name) or self._clock.monotonic() >= deadline_s):
+                raise await self.why_missing(name)
         return view
+
+    def is_forbidden(self, name: str) -> bool:
+        """Whether the last answer about a topic says that this client may not know of it."""
+        return name in self._forbidden
+
+    async def why_missing(self, name: str) -> RegnumError:
+        """Why a topic that was asked about is not known, as far as it can be found out within a second."""
+        from regnum_client.cluster.reach.missing import forbidden, missing  # noqa: PLC0415 - seldom needed
+
+        if name in self._forbidden:
+            return forbidden(name)
+        return await missing(
+            name,
+            controller=self._view.controller,
+            brokers=self.candidates(),
+            connections=self._connections,
+            client_id=self._client_id,
+        )
 
     async def topics(self, names: Collection[str], *, timeout_s: float) -> Mapping[str, TopicView]:
         """Those of the topics that a broker knows now. Raises RegnumError when none answers in time.
@@ -207,11 +233,14 @@ class Metadata:
         deadline_s = self._clock.monotonic() + timeout_s
         left = [name for name in dict.fromkeys(names) if _is_possible(name)]
         while left:
+            self._tasks.check()
             seeking = {name: self._seek(name) for name in left}
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0 or (await asyncio.wait(seeking.values(), timeout=left_s))[1]:
                 raise self._last_error or _nobody_answered(timeout_s)
             left = [name for name, answered in seeking.items() if not answered.result()]
+            if left:
+                _raise_final(self._last_error)
         known = self._view.topics
         return {name: known[name] for name in names if name in known}
 
@@ -229,6 +258,17 @@ class Metadata:
     async def all_topics(self, *, timeout_s: float) -> ClusterView:
         """A fresh picture of everything."""
         return await self.newer_than(self._clock.monotonic(), timeout_s=timeout_s, everything=True)
+
+    def _end_news(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    def _give_up(self, _failure: BackgroundTaskError) -> None:
+        """No answer comes any more: what waits for one looks why."""
+        self._end_news()
+        _end(self._seekers.values(), answered=False)
+        self._seekers.clear()
 
     def _keep(self, name: str) -> bool:
         """The topic is in use from now on. False: it was not before."""
@@ -248,6 +288,7 @@ class Metadata:
 
     async def _keep_fresh(self) -> None:
         trouble_since_s: float | None = None
+        told = False
         while True:
             question, asked_s = await self._next_question()
             seekers = [self._seekers.pop(name) for name in question.sought if name in self._seekers]
@@ -258,10 +299,13 @@ class Metadata:
                 if trouble_since_s is None:
                     trouble_since_s = asked_s
                 self._questions.failed(question)
+                if not may_pass(error):
+                    self._end_news()
                 _end(seekers, answered=False)
-                await self._clock.sleep(
-                    retry_delay_ms((self._clock.monotonic() - trouble_since_s) * 1000, self._chance.random()) / 1000
-                )
+                trouble_s = self._clock.monotonic() - trouble_since_s
+                if not told and not self._view.version:
+                    told = _told(error.message, trouble_s)
+                await self._clock.sleep(retry_delay_ms(trouble_s * 1000, self._chance.random()) / 1000)
                 continue
             trouble_since_s = None
             before = self._view
@@ -301,9 +345,8 @@ class Metadata:
             # What refusals said while a thread was busy is as true as before: leader epochs never go back.
             self._view = with_leaders(view, hints)
         self._last_error = None
-        if question.whole and self._news is not None:
-            self._news.set_result(None)
-            self._news = None
+        if question.whole:
+            self._end_news()
         for listener in self._listeners:
             listener()
 
@@ -349,22 +392,22 @@ class Metadata:
         return self._view
 
 
+def _raise_final(error: RegnumError | None) -> None:
+    if error is not None and not may_pass(error):
+        raise error
+
+
 def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:
     for seeker in seekers:
         if not seeker.done():
             seeker.set_result(answered)
 
 
-def _missing(name: str) -> RegnumError:
-    how = f"create it with `regnum topics create {name}`"
-    if name in INTERNAL_TOPICS:
-        how = "the cluster creates it with the first group"
-    return RegnumError(
-        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-        f"topic {name!r} does not exist, or no broker knows it because its node in the store is damaged: `regnum "
-        f"status` lists those, `regnum topics list` the others; if it never existed, {how}",
-        metadata={"topic": name},
-    )
+def _told(message: str, waited_s: float) -> bool:
+    """Tell what has been waited for unusually long; whether it was told."""
+    from regnum_client.cluster.reach.told import tell  # noqa: PLC0415 - where all is well it is not needed
+
+    return tell(message, waited_s)
 
 
 def _is_possible(name: str) -> bool:

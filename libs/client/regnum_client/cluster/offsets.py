@@ -1,9 +1,7 @@
 """Asks leaders for first and last offsets, until each partition has been answered."""
 
-import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -19,7 +17,9 @@ from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.view import LeaderTerm
+from regnum_client.errors import BackgroundTaskError
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import together
 
 FIRST: Final = -2
 """Query for the first offset of the log."""
@@ -85,6 +85,8 @@ class OffsetLookup:
                 await self._clock.sleep(retry_delay_ms(lasted_s * 1000, self._chance.random()) / 1000)
                 try:
                     await self._metadata.newer_than(self._clock.monotonic(), timeout_s=timeout_s - lasted_s)
+                except BackgroundTaskError:
+                    raise
                 except RegnumError:
                     # The time is up; what a leader said says more than that metadata did not come.
                     raise error from None
@@ -98,8 +100,13 @@ class OffsetLookup:
         found = await self._round(dict.fromkeys(partitions), query)
         moved = [one for one, said in found.items() if isinstance(said, RegnumError) and said.code in _MOVED]
         if moved:
-            with suppress(RegnumError):
+            try:
                 await self._metadata.newer_than(self._clock.monotonic(), timeout_s=NEWS_S)
+            except BackgroundTaskError:
+                raise
+            except RegnumError:
+                # Nobody knows more: what the leaders that are known say next is the answer, and its reason.
+                pass
             found |= await self._round(moved, query)
         return found
 
@@ -142,7 +149,7 @@ class OffsetLookup:
                 terms[partition] = term
                 by_address.setdefault(address, []).append(partition)
         asking = [self._ask(address, asked, terms, query) for address, asked in by_address.items()]
-        for answered in await asyncio.gather(*asking):
+        for answered in await together("list-offsets", *asking):
             outcomes |= answered
         return outcomes
 

@@ -66,6 +66,7 @@ def list_brokers(
         "in_sync",
         "replicas",
         "offline_replicas",
+        "disk_free",
         "draining",
         "rack",
         "client",
@@ -113,7 +114,19 @@ def _document(one: "BrokerDescription") -> dict[str, Any]:
         "in_sync": one.in_sync,
         "replicas": one.replicas,
         "offline_replicas": one.offline_replicas,
+        "disk_free": None if one.disk_free_bytes is None else _free(one),
+        "disk_free_bytes": one.disk_free_bytes,
+        "disk_size_bytes": one.disk_size_bytes,
+        "refuses_writes_because": one.refuses_writes_because or None,
     }
+
+
+def _free(one: "BrokerDescription") -> str:
+    """For people; programs have the bytes."""
+    from regnum_client.commands.status.figures import size  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+    free = f"{size(one.disk_free_bytes or 0)} of {size(one.disk_size_bytes or 0)}"
+    return f"{free} (takes no records)" if one.refuses_writes_because else free
 
 
 @group.command("forget")

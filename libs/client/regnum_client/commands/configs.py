@@ -72,6 +72,9 @@ def describe(
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            if broker is not None:
+                # Raises BROKER_ID_NOT_REGISTERED where nobody knows it.
+                await admin.describe_broker(broker)
             if named:
                 return [(resource := _resource(topic, broker), await admin.describe_config(resource))]
             return _or_raise(await admin.describe_configs())

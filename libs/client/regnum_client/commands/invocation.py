@@ -4,6 +4,7 @@ import contextlib
 import enum
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
@@ -17,6 +18,9 @@ OUT_OF_RANGE: Final = "Value out of range"
 
 TIMEOUT_S: Final = 30.0
 """How long a command waits for the cluster by default."""
+
+FORM: Final[ContextVar["Output"]] = ContextVar("form of the output")
+"""In which form the present command shows what it shows, what is waited for among it."""
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -139,8 +143,11 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     from regnum_local.profile import ProfileError  # noqa: PLC0415 - gRPC is loaded when there is something to do
     from regnum_service.errors import RegnumError, StartRefusedError  # noqa: PLC0415
 
+    from regnum_client.commands.rendering import show_waits  # noqa: PLC0415
+
     try:
-        return asyncio.run(work)
+        with show_waits():
+            return asyncio.run(work)
     except RegnumError as error:
         raise CommandFailedError(failure_of(error)) from error
     except StartRefusedError as error:
@@ -203,6 +210,12 @@ def output_of(arguments: Sequence[str]) -> Output:
         elif argument.startswith("-o") and not argument.startswith("--"):
             wanted = argument.removeprefix("-o") or wanted
     return Output(wanted) if wanted in {form.value for form in Output} else Output.TABLE
+
+
+def note_wait(text: str) -> None:
+    """What is waited for, for people: programs that ask for JSON find one document on stderr, or nothing."""
+    if FORM.get(Output.TABLE) is Output.TABLE or sys.stderr.isatty():
+        note(text)
 
 
 def note(text: str) -> None:

@@ -13,6 +13,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     note,
+    note_wait,
     run,
 )
 from regnum_client.commands.rendering import emit_rows
@@ -38,10 +39,19 @@ def add_to(app: typer.Typer) -> None:
 
 def up(
     *,
-    brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 3,
-    elections: Annotated[int, typer.Option("--elections", min=1, help="Number of election processes.")] = 3,
-    metadata: Annotated[int, typer.Option("--metadata", min=1, help="Number of metadata processes.")] = 2,
-    quotas: Annotated[int, typer.Option("--quotas", min=0, help="Number of quota processes.")] = 1,
+    brokers: Annotated[
+        int | None,
+        typer.Option("--brokers", min=1, help="Number of brokers. Default: as many as the folder has, 3 in a new one."),
+    ] = None,
+    elections: Annotated[
+        int | None, typer.Option("--elections", min=1, help="Number of election processes. Default: likewise, 3.")
+    ] = None,
+    metadata: Annotated[
+        int | None, typer.Option("--metadata", min=1, help="Number of metadata processes. Default: likewise, 2.")
+    ] = None,
+    quotas: Annotated[
+        int | None, typer.Option("--quotas", min=0, help="Number of quota processes. Default: likewise, 1.")
+    ] = None,
     coordination: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +94,8 @@ def up(
             note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
             note("  regnum acls add --allow User:guest --operation READ --topic greetings")
         note("In another terminal:")
+        if view.export:
+            note(f"  {view.export}")
         note("  regnum topics create greetings --partitions 3")
         note("  seq 1000 | regnum produce greetings")
         note("  regnum consume greetings --until-end")
@@ -117,7 +129,7 @@ def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE,
     async def work() -> list[str]:
         from regnum_local.lifecycle import run_down  # noqa: PLC0415
 
-        return await run_down(data_dir)
+        return await run_down(data_dir, report=note_wait)
 
     stopped = run(work())
     rows = [{"name": name, "state": "stopped"} for name in stopped]
@@ -137,7 +149,7 @@ def restart(
     async def work() -> "ProcessRow":
         from regnum_local.lifecycle import run_restart  # noqa: PLC0415
 
-        return await run_restart(data_dir, name, force=force)
+        return await run_restart(data_dir, name, force=force, report=note_wait)
 
     emit_rows(process_rows([run(work())]), output, columns=COLUMNS)
 

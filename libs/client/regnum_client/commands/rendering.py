@@ -1,17 +1,41 @@
 """Data on stdout in the form that was asked for. What renders is loaded when it is needed."""
 
+import codecs
+import contextlib
+import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from regnum_client.commands.invocation import Failure, Output
+from regnum_client.cluster import WAITING
+from regnum_client.commands.invocation import Failure, Output, note_wait
 
 if TYPE_CHECKING:
     from regnum_client.records import ConsumedRecord
 
 Row = Mapping[str, Any]
+
+
+ESCAPES: Final = "regnum-escapes"
+"""Name of what writes the characters that an encoding lacks."""
+
+
+def take_any_text(stream: object) -> None:
+    r"""Have a stream write any text, whatever its encoding: what that lacks, as JSON escapes it (``\u20ac``).
+
+    Names, keys and values come from others, and the locale is that of a cron job or a container (``LC_ALL=C``).
+    """
+    codecs.register_error(ESCAPES, _escaped)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors=ESCAPES)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def emit_rows(rows: Sequence[Row], output: Output, *, columns: Sequence[str], empty: str = "") -> None:
@@ -28,7 +52,7 @@ def emit_rows(rows: Sequence[Row], output: Output, *, columns: Sequence[str], em
             for row in rows:
                 _line(json.dumps(row, ensure_ascii=False))
         case Output.YAML:
-            _yaml(list(rows))
+            write_yaml(list(rows))
         case _:
             assert_never(output)
 
@@ -45,7 +69,7 @@ def emit_one(row: Row, output: Output) -> None:
         case Output.JSONL:
             _line(json.dumps(row, ensure_ascii=False))
         case Output.YAML:
-            _yaml(row)
+            write_yaml(row)
         case _:
             assert_never(output)
 
@@ -56,6 +80,24 @@ def emit_failure(failure: Failure, output: Output) -> None:
         sys.stderr.write(f"regnum: {failure.message}\n")
     else:
         sys.stderr.write(json.dumps(failure.as_json(), ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def show_waits() -> Iterator[None]:
+    """Meanwhile what the SDK waits for is shown on stderr."""
+    import logging  # noqa: PLC0415 - help is to be there at once
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note_wait(record.getMessage())
+
+    logger, shown = logging.getLogger(WAITING), Shown()
+    logger.addHandler(shown)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(shown)
 
 
 class RecordPrinter:
@@ -71,7 +113,7 @@ class RecordPrinter:
         """``render`` makes the bytes of a record in place of what people see by default."""
         self._output = output
         self._render = render
-        self._key_separator = None if key_separator is None else key_separator.encode()
+        self._key_separator = None if key_separator is None else os.fsencode(key_separator)
         self._count = 0
 
     def print(self, record: "ConsumedRecord") -> None:
@@ -91,7 +133,7 @@ class RecordPrinter:
             case Output.YAML:
                 if self._count:
                     _line("---")
-                _yaml(_record(record))
+                write_yaml(_record(record))
             case _:
                 assert_never(self._output)
         self._count += 1
@@ -173,17 +215,20 @@ def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
         _line("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _yaml(value: object) -> None:
-    sys.stdout.write(yaml_of(value))
+def write_yaml(value: object) -> None:
+    """A YAML document, or items of one, on stdout."""
+    # Only YAML itself knows where its escapes mean something.
+    encoding = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
+    sys.stdout.write(yaml_of(value, allow_unicode=encoding.startswith("utf")))
 
 
-def yaml_of(value: object) -> str:
-    """A YAML document, or items of one."""
+def yaml_of(value: object, *, allow_unicode: bool = True) -> str:
+    """A YAML document, or items of one; without ``allow_unicode`` in ASCII."""
     import yaml  # noqa: PLC0415
 
     # In C where it is there: ten times as fast.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(_plain(value), Dumper=dumper, sort_keys=False, allow_unicode=True)
+    text: str = yaml.dump(_plain(value), Dumper=dumper, sort_keys=False, allow_unicode=allow_unicode)
     return text
 
 

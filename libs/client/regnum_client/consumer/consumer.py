@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Annotated, Final
 
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
@@ -16,6 +16,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
 
 from regnum_client.admin.groups.views import CommittedOffset
+from regnum_client.allowed import Between, checks_arguments
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.groups.gate import Gate
 from regnum_client.consumer.groups.listener import RebalanceListener
@@ -31,7 +32,11 @@ BATCHES_PER_TURN: Final = 16
 RECORDS_PER_READ: Final = 5_000
 """Records that one read returns at most."""
 
+Count = Annotated[int, Between(1)]
+"""How many there may be."""
 
+
+@checks_arguments()
 class Consumer(SubscribingConsumer):
     """Reads partitions: those it is told, or its share of what a group reads. One event loop, one reader at a time.
 
@@ -137,7 +142,7 @@ class Consumer(SubscribingConsumer):
             raise no_group()
         return self._group
 
-    async def read(self, *, records_max: int = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
+    async def read(self, *, records_max: Count = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
         """The next records, of any partition, in the order of each; empty when none came in the time.
 
         In a group, a rebalance that has begun to take or give partitions is waited for beyond the time, with what the

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from regnum_client.allowed import Between
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first batch with a record at or after a moment; the end, where no record is so young.
+    """The first record at or after a moment; the end, where no record is so young.
 
     >>> AtTime(1_700_000_000_000)
     AtTime(timestamp_ms=1700000000000)
@@ -17,7 +19,13 @@ class AtTime:
     """Milliseconds since 1970."""
 
 
-Start = int | Literal["earliest", "latest"] | AtTime
+OFFSET_MAX: Final = 2**63 - 1
+"""An offset is an int64."""
+
+Offset = Annotated[int, Between(0, OFFSET_MAX)]
+"""Where a record is, or may be."""
+
+Start = Offset | Literal["earliest", "latest"] | AtTime
 """An offset, one of the two ends, or a moment."""
 
 EARLIEST: Final = "earliest"
@@ -26,8 +34,8 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 """The high watermark: only records that come later."""
 
-OFFSET_MAX: Final = 2**63 - 1
-"""An offset is an int64."""
+ResetName = Literal["earliest", "latest", "fail", "none"]
+"""Names of the policies; none is Kafka's for FAIL."""
 
 
 class ResetPolicy(Enum):
@@ -46,3 +54,12 @@ class ResetPolicy(Enum):
     """Go on at the first offset that is there."""
     LATEST = "latest"
     """Go on at the high watermark."""
+
+    @classmethod
+    def of(cls, told: "ResetPolicy | ResetName") -> "ResetPolicy":
+        """The policy, also where it was told by its name or Kafka's.
+
+        >>> ResetPolicy.of("none")
+        <ResetPolicy.FAIL: 'fail'>
+        """
+        return cls.FAIL if told == "none" else cls(told)

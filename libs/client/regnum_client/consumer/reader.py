@@ -5,6 +5,7 @@ Constraints: no event loop is held, so chunks that may have many records are dec
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -19,6 +20,9 @@ from regnum_client.consumer.cursor import Chunk, Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.errors import UnreadableBatchError
 from regnum_client.records import ConsumedRecord
+from regnum_client.tasks import Tasks
+
+_LOG: Final = logging.getLogger("regnum_client")
 
 DECODED_ON_LOOP_MAX: Final = 16 * 1024
 """Bytes of a chunk that is decoded without a thread, if nothing of it is compressed: a few thousand records at most."""
@@ -62,7 +66,7 @@ class _Reading:
         self._ended = False
         self._failure: CorruptBatchError | None = None
         self._batches: Iterator[RecordBatch] | None = None
-        self._decoding: asyncio.Future[tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]] | None = None
+        self._decoding: asyncio.Task[tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]] | None = None
 
     @property
     def _from_offset(self) -> int:
@@ -90,15 +94,23 @@ class _Reading:
             self._records, self._failure, self._ended = self._decode(self._source)
         return some
 
-    async def decode(self) -> None:
+    def leave_out(self, error: CorruptBatchError) -> bool:
+        """Go on behind the batch that ``next_records`` cannot read; False: where that is, is not known."""
+        if error.next_offset is None:
+            return False
+        self.cursor.position = min(error.next_offset, self.next_offset)
+        self._source, self._failure = None, None
+        return True
+
+    async def decode(self, tasks: Tasks) -> None:
         """Decode more records on a thread. May be given up and called again."""
         if self._source is None:
             return
         if self._decoding is None:
-            self._decoding = asyncio.ensure_future(asyncio.to_thread(self._decode, self._source))
-        decoding = self._decoding
+            decoding = asyncio.to_thread(self._decode, self._source)
+            self._decoding = tasks.start_question("consumer-decoder", decoding)
         # The thread goes on when the caller does not.
-        self._records, self._failure, self._ended = await asyncio.shield(decoding)
+        self._records, self._failure, self._ended = await tasks.answer_of(asyncio.shield(self._decoding))
         self._decoding = None
         self.wants_thread = False
 
@@ -138,9 +150,11 @@ class _Reading:
 class Reader:
     """Hands out what the fetcher of one consumer brings."""
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        """Only assigns."""
+    def __init__(self, fetcher: Fetcher, tasks: Tasks, *, skip_unreadable: bool = False) -> None:
+        """Only assigns; ``skip_unreadable``: batches that cannot be decoded are left out."""
+        self._tasks: Final = tasks
         self._fetcher: Final = fetcher
+        self._skip_unreadable: Final = skip_unreadable
         self._reading: _Reading | None = None
 
     @property
@@ -151,7 +165,7 @@ class Reader:
     async def decode(self) -> None:
         """Decode some, on a thread. May be given up and called again."""
         if self._reading is not None:
-            await self._reading.decode()
+            await self._reading.decode(self._tasks)
 
     async def something_arrives(self, within_s: float | None) -> bool:
         """Wait until there may be something to read, or the consumer ends; False when the time is up first."""
@@ -172,6 +186,9 @@ class Reader:
             try:
                 records = reading.next_records(records_max)
             except CorruptBatchError as error:
+                if self._skip_unreadable and reading.leave_out(error):
+                    _LOG.warning("%s/%d: left out, as skip_unreadable asks for: %s", *reading.cursor.partition, error)
+                    continue
                 raise self._unreadable(reading.cursor, error) from error
             if records:
                 reading.cursor.position = records[-1].offset + 1

@@ -20,12 +20,14 @@ from regnum_client.cluster.security.channels import channels_to
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
+from regnum_client.consumer.positions import Offset, ResetPolicy
 from regnum_client.consumer.reader import Reader
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.consumer.topics.following import FollowedPattern
 from regnum_client.consumer.topics.subscriptions import Subscriptions
-from regnum_client.errors import ClientClosedError
+from regnum_client.errors import BackgroundTaskError, ClientClosedError
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 
 class ConsumerSession:
@@ -50,6 +52,7 @@ class ConsumerSession:
         self._clock: Final[Clock] = clock or SystemClock()
         self._chance: Final = chance or random.Random()
         self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
+        self._tasks = Tasks("consumer")
         self._metadata: Metadata | None = None
         self._lookup: OffsetLookup | None = None
         self._fetcher: Fetcher | None = None
@@ -64,6 +67,7 @@ class ConsumerSession:
         settings = self._settings
         if self._place is not None:
             check(settings)
+        self._tasks = Tasks("consumer")
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
             self._connections,
@@ -71,6 +75,7 @@ class ConsumerSession:
             chance=self._chance,
             client_id=self._client_id,
             watches=settings.metadata_watch,
+            tasks=self._tasks,
         )
         self._lookup = OffsetLookup(
             self._connections,
@@ -87,7 +92,7 @@ class ConsumerSession:
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
-            reset=settings.reset,
+            reset=ResetPolicy.of(settings.reset),
             wait_ms=settings.fetch_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
@@ -95,8 +100,10 @@ class ConsumerSession:
             buffer_bytes=settings.buffer_bytes,
             client_rack=settings.client_rack,
             request_timeout_s=settings.request_timeout_s,
+            tasks=self._tasks,
         )
-        self._reader = Reader(self._fetcher)
+        self._tasks.listen(self._wake_reader)
+        self._reader = Reader(self._fetcher, self._tasks, skip_unreadable=settings.skip_unreadable)
         metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
@@ -112,7 +119,9 @@ class ConsumerSession:
                 clock=self._clock,
                 chance=self._chance,
                 client_id=self._client_id,
+                tasks=self._tasks,
             )
+            self._tasks.listen(self._group.gate.fail)
 
     async def close(self) -> None:
         """Stop fetching and close the connections.
@@ -158,7 +167,13 @@ class ConsumerSession:
         view = await self._open()[0].topic(topic, timeout_s=self._settings.topic_wait_s)
         return tuple(TopicPartition(topic, number) for number in sorted(view.partitions))
 
-    def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int | None = None) -> None:
+    def seek(
+        self,
+        partition: TopicPartition,
+        offset: Offset,
+        *,
+        leader_epoch: int | None = None,
+    ) -> None:
         """Go on reading an assigned partition at ``offset``.
 
         With the leader epoch of the record before it, where the caller has kept that (``leader_epoch_before``), it is
@@ -230,11 +245,15 @@ class ConsumerSession:
     ) -> Mapping[TopicPartition, int | None]:
         """Where to begin so as to miss no record at or after a moment, for each partition; None: none is so young.
 
-        It is the first offset of the batch that has the first such record: older ones of that batch come before it.
+        It is the offset of the first such record; with a broker of before, where the batch of that record begins.
         Moments are milliseconds since 1970, from 0 on; INVALID_REQUEST for others.
         """
         lookup = await self._lookup_of(timestamps_ms)
         return await lookup.look_up_times(timestamps_ms, timeout_s=self._settings.offsets_timeout_s)
+
+    def _wake_reader(self, _failure: BackgroundTaskError) -> None:
+        if self._fetcher is not None:
+            self._fetcher.arrived.set()
 
     def _follow_topics(self) -> None:
         if self._metadata is not None and self._fetcher is not None:
@@ -249,8 +268,7 @@ class ConsumerSession:
     def _open(self) -> tuple[Metadata, Fetcher]:
         if self._metadata is None or self._fetcher is None:
             raise ClientClosedError("consumer")
-        if self._fetcher.failure is not None:
-            raise self._fetcher.failure
+        self._tasks.check()
         return self._metadata, self._fetcher
 
     def _cursor(self, partition: TopicPartition) -> Cursor:

@@ -1,7 +1,6 @@
 """What a consumer reads: partitions that it assigns to itself, topics, or those of a pattern."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 
 from regnum.types.v1 import errors_pb2
@@ -68,9 +67,10 @@ class SubscribingConsumer(ConsumerSession):
         One that is removed is left out from then on, with what was fetched of it and not read. Raises as ``assign``.
         Without a group, every consumer that subscribes reads everything, from ``start`` on. With one, these topics take
         the place of those before, the group assigns partitions of them when the caller reads, ``start`` says nothing,
-        and nothing is returned; topics that do not exist yet are waited for.
+        and nothing is returned. A topic that does not exist yet is waited for: it is assigned when it appears; after
+        ``topic_wait_s`` a read raises UNKNOWN_TOPIC_OR_PARTITION, once, and reading may go on.
         """
-        metadata, fetcher = self._open()
+        metadata, _ = self._open()
         follows = None if pattern is None else _pattern(pattern)
         if follows is not None and topics:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "give topics or a pattern of topics, and not both")
@@ -94,12 +94,12 @@ class SubscribingConsumer(ConsumerSession):
                 every_s=self._settings.topics_refresh_s,
                 timeout_s=self._settings.topic_wait_s,
                 changed=partial(self._take_pattern, start),
-                failed=fetcher.fail,
+                tasks=self._tasks,
             )
             await self._followed.start()
             return tuple(sorted(self.assignment - before))
         if self._group is not None:
-            self._group.subscribe(topics)
+            self._group.subscribe(topics, named=True)
             return ()
         return await self._take_up(topics, start)
 
@@ -118,7 +118,7 @@ class SubscribingConsumer(ConsumerSession):
         """Topics match: others than before, or in another life."""
         metadata, fetcher = self._open()
         if self._group is not None:
-            self._group.subscribe(names)
+            self._group.subscribe(names, named=False)
             return
         topics = metadata.view.topics
         for topic in self._subscriptions.topics:
@@ -126,10 +126,16 @@ class SubscribingConsumer(ConsumerSession):
             if topic not in names or known is None or known.topic_id != self._subscriptions.id_of(topic):
                 self._subscriptions.drop(topic, fetcher)
         first = self._followed is None or not self._followed.has_found
+        failed: RegnumError | None = None
         for topic in sorted(names - self._subscriptions.topics):
-            # It may have been deleted meanwhile: the next look tells.
-            with suppress(RegnumError):
+            try:
                 await self._take_up([topic], start if first else EARLIEST)
+            except RegnumError as error:
+                # One that was deleted meanwhile is in no later look; any other is tried again with the next one.
+                if error.code != errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def unassign(self, partition: TopicPartition) -> None:
         """Stop reading a partition; nothing happens when it is not assigned."""

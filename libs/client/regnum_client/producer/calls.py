@@ -24,6 +24,7 @@ from regnum_client.producer.outage_watch import OutageWatch
 from regnum_client.producer.outcomes import Receipt
 from regnum_client.producer.streams import ProduceStreams
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 CALL_BYTES_MAX: Final = 8 * 1024 * 1024
 """A call carries no more than this, unless one batch alone is larger."""
@@ -85,6 +86,14 @@ class ProduceCall:
         self.causes: dict[int, str] = {}
         """What made the leaderships, by place among the items, where that was asked for."""
         self.task: asyncio.Task[None] | None = None
+
+    def abandon_if_moved(self, view: ClusterView, *, idempotent: bool) -> None:
+        """Give it up if its partitions have other leaders by now; what is sent again has the same numbers."""
+        # With numbers a repeat is safe, so those that moved need not wait with those that did not.
+        moved = (has_moved(item, view) for item in self.items)
+        if self.task is not None and (any(moved) if idempotent else all(moved)):
+            self.abandoned = True
+            self.task.cancel()
 
 
 class CallsUnderWay:
@@ -159,10 +168,11 @@ class ProduceCalls:
         outages: OutageWatch,
         clock: Clock,
         chance: random.Random,
+        tasks: Tasks,
     ) -> None:
         """Only assigns."""
         self._connections: Final = connections
-        self._streams: Final = ProduceStreams(connections, clock=clock)
+        self._streams: Final = ProduceStreams(connections, clock=clock, tasks=tasks)
         self._header: Final = header
         self._acks: Final = acks
         self._request_timeout_s: Final = request_timeout_s

@@ -27,17 +27,12 @@ class Outcomes:
         self._freed: Final = asyncio.Event()
         self._closed = False
         self._open: dict[Batch[Receipt], asyncio.Future[None] | None] = {}
-        self._failure: BaseException | None = None
+        self._failure: RegnumError | None = None
         self._event: Final = asyncio.Event()
         self.batches_split = 0
         """Batches in whose place two others went."""
         self.batches_throttled = 0
         """Times that a leader had no room for a batch, and it was sent again."""
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the producer cannot go on: a defect, not an answer."""
-        return self._failure
 
     @property
     def buffered_bytes(self) -> int:
@@ -76,7 +71,7 @@ class Outcomes:
         except TimeoutError:
             raise BufferFullError(buffer_bytes=self._buffer_bytes, waited_s=wait_s) from None
         if self._closed:
-            raise ClientClosedError("producer")
+            raise self._failure or ClientClosedError("producer")
 
     def take_in(self, batch: Batch[Receipt], size_bytes: int) -> None:
         """A record was appended to the batch."""
@@ -164,14 +159,10 @@ class Outcomes:
             self._fail(batch, error)
         self._freed.set()
 
-    def task_ended(self, task: asyncio.Task[None]) -> None:
-        """Done callback of the producer's tasks: a defect ends the producer, loudly."""
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self._failure = error
-            self.abandon()
+    def fail(self, error: RegnumError) -> None:
+        """The producer cannot go on: whatever is open fails with this."""
+        self._failure = error
+        self.abandon()
 
     def _fail(self, batch: Batch[Receipt], error: BaseException) -> None:
         for future, _ in batch.receipts:

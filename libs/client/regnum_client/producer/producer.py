@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
@@ -20,6 +20,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
 from regnum_telemetry import tracing
 
+from regnum_client.allowed import Between, check_fields, checked, checks_arguments
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.metadata import Metadata
@@ -31,13 +32,20 @@ from regnum_client.producer.outage_watch import OutageWatch
 from regnum_client.producer.outcomes import Outcomes, Receipt
 from regnum_client.producer.sender import Sender
 from regnum_client.records import RecordMetadata, TopicPartition
+from regnum_client.tasks import Tasks
 from regnum_client.traces import ensure_traces
 
 RECORD_OVERHEAD_BYTES: Final = 64
 """What a record takes from the buffer besides its key, value and headers."""
 CLOSE_IN_FAILURE_S: Final = 1.0
 """How long ``async with`` waits for open records when its body has failed."""
-_ACKS: Final = {-1: log_pb2.ACKS_ALL, 1: log_pb2.ACKS_LEADER, 0: log_pb2.ACKS_NONE}
+IN_FLIGHT_MAX: Final = 5
+"""Batches of one producer and partition that a broker remembers."""
+_PLAIN: Final = frozenset({bytes, type(None)})
+"""Types of keys and values that need no closer look."""
+TIMESTAMP_MS_MAX: Final = 2**63 - 1
+"""A timestamp is an int64."""
+_ACKS: Final = {-1: log_pb2.ACKS_ALL, "all": log_pb2.ACKS_ALL, 1: log_pb2.ACKS_LEADER, 0: log_pb2.ACKS_NONE}
 """Kafka's numbers and the values of the wire, where 0 has another meaning: a client that says nothing gets all."""
 
 
@@ -49,40 +57,56 @@ class ProducerSettings:
     >>> producer = Producer(bootstrap, settings=settings)
     """
 
-    acks: Literal[-1, 0, 1] = -1
-    """-1: every in-sync replica has the record; 1: the leader has it; 0: no wait."""
+    acks: Literal[-1, 0, 1, "all"] = -1
+    """-1, or "all": every in-sync replica has the record; 1: the leader has it; 0: no wait."""
     idempotent: bool = True
     """Repeats are recognised by the broker. Counts with acks -1 only."""
-    linger_ms: float = 5.0
+    linger_ms: Annotated[float, Between(0)] = 5.0
     """How long a record waits for company before its batch may be sent. A batch that cannot be sent then, because one
     of its partition is under way, goes on taking records."""
-    batch_bytes: int = 64 * 1024
+    batch_bytes: Annotated[int, Between(1)] = 64 * 1024
     """A batch this large is sent at once, also while others of its partition are under way. At most what the broker
     takes (1 MiB by default)."""
-    batch_bytes_max: int = 1_000_000
+    batch_bytes_max: Annotated[int, Between(0)] = 1_000_000
     """One that has to wait all the same, because ``in_flight_max`` calls are under way, goes on taking records up to
     this size, or what its topic takes. 0: no batch grows beyond ``batch_bytes``."""
-    buffer_bytes: int = 24 * 1024 * 1024
+    buffer_bytes: Annotated[int, Between(1)] = 24 * 1024 * 1024
     """Records not yet acknowledged, in all; beyond it ``send`` waits. Whoever writes faster than brokers take it waits
     in here: 1.3 s at 20 MB/s."""
-    buffer_wait_s: float = 60.0
+    buffer_wait_s: Annotated[float, Between(0)] = 60.0
     """How long ``send`` waits for room before BufferFullError."""
-    topic_wait_s: float = 5.0
+    topic_wait_s: Annotated[float, Between(0)] = 5.0
     """How long ``send`` waits for a topic that the brokers do not know yet."""
-    delivery_timeout_s: float = 120.0
+    delivery_timeout_s: Annotated[float, Between(0, above=True)] = 120.0
     """From ``send`` to the acknowledgement, all retries included; then DeliveryTimeoutError. A batch fails as a whole:
     a record that joined one that could not be sent has up to a tenth less."""
-    request_timeout_s: float = 30.0
+    request_timeout_s: Annotated[float, Between(0, above=True)] = 30.0
     """Deadline of one produce call."""
-    in_flight_max: int = 5
+    in_flight_max: Annotated[int, Between(1)] = 5
     """Batches of one partition, and produce calls of less than 50 ms to one broker, that are under way at once. At most
     5 when idempotent: brokers remember five batches."""
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """Codec of the batches."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = "none"
+    """Codec of the batches; None: as "none"."""
     metadata_watch: bool = True
     """A broker tells of new leaders by itself, where it can; without, they are asked for when something failed."""
 
+    def __post_init__(self) -> None:
+        """Raises INVALID_CONFIG for what a producer cannot be told."""
+        check_fields(self)
+        if self.numbers_batches and self.in_flight_max > IN_FLIGHT_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_CONFIG,
+                f"ProducerSettings.in_flight_max is {self.in_flight_max}; give 1 to {IN_FLIGHT_MAX}: brokers remember"
+                " so many batches of an idempotent producer",
+            )
 
+    @property
+    def numbers_batches(self) -> bool:
+        """Whether repeats are recognised: it is idempotent, and waits for all in-sync replicas."""
+        return self.idempotent and self.acks in (-1, "all")
+
+
+@checks_arguments(but=("send",))
 class Producer:
     """Writes records to topics. One event loop, any number of tasks.
 
@@ -121,11 +145,13 @@ class Producer:
         self._accumulator: Final = Accumulator[Receipt](
             batch_bytes=self._settings.batch_bytes,
             batch_bytes_max=self._settings.batch_bytes_max,
-            codec=self._settings.compression,
+            codec=self._settings.compression or "none",
             linger_s=self._settings.linger_ms / 1000,
             delivery_timeout_s=self._settings.delivery_timeout_s,
             on_turned=self._batch_turned,
         )
+        self._tasks: Final = Tasks("producer")
+        self._tasks.listen(self._outcomes.fail)
         self._metadata: Metadata | None = None
         self._sender: Sender | None = None
         self._task: asyncio.Task[None] | None = None
@@ -133,18 +159,6 @@ class Producer:
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
         settings = self._settings
-        acks = _ACKS.get(settings.acks)
-        if acks is None:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
-                f"acks is {settings.acks}; give -1 (all in-sync replicas), 1 (the leader) or 0 (do not wait)",
-            )
-        idempotent = settings.idempotent and settings.acks == -1
-        if idempotent and not 1 <= settings.in_flight_max <= 5:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                f"in_flight_max is {settings.in_flight_max}; idempotent producers need 1 to 5: brokers remember five",
-            )
         await ensure_traces(self._client_id)
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
@@ -153,6 +167,7 @@ class Producer:
             chance=self._chance,
             client_id=self._client_id,
             watches=settings.metadata_watch,
+            tasks=self._tasks,
         )
         self._sender = Sender(
             self._connections,
@@ -162,17 +177,17 @@ class Producer:
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
-            acks=acks,
-            idempotent=idempotent,
+            acks=_ACKS[settings.acks],
+            idempotent=settings.numbers_batches,
             in_flight_max=settings.in_flight_max,
             request_timeout_s=settings.request_timeout_s,
             outages=OutageWatch(tracing.tracer()),
+            tasks=self._tasks,
         )
         metadata.listen(self._outcomes.wake)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
-        self._task = asyncio.create_task(self._run(self._sender), name="producer-sender")
-        self._task.add_done_callback(self._outcomes.task_ended)
+        self._task = self._tasks.start("producer-sender", self._run(self._sender))
 
     async def close(self, *, wait_s: float | None = None) -> None:
         """Send what is buffered, wait for it (``wait_s`` at most), close the connections.
@@ -215,11 +230,11 @@ class Producer:
 
         Without a partition, the key's hash chooses it as Kafka's Java client does; without a key, batches go round.
         Waits while the buffer is full. Raises BufferFullError, or UNKNOWN_TOPIC_OR_PARTITION for a topic that does
-        not exist.
+        not exist, INVALID_CONFIG for what can be no record, and BackgroundTaskError.
         """
-        metadata = self._metadata
-        if self._task is None or metadata is None or self._outcomes.failure is not None:
-            raise self._closed_error()
+        metadata = self._open()
+        if not _is_plain(topic, value, key, partition, headers, timestamp_ms):
+            _check_record(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         view = metadata.view.topics.get(topic)
         if view is None:
             view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
@@ -232,8 +247,7 @@ class Producer:
             size_bytes += sum(len(name) + len(content or b"") for name, content in headers)
         if not self._outcomes.has_room(size_bytes):
             await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s)
-        if self._task is None:
-            raise self._closed_error()
+        self._open()
         # From here on nothing awaits: records of one caller stay in order.
         number = self._choose(topic, len(view.partitions), key, partition)
         timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
@@ -256,19 +270,17 @@ class Producer:
 
     async def check_topic(self, topic: str, *, partition: int | None = None) -> int:
         """The number of partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION, as ``send`` would."""
-        if self._task is None or self._metadata is None:
-            raise self._closed_error()
-        view = await self._metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        view = await self._open().topic(topic, timeout_s=self._settings.topic_wait_s)
         self._choose(topic, len(view.partitions), None, partition)
         return len(view.partitions)
 
     async def flush(self) -> None:
         """Send everything that is buffered now and wait until every future of it has ended, well or badly."""
-        if self._task is None:
-            raise self._closed_error()
+        self._open()
         self._accumulator.close_all()
         self._outcomes.wake()
         await self._outcomes.all_ended()
+        self._tasks.check()
 
     @property
     def batches_split(self) -> int:
@@ -309,8 +321,11 @@ class Producer:
         if view is not None:
             self._partitioner.batch_turned(partition.topic, partition.partition, len(view.partitions))
 
-    def _closed_error(self) -> BaseException:
-        return self._outcomes.failure or ClientClosedError("producer")
+    def _open(self) -> Metadata:
+        if self._task is None or self._metadata is None:
+            raise ClientClosedError("producer")
+        self._tasks.check()
+        return self._metadata
 
     async def _run(self, sender: Sender) -> None:
         while True:
@@ -327,11 +342,41 @@ class Producer:
                 await asyncio.sleep(0)
 
     async def _tear_down(self, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await self._tasks.end(task)
         if self._sender is not None:
             await self._sender.close()
         self._outcomes.abandon()
         if self._metadata is not None:
             await self._metadata.close()
         await self._connections.close()
+
+
+def _is_plain(
+    topic: object, value: object, key: object, partition: object, headers: object, timestamp_ms: object
+) -> bool:
+    """Whether it is a record at first sight, as nearly all are: a close look costs more than to send it."""
+    return (
+        type(topic) is str
+        and type(value) in _PLAIN
+        and type(key) in _PLAIN
+        and (partition is None or (type(partition) is int and partition >= 0))
+        and (timestamp_ms is None or (type(timestamp_ms) is int and 0 <= timestamp_ms <= TIMESTAMP_MS_MAX))
+        and (not headers or (isinstance(headers, list | tuple) and all(map(_is_plain_header, headers))))
+    )
+
+
+def _is_plain_header(header: object) -> bool:
+    return type(header) is tuple and len(header) == 2 and type(header[0]) is str and type(header[1]) in _PLAIN
+
+
+@checked
+def _check_record(
+    topic: str,
+    value: bytes | None,
+    *,
+    key: bytes | None,
+    partition: Annotated[int, Between(0)] | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    timestamp_ms: Annotated[int, Between(0, TIMESTAMP_MS_MAX)] | None,
+) -> None:
+    """Raises INVALID_CONFIG for what can be no record; the annotations say what can."""

@@ -34,8 +34,9 @@ from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.lane import Batch
 from regnum_client.producer.batches.verdicts import Fate, judge
-from regnum_client.producer.calls import CallsUnderWay, Item, ProduceCall, ProduceCalls, has_moved
+from regnum_client.producer.calls import CallsUnderWay, Item, ProduceCall, ProduceCalls
 from regnum_client.producer.departures import Alarms, Departures, Place
+from regnum_client.producer.given_up import GivenUp
 from regnum_client.producer.identities import Identities
 from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.producer.outcomes import Outcomes, Receipt
@@ -43,6 +44,7 @@ from regnum_client.producer.parting import parts_of
 from regnum_client.producer.route import Route
 from regnum_client.producer.unreachable import UnreachableLeaders
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 DOUBTED_S: Final = 1.0
 """When a leader has refused for so long, other brokers are asked who leads."""
@@ -70,7 +72,9 @@ class Sender:
         in_flight_max: int,
         request_timeout_s: float,
         outages: OutageWatch,
+        tasks: Tasks,
     ) -> None:
+        self._tasks: Final = tasks
         header = RequestHeader(client_id=client_id)
         self._metadata: Final = metadata
         self._outcomes: Final = outcomes
@@ -83,6 +87,7 @@ class Sender:
         self._routes: dict[TopicPartition, Route] = {}
         self._departures: Final = Departures[Route]()
         """Routes with batches to send."""
+        self._given_up: Final = GivenUp(self._departures, accumulator, outcomes)
         self._leaderless: Final = Leaderless()
         self._deadlines: Final = Alarms()
         """When the time of their first batches is up, or before."""
@@ -97,9 +102,12 @@ class Sender:
             outages=outages,
             clock=clock,
             chance=chance,
+            tasks=tasks,
         )
         self.throttles: Final = self._produce_calls.throttles
-        self._identities: Final = Identities(connections, metadata, outcomes, clock=clock, chance=chance, header=header)
+        self._identities: Final = Identities(
+            connections, metadata, outcomes, clock=clock, chance=chance, header=header, tasks=tasks
+        )
 
     def take_in(self, now_s: float) -> None:
         """Look what the accumulator has: closed batches, and open ones that may be taken."""
@@ -133,15 +141,15 @@ class Sender:
 
     async def close(self) -> None:
         """End all calls. What is not acknowledged is left to ``Outcomes.abandon``."""
-        tasks = [under_way.task for under_way in self._calls if under_way.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.end(*(under_way.task for under_way in self._calls if under_way.task is not None))
         await self._produce_calls.close()
         await self._identities.close()
 
     def _gather(self, view: ClusterView, now_s: float) -> tuple[dict[BrokerId, list[Item]], float]:
         """One call's worth of batches for each leader that may take one, and when the first pause ends."""
+        refusal = self._identities.take_refusal()
+        if refusal is not None:
+            self._given_up.unnumbered(self._routes, refusal)
         departures = self._departures
         for partition, route in departures.look_at(view, now_s, identity=not self._identities.under_way):
             term = self._term(partition, route, view, now_s)
@@ -219,7 +227,7 @@ class Sender:
     def _term(self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float) -> LeaderTerm | None:
         """The leadership to send to; None: not now, and the partition waits for what it lacks."""
         if view.lacks(partition):
-            self._give_up(partition, route)
+            self._given_up.not_there(partition, route)
             return None
         if route.lane.lacks_identity and not self._identities.give(route):
             self._departures.wait_for_identity(partition, route)
@@ -240,12 +248,6 @@ class Sender:
             self._departures.wait_for_pause(partition, route, pause_until_s)
             return None
         return term
-
-    def _give_up(self, partition: TopicPartition, route: Route) -> None:
-        """The partition is not there; what is under way ends with its answer."""
-        self._departures.leave(partition)
-        left = (*route.lane.drain(), self._accumulator.take(partition))
-        self._outcomes.not_there(partition, left, was_there=route.was_there)
 
     def _enter(self, partition: TopicPartition, route: Route, *, answered: bool = False) -> None:
         self._departures.enter(partition, route, answered=answered)
@@ -269,7 +271,7 @@ class Sender:
                 expired.append(ready)
             for batch in expired:
                 if batch.deadline_s <= now_s:
-                    self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
+                    self._outcomes.timed_out(partition, batch, last=self._last_answer(partition, route))
                     if batch.identity is not None:
                         route.broken_because = "a batch before it was not acknowledged in time"
                 else:
@@ -281,6 +283,11 @@ class Sender:
             self._deadlines.set(partition, max(self._deadline_s(partition, route), self._expire_at_s))
             if expired:
                 self._departures.enter(partition, route, answered=True)
+
+    def _last_answer(self, partition: TopicPartition, route: Route) -> str:
+        if self._metadata.view.leader_term(*partition) is None:
+            return self._metadata.last_answer or "the partition has no leader"
+        return route.trouble.last_answer or self._identities.last_answer or self._metadata.last_answer
 
     def _has_work(self, partition: TopicPartition, route: Route) -> bool:
         return route.lane.waiting or self._accumulator.is_ready(partition)
@@ -303,8 +310,7 @@ class Sender:
             for item in items:
                 item.batch.sent_unix_nano = tracing.now_unix_nano()
         self._calls.add(under_way)
-        under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
-        under_way.task.add_done_callback(self._outcomes.task_ended)
+        under_way.task = self._tasks.start(f"produce-{leader}", self._carry(under_way))
 
     async def _carry(self, under_way: ProduceCall) -> None:
         items = under_way.items
@@ -390,13 +396,7 @@ class Sender:
     def _look_at_slow_calls(self, now_s: float, view: ClusterView) -> None:
         for under_way in self._calls.slow(now_s):
             self._metadata.request(doubted=under_way.address)
-            if under_way.task is None:
-                continue
-            # With numbers a repeat is safe, so those that moved need not wait with those that did not.
-            moved = (has_moved(item, view) for item in under_way.items)
-            if any(moved) if self._idempotent else all(moved):
-                under_way.abandoned = True
-                under_way.task.cancel()
+            under_way.abandon_if_moved(view, idempotent=self._idempotent)
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:

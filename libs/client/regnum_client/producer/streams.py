@@ -15,11 +15,13 @@ import grpc
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error, from_status
 
 from regnum_client.cluster.connections import Connections, call
+from regnum_client.tasks import Tasks
 
 if TYPE_CHECKING:
     from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
@@ -47,8 +49,9 @@ class _NoStreamError(Exception):
 class ProduceStreams:
     """Of one producer. Belongs to the event loop."""
 
-    def __init__(self, connections: Connections, *, clock: Clock) -> None:
+    def __init__(self, connections: Connections, *, clock: Clock, tasks: Tasks) -> None:
         """Only assigns."""
+        self._tasks: Final = tasks
         self._connections: Final = connections
         self._clock: Final = clock
         self._streams: Final[dict[Address, _Stream]] = {}
@@ -92,15 +95,16 @@ class ProduceStreams:
     def _stream(self, address: Address) -> "_Stream":
         stream = self._streams.get(address)
         if stream is None or stream.ended:
-            stream = self._streams[address] = _Stream(self._connections.log(address))
-            stream.start(f"produce stream to {address}")
+            stream = self._streams[address] = _Stream(self._connections.log(address), self._tasks)
+            stream.start(address)
         return stream
 
 
 class _Stream:
     """One stream, until it breaks."""
 
-    def __init__(self, stub: "LogServiceAsyncStub") -> None:
+    def __init__(self, stub: "LogServiceAsyncStub", tasks: Tasks) -> None:
+        self._tasks: Final = tasks
         self._stub: Final = stub
         self._count = 0
         self._waiting: Final[dict[int, asyncio.Future[log_pb2.ProduceStreamResponse]]] = {}
@@ -116,9 +120,10 @@ class _Stream:
         """Whether the broker had no room for it, and answered nothing on it."""
         self._answered = False
 
-    def start(self, name: str) -> None:
+    def start(self, address: Address) -> None:
         """Begin; not within the span of whoever comes first."""
-        self._running = asyncio.create_task(self._run(), name=name, context=contextvars.Context())
+        context = contextvars.Context()
+        self._running = self._tasks.start(f"produce stream to {address}", self._run(), context=context)
 
     async def produce(
         self, message: log_pb2.ProduceStreamRequest, size_bytes: int, *, timeout_s: float
@@ -149,8 +154,7 @@ class _Stream:
     async def close(self) -> None:
         """End it; who waits hears that the outcome is unknown."""
         if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait((self._running,))
+            await self._tasks.end(self._running)
 
     async def _run(self) -> None:
         end: RegnumError | _NoStreamError = _broken("the connection was closed while the call was under way")
@@ -185,7 +189,7 @@ class _Stream:
         return from_rpc_error(failure)
 
     async def _talk(self, started: StreamCall) -> None:
-        writing = asyncio.create_task(self._write(started), name="produce stream: requests")
+        writing = self._tasks.start("produce stream: writer", self._write(started))
         try:
             while (response := await started.read()) is not grpc.aio.EOF:
                 self._takes_more, self._answered = response.takes_more, True
@@ -194,7 +198,7 @@ class _Stream:
                     if answer is not None and not answer.done():
                         answer.set_result(one)
         finally:
-            writing.cancel()
+            end_task(writing)
             started.cancel()
 
     async def _write(self, started: StreamCall) -> None:
@@ -207,6 +211,11 @@ class _Stream:
                     await started.write(message)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
+        except asyncio.CancelledError:
+            # So does a call whose channel is closed end a write; then nothing asked *this task* to end.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
 
     def _next(self) -> log_pb2.ProduceStreamRequest | None:
         """The next message: the first in line, and those behind it that may go with it."""

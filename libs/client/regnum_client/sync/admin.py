@@ -6,9 +6,11 @@ from regnum_service.channel import Channels
 from regnum_service.tls.files import TlsFiles
 
 from regnum_client.admin.admin import Admin as AsyncAdmin
+from regnum_client.allowed import checks_arguments
 from regnum_client.sync.bridge import Blocking, Bridge, Face, Iterating
 
 
+@checks_arguments()
 class Admin(Face[AsyncAdmin]):
     """Topics and the cluster, from any thread. The plural methods answer for each topic, the singular ones raise.
 
@@ -61,6 +63,7 @@ class Admin(Face[AsyncAdmin]):
     describe_broker = Blocking(AsyncAdmin.describe_broker)
     describe_brokers = Blocking(AsyncAdmin.describe_brokers)
     describe_client_quotas = Blocking(AsyncAdmin.describe_client_quotas)
+    describe_client_usage = Blocking(AsyncAdmin.describe_client_usage)
     describe_cluster = Blocking(AsyncAdmin.describe_cluster)
     describe_config = Blocking(AsyncAdmin.describe_config)
     describe_configs = Blocking(AsyncAdmin.describe_configs)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from regnum_service.channel import Channels
 from regnum_service.tls.files import TlsFiles
 
+from regnum_client.allowed import checks_arguments
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.consumer import Consumer as AsyncConsumer
 from regnum_client.consumer.groups.gate import Gate
@@ -51,6 +52,7 @@ class _Behind(AsyncConsumer):
         return None if self._group is None else self._group.gate
 
 
+@checks_arguments()
 class Consumer(Face[_Behind]):
     """Reads partitions, those it is told or those of its group, from any thread; each record goes to one of them.
 

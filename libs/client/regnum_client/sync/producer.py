@@ -10,13 +10,16 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from regnum_service.channel import Channels
+from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
 
-from regnum_client.errors import ClientClosedError
+from regnum_client.allowed import checks_arguments
+from regnum_client.errors import BackgroundTaskError, ClientClosedError
 from regnum_client.producer.producer import CLOSE_IN_FAILURE_S, ProducerSettings
 from regnum_client.producer.producer import Producer as AsyncProducer
 from regnum_client.records import RecordMetadata
 from regnum_client.sync.bridge import Blocking, Bridge, Face
+from regnum_client.tasks import Tasks
 
 WAITING_MAX: Final = 500
 """Records on their way to the event loop; who brings more waits. They are taken in within one turn of it."""
@@ -26,6 +29,7 @@ WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
 _Send = Callable[[], Coroutine[Any, Any, asyncio.Future[RecordMetadata]]]
 
 
+@checks_arguments(but=("send",))
 class Producer(Face[AsyncProducer]):
     """Writes records to topics, from any thread.
 
@@ -97,8 +101,9 @@ class Producer(Face[AsyncProducer]):
 
     async def _flush(self, timeout_s: float | None) -> None:
         async with asyncio.timeout(timeout_s):
-            await self._door.passed()
-            await self.bridge.client.flush()
+            client = self.bridge.client
+            await self._door.passed(client)
+            await client.flush()
 
     @property
     def batches_split(self) -> int:
@@ -126,7 +131,7 @@ class Producer(Face[AsyncProducer]):
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            await self._door.close(wait_s)
+            await self._door.close(client, wait_s)
         finally:
             left_s = None if wait_s is None else max(0.0, wait_s - (loop.time() - began_s))
             await client.close(wait_s=left_s)
@@ -162,6 +167,9 @@ class _Door:
         self._taken: deque[_Waiting] = deque()
         """Those that are taken in now. Of the loop, as all that follows."""
         self._pump: asyncio.Task[None] | None = None
+        self._fed: AsyncProducer | None = None
+        """The producer that they go to: another one after each opening."""
+        self._tasks = Tasks("producer")
 
     def put(self, send: _Send, size_bytes: int) -> Future[RecordMetadata]:
         """A record joins at the end; waits while there are too many. Raises as ``Bridge.client``."""
@@ -172,20 +180,20 @@ class _Door:
             while self._is_full and not self._bridge.is_on_loop:
                 self._changed.wait()
             # It may have been closed meanwhile. What joins here is before the mark that closing waits for.
-            _ = self._bridge.client
+            client = self._bridge.client
             self._waiting.append(_Waiting(send, outcome, size_bytes))
             self._waiting_bytes += size_bytes
             if self._pumping:
                 return outcome
             self._pumping = True
-        self._bridge.tell(self._start)
+        self._bridge.tell(partial(self._start, client))
         return outcome
 
     @property
     def _is_full(self) -> bool:
         return len(self._waiting) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX
 
-    async def passed(self) -> None:
+    async def passed(self, client: AsyncProducer) -> None:
         """Wait until the producer has all that joined before. On the loop. Raises ClientClosedError."""
         mark: Future[RecordMetadata] = Future()
         with self._changed:
@@ -193,35 +201,45 @@ class _Door:
             start = not self._pumping
             self._pumping = True
         if start:
-            self._start()
+            self._start(client)
         await asyncio.wrap_future(mark)
 
-    async def close(self, wait_s: float | None) -> None:
+    async def close(self, client: AsyncProducer, wait_s: float | None) -> None:
         """Let in what has joined, within that time, and fail the rest. On the loop; nothing can join any more."""
         try:
             async with asyncio.timeout(wait_s):
-                await self.passed()
-        except TimeoutError:
+                await self.passed(client)
+        except (TimeoutError, BackgroundTaskError):
+            # Each record has its own error.
             pass
         finally:
             if self._pump is not None:
-                self._pump.cancel()
-                await asyncio.gather(self._pump, return_exceptions=True)
-            with self._changed:
-                left = [*self._taken, *self._waiting]
-                self._taken.clear()
-                self._waiting.clear()
-                self._waiting_bytes = 0
-                self._pumping = False
-                self._changed.notify_all()
-            for one in left:
-                if not one.outcome.done():
-                    one.outcome.set_exception(self._bridge.closed_error())
+                await self._tasks.end(self._pump)
+            self._fail_all(self._bridge.closed_error())
 
-    def _start(self) -> None:
-        self._pump = asyncio.get_running_loop().create_task(self._take_in(), name="sync-producer-door")
+    def _fail_all(self, error: RegnumError) -> None:
+        with self._changed:
+            left = [*self._taken, *self._waiting]
+            self._taken.clear()
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._pumping = False
+            self._changed.notify_all()
+        for one in left:
+            if not one.outcome.done():
+                one.outcome.set_exception(error)
 
-    async def _take_in(self) -> None:
+    def _start(self, client: AsyncProducer) -> None:
+        if self._fed is not client:
+            self._fed = client
+            self._tasks = Tasks("producer")
+            self._tasks.listen(self._fail_all)
+        if self._tasks.failure is not None:
+            self._fail_all(self._tasks.failure)
+            return
+        self._pump = self._tasks.start("sync-producer-door", self._take_in(self._tasks))
+
+    async def _take_in(self, tasks: Tasks) -> None:
         taken = self._taken
         while True:
             with self._changed:
@@ -234,12 +252,14 @@ class _Door:
                 self._changed.notify_all()
             while taken:
                 # A task, so that whatever a send raises is found in it and told to the sender of that record.
-                carrying = asyncio.create_task(_carry(taken), name="sync-producer-carry")
+                carrying = tasks.start_question("sync-producer-carry", _carry(taken))
                 try:
                     await asyncio.wait([carrying])
                 finally:
-                    carrying.cancel()
-                    await asyncio.gather(carrying, return_exceptions=True)
+                    await tasks.end(carrying)
+                if carrying.cancelled():
+                    # From outside: every record has its error by now.
+                    return
                 if (error := carrying.exception()) is not None:
                     taken.popleft().outcome.set_exception(error)
             await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from typing import Final
 from regnum_model import paths
 from regnum_model.backup.lines import Entry, Header, LineWriter
 from regnum_model.backup.nodes import MARK, RestoreMark
-from regnum_model.backup.plan import KNOWN
+from regnum_model.backup.plan import KNOWN, PROCESSES
 from regnum_model.nodes import MalformedNodeError
 
 from regnum_coordination.errors import Compacted, NoNode
@@ -111,7 +111,7 @@ async def _take(
                 line = lines.entry(entry)
                 size += len(line)
                 nodes += 1
-                processes += entry.live and path.count("/") == 3
+                processes += entry.live and path.rpartition("/")[0] in PROCESSES
                 brokers += entry.live and path.startswith(f"{paths.BROKER_IDS}/")
                 topics += path.startswith(f"{paths.TOPICS}/") and path.count("/") == 3
                 tokens += path.startswith("/delegation_tokens/")

@@ -1,6 +1,6 @@
 """Servers as URLs name them: ``host``, ``host:port``, ``[address]``, ``[address]:port``. Pure."""
 
-import ipaddress
+from regnum_model.nodes.processes import split
 
 
 def parse_endpoint(text: str, *, default_port: int, url: str, form: str) -> tuple[str, int]:
@@ -14,29 +14,12 @@ def parse_endpoint(text: str, *, default_port: int, url: str, form: str) -> tupl
 
     Raises ValueError.
     """
-    host, port = text, str(default_port)
-    if text.startswith("["):
-        host, closed, rest = text[1:].partition("]")
-        if not closed or (rest and not rest.startswith(":")):
-            raise ValueError(f"{url!r}: {text!r} is not [address]:port; {form}")
-        port = rest[1:] or port
-    elif ":" in text:
-        host, _, port = text.rpartition(":")
-    if not host or (":" in host and not is_address(host)) or not port.isascii() or not port.isdigit():
-        raise ValueError(f"{url!r}: {text!r} is not host:port; {form}")
-    if not 1 <= int(port) <= 65535:
-        raise ValueError(f"{url!r}: port {port} is not between 1 and 65535")
+    try:
+        host, port = split(text, default_port=default_port)
+    except ValueError as error:
+        raise ValueError(f"{url!r}: {error}; {form}") from None
     try:
         host.encode("idna")
     except UnicodeError:
         raise ValueError(f"{url!r}: {host!r} cannot be the name of a host; {form}") from None
-    return host, int(port)
-
-
-def is_address(host: str) -> bool:
-    """Whether a host is given by its address."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return host, port

@@ -123,9 +123,9 @@ class _NodeWatches:
         self._children.pop(name).cancel()
         self._tell(name)
 
-    def _ended(self, watching: asyncio.Task[None]) -> None:
-        if not watching.cancelled():
-            self._news.set()
+    def _ended(self, _watching: asyncio.Task[None]) -> None:
+        # Also where it was cancelled, from outside: one that is watched no more is no longer among the children.
+        self._news.set()
 
     async def _watch(self, name: str) -> None:
         async with aclosing(self._store.watch_node(folder_prefix(self._folder) + name)) as states:

@@ -9,7 +9,8 @@ is a conditional delete, then a create. The answer to either may be lost.
 Algorithm: read guard and node. Node absent: one multi sets (or creates) the guard, writes what a companion adds, and
 creates the node with the guard's new version in it. Node of this session or of a predecessor, as the caller's predicate
 says: delete it, tied to the guard as read; again. Another's: wait one session time-out for it to go, then end with
-TakenByAnotherError.
+TakenByAnotherError. Claims are nodes that are created in the same multi, each by one process at a time: one that this
+process's last incarnation left behind is deleted first, another's is waited for like the node itself.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty, SessionExpired
 from regnum_coordination.paths import parent
@@ -41,6 +42,21 @@ class Joined:
     """Creation id of the node: a broker's epoch."""
     registration: int | None
     """Version of the guard that it set; None without a guard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a process has for itself for as long as it is registered, besides its own node."""
+
+    paths: tuple[str, ...]
+    """Ephemeral nodes."""
+    data: bytes
+    """Content of each; the same in every incarnation of the process, and another one in every other process."""
+    taken: Callable[[str, bytes], str]
+    """What another process's node means, in words for the operator: from its path and content; must not raise."""
+
+
+NO_CLAIMS: Final = Claims(paths=(), data=b"", taken=lambda path, _: f"{path} is taken")
 
 
 class Companion(Protocol):
@@ -67,6 +83,7 @@ class Membership:
         patience_s: float,
         guard: str | None = None,
         companion: Companion | None = None,
+        claims: Claims = NO_CLAIMS,
         backoff: Backoff | None = None,
     ) -> None:
         """Only assigns.
@@ -80,6 +97,7 @@ class Membership:
             patience_s: seconds to wait for another owner's node to go; the session time-out and a little.
             guard: persistent node whose version numbers the registrations (safety rule S2).
             companion: writes something in the same transactions.
+            claims: created in the same transactions.
             backoff: pauses between attempts.
         """
         self._store = store
@@ -90,23 +108,32 @@ class Membership:
         self._patience_s = patience_s
         self._guard = guard
         self._companion = companion
+        self._claims = claims
         self._backoff = Backoff() if backoff is None else backoff
         self._resolver = Resolver(store, clock, backoff=self._backoff)
 
     async def join(self) -> Joined:
         """Register. Raises TakenByAnotherError, SessionExpired."""
         give_up_s = self._clock.monotonic() + self._patience_s
-        folders = {parent(path) for path in (self._path, self._guard) if path is not None}
+        folders = {parent(path) for path in (self._path, self._guard, *self._claims.paths) if path is not None}
         await ensure_folders(self._store, sorted(folders), self._clock, backoff=self._backoff)
         while True:
             guard, node = await self._read()
             if node is None:
-                if (joined := await self._create(guard)) is not None:
-                    return joined
+                rival = await self._rival(guard)
+                if rival is None:
+                    if (joined := await self._create(guard)) is not None:
+                        return joined
+                else:
+                    taken = self._claims.taken(rival[0], rival[1].data)
+                    if (left_s := give_up_s - self._clock.monotonic()) <= 0:
+                        raise TakenByAnotherError(taken)
+                    _LOG.warning("waiting up to %.1f s for a session to end: %s", left_s, taken)
+                    await self._wait_for_change(*rival, left_s)
             elif node.stat.ephemeral_owner == self._store.session_id or self._is_predecessor(node.data):
                 await self._delete(guard, node)
             elif (left_s := give_up_s - self._clock.monotonic()) > 0:
-                await self._wait_for_change(node, left_s)
+                await self._wait_for_change(self._path, node, left_s)
             else:
                 raise TakenByAnotherError(self._taken(node))
 
@@ -152,6 +179,7 @@ class Membership:
         operations: list[Operation] = []
         if self._guard is not None:
             operations.append(Create(self._guard, b"") if guard is None else Set(self._guard, b"", guard.stat.version))
+        operations += [Create(path, self._claims.data, ephemeral=True) for path in self._claims.paths]
         more = () if self._companion is None else await self._companion.propose()
         # Encoded behind it: what it looks at may change what the node says.
         operations += [*more, Create(self._path, self._encode(registration), ephemeral=True)]
@@ -169,24 +197,41 @@ class Membership:
             await self._companion.confirmed(results[-1 - len(more) : -1])
         return Joined(creation_id=stat.creation_id, registration=None if self._guard is None else registration)
 
-    async def _delete(self, guard: Node | None, node: Node) -> None:
+    async def _rival(self, guard: Node | None) -> tuple[str, Node] | None:
+        """A claim that another process has; what the last incarnation of this one left behind is deleted.
+
+        The node at the path is gone: whatever process has this one's id is not registered.
+        """
+        own: list[tuple[str, Node]] = []
+        for path, node in zip(self._claims.paths, await self._current(self._claims.paths), strict=True):
+            if node is None:
+                continue
+            if node.data != self._claims.data:
+                return path, node
+            own.append((path, node))
+        for path, node in own:
+            await self._delete(guard, node, path)
+        return None
+
+    async def _delete(self, guard: Node | None, node: Node, path: str | None = None) -> None:
+        path = self._path if path is None else path
         operations: list[Operation] = []
         if self._guard is not None and guard is not None:
             operations.append(Check(self._guard, guard.stat.version))
-        operations.append(Delete(self._path, node.stat.version))
+        operations.append(Delete(path, node.stat.version))
         try:
             await self._resolver.multi(operations)
         except (NoNode, BadVersion):
             return
         except NotEmpty:
             # Written there by hand: etcd has nodes below ephemeral ones for those who go past the port.
-            await remove_below(self._store, self._path)
+            await remove_below(self._store, path)
             await self._clock.sleep(self._backoff.pause_s(1))
 
-    async def _wait_for_change(self, node: Node, left_s: float) -> None:
-        """Return when the node is not as read any more, or after that time."""
-        change = asyncio.create_task(self._change(node), name=f"wait for {self._path}")
-        timer = asyncio.create_task(self._clock.sleep(left_s), name=f"patience for {self._path}")
+    async def _wait_for_change(self, path: str, node: Node, left_s: float) -> None:
+        """Return when a node is not as read any more, or after that time."""
+        change = asyncio.create_task(self._change(path, node), name=f"wait for {path}")
+        timer = asyncio.create_task(self._clock.sleep(left_s), name=f"patience for {path}")
         try:
             await asyncio.wait({change, timer}, return_when=asyncio.FIRST_COMPLETED)
             if change.done():
@@ -196,26 +241,29 @@ class Membership:
             timer.cancel()
             await asyncio.gather(change, timer, return_exceptions=True)
 
-    async def _change(self, node: Node) -> None:
-        async with aclosing(self._store.watch_node(self._path)) as states:
+    async def _change(self, path: str, node: Node) -> None:
+        async with aclosing(self._store.watch_node(path)) as states:
             async for now in states:
                 if now is None or now.stat.modification_id != node.stat.modification_id:
                     return
 
     async def _read(self) -> tuple[Node | None, Node | None]:
         """The guard, and the node as it was after that."""
+        guard = None
+        if self._guard is not None:
+            (guard,) = await self._current((self._guard,))
+        (node,) = await self._current((self._path,))
+        return guard, node
+
+    async def _current(self, paths: Sequence[str]) -> Sequence[Node | None]:
         attempts = 0
-        while True:
+        while paths:
             try:
-                guard = None
-                if self._guard is not None:
-                    (guard,) = await self._store.get_many([self._guard], current=True)
-                (node,) = await self._store.get_many([self._path], current=True)
+                return await self._store.get_many(paths, current=True)
             except ConnectionLoss:
                 attempts += 1
                 await self._clock.sleep(self._backoff.pause_s(attempts))
-            else:
-                return guard, node
+        return ()
 
     def _taken(self, node: Node) -> str:
         owner = node.stat.ephemeral_owner

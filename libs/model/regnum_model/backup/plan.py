@@ -69,6 +69,14 @@ KNOWN: Final = frozenset(
 PROCESSES: Final = (paths.ELECTION_IDS, paths.METADATA_IDS, paths.BROKER_IDS, QUOTA_IDS)
 """Folders of registrations."""
 
+ADDRESSES: Final = (
+    paths.ELECTION_ADDRESSES,
+    paths.METADATA_ADDRESSES,
+    paths.BROKER_ADDRESSES,
+    paths.QUOTA_ADDRESSES,
+)
+"""Folders of what registered processes advertise."""
+
 SEATS: Final = (paths.CONTROLLER, QUOTA_ACTIVE)
 """Nodes of processes that act."""
 
@@ -220,7 +228,7 @@ class RestorePlan:
     def _writes(self, entry: Entry) -> Iterator[Write]:
         path = entry.path
         folder, _, name = path.rpartition("/")
-        if entry.live or path in SEATS or folder in PROCESSES:
+        if entry.live or path in SEATS or folder in PROCESSES or folder in ADDRESSES:
             self._note_live(entry)
         elif self._is_left_out(path) or self._is_kept(entry, folder, name):
             return

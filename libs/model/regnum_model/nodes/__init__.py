@@ -7,6 +7,7 @@ with the reason and never anything else, whatever the bytes are; ``encode`` is d
 from regnum_model.nodes.leader_and_isr import LeaderAndIsr, Membership
 from regnum_model.nodes.processes import (
     Address,
+    AddressNode,
     BrokerNode,
     ControllerNode,
     ElectionNode,
@@ -23,11 +24,11 @@ from regnum_model.nodes.reading import (
     LaterVersionError,
     MalformedNodeError,
 )
+from regnum_model.nodes.topic_ids import AcceptedAssignment, TopicIdNode
 from regnum_model.nodes.topics import (
     DeletedTopicNode,
     DeletionNode,
     PartitionDeletionNode,
-    TopicIdNode,
     TopicNode,
     decode_added_replicas,
 )
@@ -37,7 +38,9 @@ __all__ = [
     "MAX_EPOCH",
     "MAX_PARTITIONS",
     "MEMBERS_KEPT",
+    "AcceptedAssignment",
     "Address",
+    "AddressNode",
     "BrokerNode",
     "ControllerNode",
     "DeletedTopicNode",

@@ -1,5 +1,6 @@
 """Nodes of processes: who is controller, who is there, and where it can be reached."""
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -26,25 +27,77 @@ from regnum_model.nodes.reading import (
 from regnum_model.protocols import UNSAID, ReleaseInfo
 
 
+def joined(host: str, port: int) -> str:
+    """``host:port``, or ``[address]:port`` for an IPv6 address (RFC 3986, section 3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split(text: str, *, default_port: int | None = None) -> tuple[str, int]:
+    """Host, without brackets, and port. What releases before wrote is read, too: an IPv6 address without brackets.
+
+    Args:
+        text: it.
+        default_port: where the text says none; None: it has to.
+
+    Raises:
+        ValueError: it is none; the message says so of the text.
+    """
+    port = ""
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        well_formed = bool(closed) and is_ipv6(host) and (not rest or rest.startswith(":"))
+        port = rest[1:]
+    else:
+        host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
+        well_formed = bool(host) and not set(host) & set("[]") and (":" not in host or is_ipv6(host))
+    if not port and default_port is not None and not text.endswith(":"):
+        port = str(default_port)
+    if not well_formed or not port.isascii() or not port.isdigit():
+        raise ValueError(f"{text!r} is not host:port, or [address]:port for an IPv6 address")
+    if not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r} is not host:port: a port is between 1 and 65535")
+    return host, int(port)
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is given by its address."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_ipv6(host: str) -> bool:
+    """Whether a host is given by an IPv6 address."""
+    return ":" in host and is_address(host)
+
+
+def is_anywhere(host: str) -> bool:
+    """Whether a listener there takes connections at all addresses, so that nobody can connect to just that."""
+    return is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """Where a listener can be reached."""
 
     host: str
-    """Host name or IP address."""
+    """Host name or IP address, without brackets."""
     port: int
     """TCP port, 1 to 65535."""
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return joined(self.host, self.port)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``host:port``; raises MalformedNodeError."""
-        host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-            raise MalformedNodeError(f"{text!r} is not host:port")
-        return cls(host=host.strip("[]"), port=int(port))
+        """Read ``host:port`` or ``[address]:port``; raises MalformedNodeError."""
+        try:
+            host, port = split(text)
+        except ValueError as error:
+            raise MalformedNodeError(str(error)) from None
+        return cls(host=host, port=port)
 
 
 def _listeners(value: object) -> dict[str, Address]:
@@ -147,6 +200,24 @@ class MetadataNode:
             listeners=listeners,
             build=build_of(content),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressNode:
+    """A node below ``/brokers/addresses`` and the like: which process advertises the address in its name."""
+
+    holder: str
+    """Role and id: ``broker-3``."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return dumped({"version": 1, "holder": self.holder})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = versioned(loaded(data), "a node of an advertised address")
+        return cls(holder=str_of(content.get("holder"), "holder"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

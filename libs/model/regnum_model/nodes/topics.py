@@ -1,4 +1,4 @@
-"""Nodes of topics: assignment, guard, what is deleted."""
+"""Nodes of topics: assignment, what is deleted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class TopicNode:
         content: dict[str, object] = {"version": 1}
         if self.topic_id is not None:
             content["topic_id"] = self.topic_id
-        content["partitions"] = {str(key): list(value) for key, value in sorted(self.partitions.items())}
+        content["partitions"] = replicas_said(self.partitions)
         if self.creating:
             content["creating"] = sorted(self.creating)
         if self.mutation is not None:
@@ -70,10 +70,7 @@ class TopicNode:
         if self.partition_mutations:
             content["partition_mutations"] = list(self.partition_mutations)
         if self.reassigning:
-            content["reassigning"] = {
-                str(key): {"from": list(move.origin), "to": list(move.target), "since": move.since_ms}
-                for key, move in sorted(self.reassigning.items())
-            }
+            content["reassigning"] = reassignments_said(self.reassigning)
         if self.left:
             content["left"] = {str(key): list(value) for key, value in sorted(self.left.items())}
         if began := {str(key): epoch for key, epoch in sorted(self.began.items()) if key in self.partitions}:
@@ -85,15 +82,7 @@ class TopicNode:
         """Read the full form or seed 001's bare ``{"0":[1,2,3]}``; raises MalformedNodeError."""
         content = versioned(loaded(data), "a topic node")
         bare = "partitions" not in content
-        listed = object_of(content if bare else content["partitions"], "partitions")
-        if not listed or len(listed) > MAX_PARTITIONS:
-            raise MalformedNodeError(f"a topic has 1 to {MAX_PARTITIONS} partitions; this node lists {len(listed)}")
-        partitions: dict[int, tuple[BrokerId, ...]] = {}
-        for key, value in listed.items():
-            number = number_of(key, "partition", MAX_PARTITIONS - 1)
-            partitions[number] = kept_ids(ids_of(value, f"replicas of partition {number}"))
-            if not partitions[number]:
-                raise MalformedNodeError(f"partition {number} has no replicas")
+        partitions = replicas_of(content if bare else content["partitions"])
         if bare:
             return cls(topic_id=None, partitions=partitions)
         topic_id, mutation, creating = content.get("topic_id"), content.get("mutation"), content.get("creating", [])
@@ -109,9 +98,9 @@ class TopicNode:
             mutation=None if mutation is None else str_of(mutation, "mutation"),
             removing=removing,
             partition_mutations=_mutations(content.get("partition_mutations", [])),
-            reassigning=_reassigning(content.get("reassigning"), partitions),
+            reassigning=reassignments_of(content.get("reassigning"), partitions),
             left=_left(content.get("left"), partitions),
-            began=_began(content.get("began"), partitions),
+            began=beginnings_of(content.get("began"), partitions),
             further={key: content[key] for key in content if key not in _KNOWN},
         )
 
@@ -123,6 +112,33 @@ _KNOWN: Final = frozenset(
     }
 )
 """Fields of a topic node that this release knows."""
+
+
+def replicas_said(partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[str, list[int]]:
+    """Replicas by partition, for JSON."""
+    return {str(key): list(value) for key, value in sorted(partitions.items())}
+
+
+def replicas_of(value: object) -> dict[int, tuple[BrokerId, ...]]:
+    """Replicas by partition, from JSON; raises MalformedNodeError."""
+    listed = object_of(value, "partitions")
+    if not listed or len(listed) > MAX_PARTITIONS:
+        raise MalformedNodeError(f"a topic has 1 to {MAX_PARTITIONS} partitions; this node lists {len(listed)}")
+    partitions: dict[int, tuple[BrokerId, ...]] = {}
+    for key, replicas in listed.items():
+        number = number_of(key, "partition", MAX_PARTITIONS - 1)
+        partitions[number] = kept_ids(ids_of(replicas, f"replicas of partition {number}"))
+        if not partitions[number]:
+            raise MalformedNodeError(f"partition {number} has no replicas")
+    return partitions
+
+
+def reassignments_said(moves: Mapping[int, Reassignment]) -> dict[str, dict[str, object]]:
+    """Open reassignments by partition, for JSON."""
+    return {
+        str(key): {"from": list(move.origin), "to": list(move.target), "since": move.since_ms}
+        for key, move in sorted(moves.items())
+    }
 
 
 def _removing(value: object) -> dict[int, tuple[BrokerId, ...]]:
@@ -147,8 +163,11 @@ def _left(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict
     return left
 
 
-def _began(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, LeaderEpoch]:
-    """What is said of a partition that the topic does not have means nothing: it is of a former life."""
+def beginnings_of(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, LeaderEpoch]:
+    """Leader epochs at which lives began, from JSON; raises MalformedNodeError.
+
+    What is said of a partition that the topic does not have means nothing: it is of a former life.
+    """
     began: dict[int, LeaderEpoch] = {}
     for key, epoch in object_of({} if value is None else value, "began").items():
         number = number_of(key, "began: partition", MAX_PARTITIONS - 1)
@@ -164,8 +183,11 @@ def _mutations(value: object) -> tuple[str, ...]:
     return tuple(str_of(item, "mutation") for item in value)
 
 
-def _reassigning(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, Reassignment]:
-    """Open reassignments; what is said of a partition that the topic does not have means nothing."""
+def reassignments_of(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, Reassignment]:
+    """Open reassignments, from JSON; what is said of a partition that the topic does not have means nothing.
+
+    Raises MalformedNodeError.
+    """
     moves: dict[int, Reassignment] = {}
     for key, entry in object_of({} if value is None else value, "reassigning").items():
         number = number_of(key, "reassigning: partition", MAX_PARTITIONS - 1)
@@ -182,23 +204,6 @@ def _reassigning(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) 
         since_ms = int_of(move.get("since", 0), f"{what}: since", low=0)
         moves[number] = Reassignment(origin=origin, target=target, since_ms=since_ms)
     return moves
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicIdNode:
-    """``/brokers/topic_ids/<topic id>``: guard of a topic."""
-
-    topic: str
-    """Name of the topic."""
-
-    def encode(self) -> bytes:
-        """JSON."""
-        return dumped({"version": 1, "topic": self.topic})
-
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Read; raises MalformedNodeError."""
-        return cls(topic=str_of(versioned(loaded(data), "a topic id node").get("topic"), "topic"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,14 @@ listener; without either, it is nobody. Where a listener has no TLS there are no
 it would have been read by others on its way.
 
 Cost: on a plaintext listener one dictionary look-up by the peer's name; over TLS gRPC is asked for the certificate of
-the connection (about 2 microseconds), and what that stands for is remembered by the certificate itself. It is never
-remembered by the peer's address: once a connection has ended, another one may have the same.
+the connection (about 2 microseconds), and what that stands for is remembered by the certificate's digest (8 more): a
+client chooses how large its certificate is, and how many connections show it. It is never remembered by the peer's
+address: once a connection has ended, another one may have the same.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 
 import grpc
@@ -96,7 +98,7 @@ class Authentication:
         peer = context.peer()
         facts: _Facts = context.auth_context() if self._encrypted else {}
         certificate = facts.get(CERTIFICATE)
-        key = (peer, certificate[0] if certificate else b"")
+        key = (peer, sha256(certificate[0]).digest() if certificate else b"")
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= REMEMBERED_MAX:

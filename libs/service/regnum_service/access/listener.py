@@ -9,6 +9,9 @@ from regnum_service.access.identity import CLIENT
 from regnum_service.access.tokens.streams import TokenStreams
 from regnum_service.tls.server import ServerTls
 
+AGE_GRACE_S: Final = 1.0
+"""Calls of a connection that has become too old may go on for so long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
@@ -20,6 +23,8 @@ class ListenerLimits:
     """Connections; of more than that those without a call for the longest time are closed. None: any number."""
     idle_s: float | None = None
     """Seconds without a call after which a connection is closed. None: never."""
+    age_s: float | None = None
+    """Seconds after which a connection is closed, with calls under way ``AGE_GRACE_S`` later. None: never."""
     handshake_timeout_s: float = 5.0
     """Seconds within which a connection says something that makes sense."""
     metadata_bytes_max: int = 16 * 1024
@@ -35,7 +40,15 @@ class ListenerLimits:
             ("grpc.max_metadata_size", self.metadata_bytes_max),
             ("grpc.absolute_max_metadata_size", self.metadata_bytes_max),
             *(() if self.idle_s is None else (("grpc.max_connection_idle_ms", round(1000 * self.idle_s)),)),
+            *(() if self.age_s is None else _ageing(self.age_s)),
         )
+
+
+def _ageing(age_s: float) -> tuple[tuple[str, int], ...]:
+    return (
+        ("grpc.max_connection_age_ms", round(1000 * age_s)),
+        ("grpc.max_connection_age_grace_ms", round(1000 * AGE_GRACE_S)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

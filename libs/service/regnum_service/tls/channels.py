@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 import grpc
 from regnum_model.nodes import Address
-from regnum_telemetry.rpc_client import TracedChannel
 
-from regnum_service.channel import CHANNEL_OPTIONS, Open, open_channel, target
+from regnum_service.channel import CHANNEL_OPTIONS, Open, addressed, aio_channel, open_channel, target
 from regnum_service.renewed_channel import RenewedChannel, is_name
 from regnum_service.tls.files import WatchedFiles
 
@@ -21,12 +20,12 @@ def opener(files: WatchedFiles | None) -> Open:
     if files is None:
         return open_channel
 
-    def open_secure(address: Address) -> grpc.aio.Channel:
+    def open_secure(address: Address, addressee: str = "") -> grpc.aio.Channel:
         def make() -> grpc.aio.Channel:
-            return grpc.aio.secure_channel(target(address), files.pem.channel_credentials(), options=CHANNEL_OPTIONS)
+            return aio_channel(target(address), credentials=files.pem.channel_credentials(), options=CHANNEL_OPTIONS)
 
         channel = RenewedChannel(make, follows_name=is_name(address.host), version=_looking_at(files))
-        return TracedChannel(channel, host=address.host, port=address.port)
+        return addressed(channel, address, addressee)
 
     return open_secure
 

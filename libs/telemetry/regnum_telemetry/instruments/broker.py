@@ -36,6 +36,24 @@ REPLICAS_OFFLINE: Final = DEFINED.gauge(
     kafka="kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
 )
 
+DISK_FREE: Final = DEFINED.gauge(
+    "regnum.broker.disk.free",
+    "By",
+    "Bytes that are free for the broker on the disk of its log directory",
+)
+
+DISK_SIZE: Final = DEFINED.gauge(
+    "regnum.broker.disk.size",
+    "By",
+    "Bytes of that disk",
+)
+
+DISK_REFUSES: Final = DEFINED.gauge(
+    "regnum.broker.disk.writes_refused",
+    "{disks}",
+    "1 while the broker appends no records because its disk is full, or has not answered for seconds",
+)
+
 REPLICAS_STRAY: Final = DEFINED.gauge(
     "regnum.broker.replicas.stray",
     "{partitions}",
@@ -193,7 +211,7 @@ CLEANER_DIRTIEST: Final = DEFINED.gauge(
 CLEANER_UNCLEANABLE: Final = DEFINED.gauge(
     "regnum.broker.log_cleaner.uncleanable",
     "{partitions}",
-    "Logs that are not compacted any more, because a batch of theirs cannot be read: they grow",
+    "Logs that are not compacted any more, because their files are damaged: they grow",
     kafka="kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
 )
 

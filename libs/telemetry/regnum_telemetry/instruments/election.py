@@ -26,6 +26,24 @@ STORE_WENT_BACK: Final = DEFINED.gauge(
     "1 while it is proved that the coordination store was put back to an earlier state: nothing is elected or deleted",
 )
 
+METADATA_PROCESSES: Final = DEFINED.gauge(
+    "regnum.controller.metadata_processes",
+    "{processes}",
+    "Metadata processes that are registered; at 0 brokers and clients hear of no change of a leader",
+)
+
+STORE_WRITES_REFUSED: Final = DEFINED.gauge(
+    "regnum.controller.store.writes_refused",
+    "{stores}",
+    "1 while the coordination store takes no writes: no leader is elected and nothing is changed",
+)
+
+STORE_WRITE_TIME: Final = DEFINED.gauge(
+    "regnum.controller.store.write_time",
+    "s",
+    "Time that the coordination store took for the last write that it was asked for to see whether it takes writes",
+)
+
 EVENT_QUEUE_DEPTH: Final = DEFINED.gauge(
     "regnum.controller.event.queue.depth",
     "{events}",

@@ -23,6 +23,12 @@ STORE_CALLS: Final = DEFINED.histogram(
     labels=("operation", "outcome"),
 )
 
+STORE_CONNECTED: Final = DEFINED.gauge(
+    "regnum.store.connected",
+    "{sessions}",
+    "1 while a broker or an election process has a session with the coordination store, and the store answers",
+)
+
 SPANS_DROPPED: Final = DEFINED.counter(
     conventions.SPANS_DROPPED,
     "{spans}",

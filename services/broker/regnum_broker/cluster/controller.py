@@ -17,6 +17,8 @@ from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import ElectionId
 from regnum_model.nodes import Address, ControllerNode, ElectionNode, MalformedNodeError
+from regnum_service import addressee
+from regnum_service.cancellation import end_task
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -98,11 +100,11 @@ class ControllerFinder:
             async with aclosing(store.watch_node(paths.CONTROLLER)) as states:
                 async for node in states:
                     if looking is not None:
-                        looking.cancel()
+                        end_task(looking)
                     looking = self._spawn("look the controller up", self._look(store, node))
         finally:
             if looking is not None:
-                looking.cancel()
+                end_task(looking)
         raise SessionExpired("the watch on the controller ended")
 
     async def _look(self, store: Store, node: Node | None) -> None:
@@ -168,7 +170,7 @@ class ControllerCalls:
             location = self._finder.location
             if location is not None:
                 stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(
-                    self._channels.get(location.internal)
+                    self._channels.get(location.internal, addressee.election(location.election_id))
                 )
                 try:
                     return await what(stub)
@@ -176,7 +178,7 @@ class ControllerCalls:
                     last = from_rpc_error(error)
                     if not last.traits.retriable:
                         raise last from None
-                    await self._channels.drop(location.internal)
+                    await self._channels.drop(location.internal, addressee.election(location.election_id))
                 except asyncio.CancelledError:
                     task = asyncio.current_task()
                     if task is None or task.cancelling():

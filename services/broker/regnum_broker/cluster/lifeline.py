@@ -23,6 +23,7 @@ import structlog
 from regnum.election.v1 import controller_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.files import WatchedFiles
 
@@ -31,6 +32,7 @@ from regnum_broker.cluster.controller import ControllerLocation
 from regnum_broker.cluster.lifeline_stream import LifelineStream
 from regnum_broker.cluster.readiness import CatchingUp, Readiness
 from regnum_broker.cluster.reports import Reports
+from regnum_broker.disk_room import DiskRoom
 from regnum_broker.identity import Identity
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_broker.replication.moving import MovingReplica
@@ -94,7 +96,7 @@ class Lifeline:
 
     def move(self, location: ControllerLocation | None) -> None:
         """The controller is somewhere else."""
-        self._speaker.call(lambda: self._speaker.set_target(None if location is None else location.lifeline))
+        self._speaker.call(lambda: self._speaker.set_target(location))
 
     def identify(self, identity: Identity | None) -> None:
         """Speak for another registration; None: for none."""
@@ -122,6 +124,14 @@ class Lifeline:
     def report_moving(self, replicas: Sequence[MovingReplica]) -> None:
         """Tell the controller, with the next beat, how far replicas of partitions are that move."""
         self._speaker.call(lambda: self._speaker.set_moving(replicas))
+
+    def report_disk(self, room: DiskRoom) -> None:
+        """Tell the controller, with the next beat, how the disk of the log directory is."""
+        self._speaker.call(lambda: self._speaker.reports.set_disk(room))
+
+    def report_uncommitted(self, keys: frozenset[PartitionKey]) -> None:
+        """Tell the controller, with the next beat, in which partitions records wait and nothing is committed."""
+        self._speaker.call(lambda: self._speaker.reports.set_uncommitted(keys))
 
     @property
     def is_open(self) -> bool:
@@ -192,14 +202,15 @@ class _Speaker:
         self._broker: Final = broker
         self._expiry: Final = expiry
         self._tls: Final = tls
-        self._reports: Final = reports
+        self.reports: Final = reports
+        """What the controller is told; on this loop only."""
         self._tell_main: Final = tell_main
         self._log: Final = structlog.get_logger("lifeline")
         self._loop: Final = asyncio.new_event_loop()
         self._changed: Final = asyncio.Event()
         self._due: Final = asyncio.Event()
         self._stopped = False
-        self._target: Address | None = None
+        self._target: ControllerLocation | None = None
         self._epoch = UNREGISTERED
         self._named = False
         self._beat = 0
@@ -231,7 +242,7 @@ class _Speaker:
         self._stopped = True
         self._changed.set()
 
-    def set_target(self, target: Address | None) -> None:
+    def set_target(self, target: ControllerLocation | None) -> None:
         """Another controller."""
         if target != self._target:
             self._target = target
@@ -244,26 +255,26 @@ class _Speaker:
 
     def add_isr(self, written: WrittenIsr) -> None:
         """Another ISR."""
-        self._reports.add_isr(written)
+        self.reports.add_isr(written)
         self._due.set()
 
     def add_offline(self, keys: Collection[PartitionKey]) -> None:
         """More replicas that cannot be used."""
-        self._reports.add_offline(keys)
+        self.reports.add_offline(keys)
         self._due.set()
 
     def set_contacts(self, contacts: FetchContacts) -> None:
         """Another state of fetches."""
-        self._reports.set_contacts(contacts)
+        self.reports.set_contacts(contacts)
         self._due.set()
 
     def set_busy(self, keys: frozenset[PartitionKey]) -> None:
         """Other busy partitions: a hint, which can wait for the next beat."""
-        self._reports.set_busy(keys)
+        self.reports.set_busy(keys)
 
     def set_moving(self, replicas: Sequence[MovingReplica]) -> None:
         """How far moving partitions are: a hint, which can wait for the next beat."""
-        self._reports.set_moving(replicas)
+        self.reports.set_moving(replicas)
 
     def in_sync(self) -> None:
         """The broker has been in sync: it does not ask again."""
@@ -284,7 +295,7 @@ class _Speaker:
             except TimeoutError:
                 reason = "the controller is silent"
             self._tell_main(_News.ENDED, epoch)
-            self._note_end(target, reason)
+            self._note_end(target.lifeline, reason)
             if not self._changed.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RECONNECT_S):
@@ -297,10 +308,10 @@ class _Speaker:
             self._ended = ended
             self._log.info("lifeline ended", at=str(target), reason=reason)
 
-    async def _stream(self, target: Address, epoch: int) -> str:
+    async def _stream(self, target: ControllerLocation, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
-        stream = LifelineStream.open(target, self._tls)
-        self._reports.begin_stream()
+        stream = LifelineStream.open(target.lifeline, self._tls, addressee.election(target.election_id))
+        self.reports.begin_stream()
         if self._expiry is not None:
             self._expiry.begin_stream()
         self._probe = 0
@@ -331,7 +342,7 @@ class _Speaker:
             self._due.clear()
             self._beat += 1
             message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
-            self._reports.put_into(message)
+            self.reports.put_into(message)
             if self._expiry is not None and (difference := self._expiry.difference) is not None:
                 message.clock_difference.ahead_ms = difference.ahead_ms
                 message.clock_difference.expiry_held_back = difference.held_back
@@ -366,6 +377,6 @@ class _Speaker:
             if answer.probe > self._probe:
                 self._probe = answer.probe
                 self._due.set()
-            self._reports.acknowledge(answer.report_acknowledged)
-            if self._reports.has_due:
+            self.reports.acknowledge(answer.report_acknowledged)
+            if self.reports.has_due:
                 self._due.set()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.nodes import Address
-from regnum_service.channel import CHANNEL_OPTIONS, target
+from regnum_service.channel import ADDRESSEE, CHANNEL_OPTIONS, blocking_channel, target
 from regnum_service.tls.files import WatchedFiles
 
 Call = Any
@@ -40,11 +40,19 @@ class LifelineStream:
         )
 
     @classmethod
-    def open(cls, address: Address, tls: WatchedFiles | None = None) -> "LifelineStream":
-        """Begin a stream to an address, over TLS with these files; that it cannot be reached is said by ``read``."""
+    def open(cls, address: Address, tls: WatchedFiles | None = None, addressee: str = "") -> "LifelineStream":
+        """Begin a stream; that the address cannot be reached is said by ``read``.
+
+        Args:
+            address: where the controller takes lifelines.
+            tls: files for TLS; None: in plaintext.
+            addressee: the process meant by the address; empty: any.
+        """
         outbox: SimpleQueue[controller_pb2.BrokerLifelineRequest | None] = SimpleQueue()
         channel = _channel(address, tls)
-        call = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(iter(outbox.get, None))
+        call = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(
+            iter(outbox.get, None), metadata=((ADDRESSEE, addressee),) if addressee else ()
+        )
         stream = cls(call, channel, outbox)
         threading.Thread(target=stream._read_all, name="lifeline reader", daemon=True).start()
         return stream
@@ -88,8 +96,8 @@ class LifelineStream:
 
 def _channel(address: Address, tls: WatchedFiles | None) -> grpc.Channel:
     if tls is None:
-        return grpc.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+        return blocking_channel(target(address), options=CHANNEL_OPTIONS)
     # Each stream has a channel of its own, so that a new one shows what is in the files by then.
     if tls.is_due:
         asyncio.get_running_loop().run_in_executor(None, tls.check)
-    return grpc.secure_channel(target(address), tls.pem.channel_credentials(), options=CHANNEL_OPTIONS)
+    return blocking_channel(target(address), credentials=tls.pem.channel_credentials(), options=CHANNEL_OPTIONS)

@@ -20,6 +20,8 @@ from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, Registration
 from regnum_model.nodes import Address, BrokerNode, MalformedNodeError
+from regnum_service import addressee
+from regnum_service.advertised import claims_of
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.release import THIS, require_spoken
@@ -257,6 +259,7 @@ class Registrar:
             patience_s=self._session_timeout_s + 2.0,
             guard=paths.broker_epoch(self._broker),
             companion=self._lives,
+            claims=claims_of(paths.BROKER_ADDRESSES, addressee.broker(self._broker), self._listeners),
         )
 
     def _node(self, directory: LogDirectory, registration: int) -> BrokerNode:

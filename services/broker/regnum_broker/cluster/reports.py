@@ -6,23 +6,28 @@ say; what is said twice does no harm.
 Algorithm: one batch is under way at a time. It is sent once on each stream, until the controller acknowledges its
 number. What happened once (an ISR that was written) is forgotten with its acknowledgement. What is so (a replica that
 cannot be used) is reported in full on every new stream, because another controller, or another registration, has heard
-nothing of it. What changes all the time and is short (who fetches from whom, what is busy) goes out whole whenever it
-has changed, and is not acknowledged.
+nothing of it. What changes all the time and is short (who fetches from whom, what is busy, the disk) goes out whole
+whenever it has changed, and is not acknowledged.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from regnum.election.v1 import controller_pb2
 from regnum_model.ids import PartitionKey, TopicId
 
 from regnum_broker.cluster.contacts import FetchContacts
+from regnum_broker.disk_room import DiskRoom
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_broker.replication.moving import MovingReplica
 
 REPORTS_MAX: Final = 1_000
 """Reports in one batch."""
+
+UNCOMMITTED_MAX: Final = 1_000
+"""Partitions named in which nothing is committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,10 @@ class Reports:
         self._contacts_due = False
         self._busy: frozenset[PartitionKey] = frozenset()
         self._busy_due = False
+        self._disk = DiskRoom()
+        self._disk_due = False
+        self._uncommitted: frozenset[PartitionKey] = frozenset()
+        self._uncommitted_due = False
         self._moving: tuple[MovingReplica, ...] = ()
         """Said once."""
         self._batch: _Batch | None = None
@@ -79,11 +88,21 @@ class Reports:
         """How far moving partitions are now."""
         self._moving = tuple(replicas)
 
+    def set_disk(self, room: DiskRoom) -> None:
+        """How the disk is from now on."""
+        self._disk, self._disk_due = room, True
+
+    def set_uncommitted(self, keys: frozenset[PartitionKey]) -> None:
+        """Partitions in which records wait and nothing is committed, from now on."""
+        self._uncommitted, self._uncommitted_due = keys, True
+
     def begin_stream(self) -> None:
         """A stream was opened: what is under way goes out again, and all that is so."""
         self._sent = False
         self._contacts_due = self._contacts != FetchContacts()
         self._busy_due = bool(self._busy)
+        self._disk_due = self._disk != DiskRoom()
+        self._uncommitted_due = bool(self._uncommitted)
         self._offline = dict.fromkeys(self._offline_now())
 
     def put_into(self, message: controller_pb2.BrokerLifelineRequest) -> None:
@@ -96,7 +115,20 @@ class Reports:
             message.fetch_contacts.SetInParent()
         if self._busy_due:
             self._busy_due = False
-            message.busy.CopyFrom(_busy(self._busy))
+            message.busy.topics.extend(_by_topic(self._busy))
+            message.busy.SetInParent()
+        if self._disk_due:
+            self._disk_due = False
+            room = self._disk
+            message.log_directory.CopyFrom(
+                controller_pb2.LogDirectoryState(
+                    free_bytes=room.free_bytes, size_bytes=room.size_bytes, refuses_because=room.refuses_because
+                )
+            )
+        if self._uncommitted_due:
+            self._uncommitted_due = False
+            message.uncommitted.topics.extend(_by_topic(islice(self._uncommitted, UNCOMMITTED_MAX)))
+            message.uncommitted.SetInParent()
         moving, self._moving = self._moving, ()
         for one in moving:
             message.moving_replicas.add(
@@ -142,10 +174,8 @@ class Reports:
         return _Batch(number=self._number, isrs=isrs, offline=offline)
 
 
-def _busy(keys: Iterable[PartitionKey]) -> controller_pb2.BusyPartitions:
+def _by_topic(keys: Iterable[PartitionKey]) -> list[controller_pb2.BusyTopic]:
     topics: dict[TopicId, list[int]] = {}
     for key in keys:
         topics.setdefault(key.topic_id, []).append(key.partition)
-    return controller_pb2.BusyPartitions(
-        topics=[controller_pb2.BusyTopic(topic_id=id, partitions=sorted(topics[id])) for id in sorted(topics)]
-    )
+    return [controller_pb2.BusyTopic(topic_id=id, partitions=sorted(topics[id])) for id in sorted(topics)]

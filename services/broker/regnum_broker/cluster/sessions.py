@@ -19,6 +19,8 @@ class Sessions:
         self._clock: Final = clock
         self._store: Store | None = None
         self._opened: Final = asyncio.Event()
+        self.why_none = "none was opened yet"
+        """Why there is no session, when there is none."""
         self._log: Final = structlog.get_logger("session")
 
     @property
@@ -41,6 +43,7 @@ class Sessions:
             self._log.info("session opened", session_id=f"{store.session_id:#x}")
             try:
                 await store.wait_lost()
+                self.why_none = "it was lost, and another one is being opened"
                 self._log.warning("session lost; opening another one")
             finally:
                 self._store = None
@@ -53,7 +56,7 @@ class Sessions:
             try:
                 return await self._open_session()
             except ConnectionLoss as error:
-                attempts += 1
+                attempts, self.why_none = attempts + 1, str(error)
                 if attempts == 1:
                     self._log.warning("the coordination store does not answer; trying on", reason=str(error))
                 await self._clock.sleep(backoff.pause_s(attempts))

@@ -16,12 +16,18 @@ from regnum_service.clock import Clock
 
 from regnum_broker.compaction.cleanable import AGAIN_MS
 from regnum_broker.compaction.pace import Pace
-from regnum_broker.compaction.work import Noting, Work, look
+from regnum_broker.compaction.work import NoRoomForKeysError, Noting, Work, look
 from regnum_broker.log.disk.disk import DamagedFileError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.segment import Segment
 from regnum_broker.log.replica.swapping import CleanedSegment
 from regnum_broker.storage import Storage
+
+_COPY_ANEW: Final = (
+    "its files are damaged here: while another replica is in sync, stop this broker and delete the replica's folder,"
+    " and it is copied anew"
+)
+_MORE_MEMORY: Final = "give the cleaner more memory (--log-cleaner-dedupe-buffer-bytes), and start the broker anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +37,7 @@ class Ended:
     again_ms: int | None
     """When to look at the log again, milliseconds since 1970; None: when something is written."""
     is_damaged: bool = False
-    """A batch of it cannot be read: it is not compacted any more."""
+    """It cannot be compacted as it is, and is not tried again."""
 
 
 class Pass:
@@ -118,7 +124,9 @@ class Pass:
             if self._noting.step(went_on=self._pace.went_on):
                 self._work = self._noting.work(now_ms=expiry_ms)
         except (DamagedFileError, CorruptBatchError) as error:
-            return self._given_up(closed, error)
+            return self._given_up(closed, error, _COPY_ANEW)
+        except NoRoomForKeysError as error:
+            return self._given_up(closed, error, _MORE_MEMORY)
         return None
 
     async def _rewrite(self, work: Work, group: tuple[Segment, ...]) -> Ended | None:
@@ -144,12 +152,23 @@ class Pass:
         try:
             return work.rewrite(group, went_on=self._pace.went_on)
         except (DamagedFileError, CorruptBatchError) as error:
-            return self._given_up(group, error)
+            return self._given_up(group, error, _COPY_ANEW)
 
     async def _finish(self, work: Work) -> Ended:
         storage, log = self._storage, self.log
         if storage.directory.files_left:
             storage.remove_files()
+        if work.retention.left_count:
+            self._log.warning(
+                "batches left as they are",
+                topic=log.topic,
+                partition=log.key.partition,
+                offsets=work.retention.left,
+                count=work.retention.left_count,
+                reason="they cannot be decoded, or not be made smaller; their checksums are right",
+                effect="they stay, here and in every copy; `regnum consume --skip-unreadable` reads past those that"
+                " cannot be decoded",
+            )
         # Here, and not where appends wait for it.
         await storage.clean(log.sync_swapped)
         await storage.write(partial(log.note_cleaned, work.until, now_ms=self._clock.wall_ms(), cuts=work.cuts))
@@ -164,7 +183,7 @@ class Pass:
         # There may be more than there was memory for, or more by now.
         return Ended(again_ms=self._clock.wall_ms())
 
-    def _given_up(self, segments: tuple[Segment, ...], error: Exception) -> Ended:
+    def _given_up(self, segments: tuple[Segment, ...], error: Exception, advice: str) -> Ended:
         """Segments could not be read: they are not in the log any more, or the log is not compacted any more."""
         if not segments or not self.log.is_made_of(segments):
             # They were truncated, or deleted, while they were read.
@@ -174,6 +193,6 @@ class Pass:
             topic=self.log.topic,
             partition=self.log.key.partition,
             reason=str(error),
-            effect="it grows; delete the replica's folder while the broker is stopped, and it is copied anew",
+            effect=f"it grows; {advice}",
         )
         return Ended(again_ms=None, is_damaged=True)

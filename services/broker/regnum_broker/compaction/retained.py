@@ -9,6 +9,10 @@ without a key, from before the topic was compacted, stay: nothing says that anot
 batch that loses all of its records becomes part of a filler (``regnum_records.compacted``), but for the newest one of a
 producer that is still known: its numbers are what a follower that copies the log knows the producer by. Fillers do not
 go beyond a leader epoch, so that a log's epochs begin where they did.
+
+A batch with the right checksum that no reader can decode (from before produce refused them) stays as it is, and so does
+one that would become too large: it replaces nothing, and nothing replaces what is in it. Only a wrong checksum, which a
+copy of the log has not, ends a compaction.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +21,16 @@ from typing import Final, NamedTuple
 
 from regnum_records.check import verify_crc
 from regnum_records.compacted import filler, is_filler, retaining
-from regnum_records.header import BatchHeader
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import MAGIC, BatchHeader
 from regnum_records.read import decode_records
 
 from regnum_broker.compaction.offset_map import OffsetMap, digest
 from regnum_broker.log.replica.producers.states import ProducerEntry
 from regnum_broker.log.replica.rolling import OFFSETS_IN_SEGMENT_MAX
+
+LEFT_MAX: Final = 10
+"""So many batches that are left as they are have their offsets told."""
 
 
 class Keyed(NamedTuple):
@@ -42,17 +50,20 @@ def _keyed(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | Non
     return Keyed(offset, timestamp_ms, None if key is None else digest(key), value is None)
 
 
-def keyed_records(batch: bytes, header: BatchHeader) -> Sequence[Keyed]:
-    """The records of a batch, checksum verified.
+def keyed_records(batch: bytes, header: BatchHeader) -> Sequence[Keyed] | None:
+    """The records of a batch; None: they cannot be decoded, and that is how the batch was produced.
 
     Raises:
-        CorruptBatchError: it cannot be read.
+        CorruptBatchError: the checksum is wrong: it is not what was produced.
     """
-    if header.record_count:
-        return list(decode_records(batch, _keyed))
-    # One bit makes a batch with a record one without: nobody would miss it.
+    # First, and of a batch without records too: one bit makes a batch with a record one without.
     verify_crc(batch, header)
-    return ()
+    if header.magic != MAGIC:
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} has magic {header.magic}")
+    try:
+        return list(decode_records(batch, _keyed)) if header.record_count else ()
+    except CorruptBatchError:
+        return None
 
 
 class Newest:
@@ -79,12 +90,12 @@ class Newest:
         """How many keys are known."""
         return len(self._offsets)
 
-    def note(self, header: BatchHeader, records: Sequence[Keyed]) -> bool:
-        """Note the next batch of the dirty part; False: there is no room for it."""
+    def note(self, header: BatchHeader, records: Sequence[Keyed] | None) -> bool:
+        """Note the next batch of the dirty part (None: it cannot be decoded); False: there is no room for it."""
         # The first batch may begin before the dirty part, with more records than that has offsets.
         new = [
             (record.digest, record.offset)
-            for record in records
+            for record in records or ()
             if record.digest is not None and record.offset >= self._begin
         ]
         if len(new) > self._offsets.room:
@@ -133,12 +144,16 @@ class Retention:
         self._gone: _Gone | None = None
         self.changed = False
         """Whether anything was taken out so far, or put together."""
+        self.left: Final[list[int]] = []
+        """Where batches begin that are left as they are, whatever is in them: the first LEFT_MAX."""
+        self.left_count = 0
+        """How many there are."""
 
     def take(self, header: BatchHeader, batch: bytes) -> Iterable[bytes]:
         """The next batch; returns what is to be written now: none, or one, and a filler before it.
 
         Raises:
-            CorruptBatchError: it cannot be read.
+            CorruptBatchError: it is damaged.
         """
         if header.base_offset >= self._newest.end:
             verify_crc(batch, header)
@@ -147,18 +162,34 @@ class Retention:
         if is_filler(header):
             self.changed = self.changed or self._gone is not None
             return self._skip(header)
-        kept = [self._stays(record) for record in records]
-        if kept and all(kept):
-            return (*self.rest(), batch)
-        if not any(kept):
-            if not self._newest.is_needed(header):
-                self.changed = True
-                return self._skip(header)
-            if not kept:
-                return (*self.rest(), batch)
-        self.changed = True
+        kept = None if records is None else [self._stays(record) for record in records]
+        if kept is not None and not any(kept) and not self._newest.is_needed(header):
+            self.changed = True
+            return self._skip(header)
+        return (*self.rest(), self._left_of(header, batch, records or (), kept))
+
+    def _left_of(
+        self, header: BatchHeader, batch: bytes, records: Sequence[Keyed], kept: Sequence[bool] | None
+    ) -> bytes:
+        """The batch with the records that are kept; None: nothing is known of them."""
+        if kept is None:
+            return self._as_it_is(header, batch)
+        if all(kept):
+            return batch
         latest = max((record.timestamp_ms for record, stays in zip(records, kept, strict=True) if stays), default=0)
-        return (*self.rest(), retaining(batch, header, kept, max_timestamp_ms=latest))
+        try:
+            left = retaining(batch, header, kept, max_timestamp_ms=latest)
+        except CorruptBatchError:
+            # It would become larger than any batch may be.
+            return self._as_it_is(header, batch)
+        self.changed = True
+        return left
+
+    def _as_it_is(self, header: BatchHeader, batch: bytes) -> bytes:
+        self.left_count += 1
+        if len(self.left) < LEFT_MAX:
+            self.left.append(header.base_offset)
+        return batch
 
     def rest(self) -> tuple[bytes, ...]:
         """What stands in place of batches that are gone and for which nothing was written yet."""

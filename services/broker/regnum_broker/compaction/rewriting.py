@@ -13,8 +13,9 @@ from regnum_records.header import BatchHeader, read_header
 
 from regnum_broker.compaction.retained import Newest, Retention, keyed_records
 from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.names import CLEANED_SUFFIX
 from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary
-from regnum_broker.log.replica.segment import CLEANED_SUFFIX, DamagedSegmentError, Segment
+from regnum_broker.log.replica.segment import DamagedSegmentError, Segment
 from regnum_broker.log.replica.swapping import CleanedSegment
 
 WRITE_BYTES: Final = 1024 * 1024
@@ -25,7 +26,7 @@ def note_newest(newest: Newest, segment: Segment, *, begin: int, went_on: Callab
     """Note what is in a segment from an offset on; returns whether there was room for all of it.
 
     Raises:
-        CorruptBatchError: a batch cannot be read.
+        CorruptBatchError: a batch is damaged.
         DamagedFileError: a file is not what it was.
     """
     for header, batch in segment.batches():
@@ -46,7 +47,7 @@ def rewrite(
     """Write what stands in place of segments, and bring it to the disk; None: they may stay as they are.
 
     Raises:
-        CorruptBatchError: a batch cannot be read.
+        CorruptBatchError: a batch is damaged.
         DamagedFileError: a file is not what it was.
         ResourceExhaustedError: no room for it.
         DirectoryFailedError: the disk failed.

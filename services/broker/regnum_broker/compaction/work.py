@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from regnum_records.errors import CorruptBatchError
-
 from regnum_broker.compaction.cleanable import Cleanable, SegmentFacts, cleanable, grouped
 from regnum_broker.compaction.retained import Newest, Retention
 from regnum_broker.compaction.rewriting import note_newest, rewrite
@@ -14,6 +12,10 @@ from regnum_broker.log.replica.cleaned import cleaned_until, deletions_done_unti
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.segment import DamagedSegmentError, Segment
 from regnum_broker.log.replica.swapping import CleanedSegment
+
+
+class NoRoomForKeysError(Exception):
+    """One batch alone has more keys than are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ class Noting:
             went_on: called after each batch.
 
         Raises:
-            CorruptBatchError: a batch cannot be read.
+            CorruptBatchError: a batch is damaged.
             DamagedFileError: a file is not what it was.
         """
         if self._left and not note_newest(self._newest, self._left.popleft(), begin=self._begin, went_on=went_on):
@@ -113,11 +115,11 @@ class Noting:
             now_ms: milliseconds since 1970; None: that is not to be believed, and deletions stay, however old.
 
         Raises:
-            CorruptBatchError: a batch has more records than there is memory for.
+            NoRoomForKeysError: a batch has more records than there is memory for.
         """
         log, newest, settings = self._log, self._newest, self._log.settings
         if newest.end <= self._begin:
-            raise CorruptBatchError(f"the batch at offset {self._begin} has more records than there is memory for")
+            raise NoRoomForKeysError(f"the batch at offset {self._begin} has more records than there is memory for")
         within = [segment for segment in self.closed if segment.base_offset < newest.end]
         groups: list[tuple[Segment, ...]] = []
         for count in grouped([_facts(segment) for segment in within], size_bytes_max=settings.segment_bytes):

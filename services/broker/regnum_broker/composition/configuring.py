@@ -6,11 +6,11 @@ from regnum_model.broker_configs import (
     LEADER_THROTTLE_RATE,
     QUEUED_MAX_REQUEST_BYTES,
 )
+from regnum_model.shares import Shares
 
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.configs.watch import follow_configs
 from regnum_broker.limits.quota_watch import follow_quotas
-from regnum_broker.limits.shares import Shares
 
 
 def follow_store(parts: BrokerParts) -> None:

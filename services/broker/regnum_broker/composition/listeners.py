@@ -7,6 +7,7 @@ from regnum.broker.v1 import group_pb2_grpc, log_pb2_grpc, producer_pb2_grpc
 from regnum.metadata.v1 import image_pb2_grpc, metadata_pb2_grpc
 from regnum.replication.v1 import control_pb2_grpc, replication_pb2_grpc
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -122,6 +123,7 @@ def internal_server(
         services,
         supervisor=parts.supervisor,
         listener="internal",
+        own=addressee.broker(parts.id),
         metrics=parts.metrics,
         access=parts.access.at(parts.tls.internal),
     )

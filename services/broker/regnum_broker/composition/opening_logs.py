@@ -24,6 +24,9 @@ from regnum_broker.storage import Storage
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
+FOREIGN_NAMED: Final = 20
+"""Paths that are not Regnum's of which the log names so many; it counts all."""
+
 RECOVERY_SAID_S: Final = 5.0
 """Time between two lines of the log on how far a start is."""
 
@@ -129,3 +132,9 @@ def _log_damage(directory: LogDirectory) -> None:
         )
     for note in directory.notes:
         structlog.get_logger("storage").error("log directory was not as it was left", note=note)
+    if directory.foreign:
+        structlog.get_logger("storage").warning(
+            "what is not Regnum's in the log directory is left alone",
+            paths=directory.foreign[:FOREIGN_NAMED],
+            count=len(directory.foreign),
+        )

@@ -7,6 +7,7 @@ from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
+from regnum_service.store_contact import StoreContact
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -17,6 +18,7 @@ from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.configs.dynamic import DynamicConfigs
+from regnum_broker.disk_room import DiskRooms
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
@@ -41,6 +43,8 @@ class BrokerParts:
     """Of the process."""
     sessions: Sessions
     """With the store."""
+    contact: StoreContact
+    """Whether the store answers."""
     fence: Fence
     """Which registration this broker has, and which controller it believes."""
     went_back: WentBack
@@ -51,6 +55,8 @@ class BrokerParts:
     """Who leads and follows here."""
     storage: Storage
     """The logs."""
+    disk: DiskRooms
+    """Whether the disk takes records."""
     strays: StrayLogs
     """Those that nobody knows."""
     limits: ClientLimits

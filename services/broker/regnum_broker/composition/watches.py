@@ -9,7 +9,7 @@ from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.disk_watch import DiskWatch
-from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
+from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.offline import OfflineReplicas
@@ -26,7 +26,13 @@ def start_contact_watches(parts: BrokerParts, *, lifeline: Lifeline, fetchers: F
         clock=clock,
     )
     contacts = ContactWatch(replicas=replicas, fetchers=fetchers, tell=lifeline.report_contacts, clock=clock)
-    isr_watch = IsrWatch(replicas=replicas, writer=writer, lag_s=parts.settings.replica_lag_s, clock=clock)
+    isr_watch = IsrWatch(
+        replicas=replicas,
+        writer=writer,
+        lag_s=parts.settings.replica_lag_s,
+        clock=clock,
+        tell_uncommitted=lifeline.report_uncommitted,
+    )
     supervisor.start("isr watch", isr_watch.run())
     supervisor.start("isolation watch", isolation.run())
     supervisor.start("contact watch", contacts.run())
@@ -36,9 +42,12 @@ def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: O
     """Keep the log directory in order from now on."""
     storage, clock, supervisor, settings = parts.storage, parts.clock, parts.supervisor, parts.settings
     supervisor.start("checkpoints", checkpointing.run())
-    supervisor.start("reserve", ReserveKeeping(storage=storage, clock=clock).run())
+    supervisor.start("store contact", parts.contact.run())
+    supervisor.start("disk room", parts.disk.run())
     supervisor.start("offline replicas", offline.run())
-    watch = DiskWatch(directory=storage.directory, timeout_s=settings.disk_timeout_s, clock=clock)
+    watch = DiskWatch(
+        directory=storage.directory, timeout_s=settings.disk_timeout_s, clock=clock, waits=parts.disk.waits
+    )
     supervisor.start("disk watch", watch.run())
     expiry = ProducerExpiry(
         storage=storage,

@@ -8,6 +8,7 @@ from regnum_telemetry.metrics import Labels, Metrics
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.disk_room import DiskRooms
 from regnum_broker.limits.held_bytes import Purpose
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.leader import Leadership
@@ -89,6 +90,13 @@ def show_standing(metrics: Metrics, fence: Fence, cache: MetadataCache, lifeline
     metrics.observe(instruments.WATCHERS_OPEN, lambda: len(cache.feed.watchers))
     metrics.observe(instruments.WATCHERS_SENT, lambda: cache.feed.sent_bytes)
     metrics.observe(instruments.WATCHERS_DROPPED, lambda: cache.feed.watchers.dropped)
+
+
+def show_writability(metrics: Metrics, disk: DiskRooms) -> None:
+    """Let the metrics read what a broker needs to write records: its disk."""
+    metrics.observe(instruments.DISK_FREE, lambda: disk.now.free_bytes)
+    metrics.observe(instruments.DISK_SIZE, lambda: disk.now.size_bytes)
+    metrics.observe(instruments.DISK_REFUSES, lambda: 1 if disk.now.refuses_because else 0)
 
 
 def show_readiness(metrics: Metrics, readiness: Readiness) -> None:

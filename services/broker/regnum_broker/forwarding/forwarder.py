@@ -21,12 +21,13 @@ import grpc
 import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.nodes import Address
 from regnum_model.principals import NOBODY
+from regnum_service import addressee
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error, from_status
+from regnum_telemetry import tracing
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -86,7 +87,7 @@ class Forwarder:
         self._lines: Final = Lines(limits or LineLimits())
         self._turns: Final[dict[Ticket, asyncio.Future[None]]] = {}
         self._moved = asyncio.Event()
-        self._in_use: Final[Counter[Address]] = Counter()
+        self._in_use: Final[Counter[ControllerLocation]] = Counter()
         self._correlation: Final = itertools.count(1)
         self._log: Final = structlog.get_logger("forwarding")
         counted = metrics or Metrics()
@@ -154,7 +155,7 @@ class Forwarder:
             moved = self._moved
             location = self._locate()
             if location is not None:
-                answer = await self._attempt(call, location.internal, deadline_s, moved)
+                answer = await self._attempt(call, location, deadline_s, moved)
                 if answer is not None:
                     return answer
                 self._repeats.add()
@@ -163,7 +164,7 @@ class Forwarder:
             await _ended_first(asyncio.ensure_future(moved.wait()), self._clock.sleep(RETRY_S))
 
     async def _attempt(
-        self, call: PassedOn, address: Address, deadline_s: float, moved: asyncio.Event
+        self, call: PassedOn, location: ControllerLocation, deadline_s: float, moved: asyncio.Event
     ) -> controller_pb2.EnvelopeResponse | None:
         """Send it once; None: it has to be sent again."""
         envelope = controller_pb2.EnvelopeRequest(
@@ -174,9 +175,9 @@ class Forwarder:
             mutation_id=call.mutation_id,
         )
         began_s = self._clock.monotonic()
-        self._in_use[address] += 1
+        self._in_use[location] += 1
         try:
-            channel = self._channels.get(address)
+            channel = self._channels.get(location.internal, addressee.election(location.election_id))
             if not call.repeatable:
                 standing = asyncio.ensure_future(channel.channel_ready())
                 if not await _ended_first(standing, moved.wait()):
@@ -190,19 +191,20 @@ class Forwarder:
             self._judge(call, from_rpc_error(error))
             return None
         finally:
-            await self._used(address)
+            await self._used(location)
         self._remote_time.record(self._clock.monotonic() - began_s)
+        if answer.refused:
+            tracing.refuse()
         return self._read(call, envelope.correlation_id, answer)
 
-    async def _used(self, address: Address) -> None:
+    async def _used(self, used: ControllerLocation) -> None:
         """Hang up where no controller is any more and nobody waits for one."""
-        self._in_use[address] -= 1
-        if self._in_use[address]:
+        self._in_use[used] -= 1
+        if self._in_use[used]:
             return
-        del self._in_use[address]
-        location = self._locate()
-        if location is None or location.internal != address:
-            await self._channels.drop(address)
+        del self._in_use[used]
+        if self._locate() != used:
+            await self._channels.drop(used.internal, addressee.election(used.election_id))
 
     def _judge(self, call: PassedOn, error: RegnumError) -> None:
         """Raise what the client is told, unless the call is to be sent again."""

@@ -8,7 +8,7 @@ Algorithm: a line for each connection. A call goes under way when fewer than ``u
 ``under_way_of_connection`` of its own connection; principals take turns, and of each its connections, one call each. It
 stays under way until it is answered, however often it has to be sent: while there is no controller those wait that came
 first. A connection that has a call already may have no more, in calls and in bytes, than is left free for others
-(``limits.shares``): one alone has half of the bytes, and n of them leave room for one more. A principal may have no
+(``shares``): one alone has half of the bytes, and n of them leave room for one more. A principal may have no
 more than three times what is left free, waiting and under way: one alone has three quarters, and however many there
 are, they leave room for one that has nothing yet. Who says nothing of itself is a principal at each address.
 
@@ -20,7 +20,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from regnum_broker.limits.shares import Shares
+from regnum_model.shares import Shares
 
 PRINCIPAL_TIMES: Final = 3
 """A principal has so many times what it leaves to others, at most."""

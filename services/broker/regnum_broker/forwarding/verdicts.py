@@ -28,6 +28,7 @@ class Verdict(enum.Enum):
 _OF_ENVELOPES: Final[Mapping[ErrorCode.ValueType, Verdict]] = MappingProxyType(
     {
         errors_pb2.ERROR_CODE_NOT_CONTROLLER: Verdict.AGAIN,
+        errors_pb2.ERROR_CODE_REBOOTSTRAP_REQUIRED: Verdict.AGAIN,
         # Its listener was full: it did not read the call.
         errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: Verdict.AGAIN,
         errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT: Verdict.TELL,

@@ -17,6 +17,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.topics import OFFSETS_TOPIC
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Spawn
@@ -329,7 +330,7 @@ class GroupCoordinator:
         partition: Partition = seat.leadership.partition
         partition.committed.detach(seat)
         if seat.loading is not None:
-            seat.loading.cancel()
+            end_task(seat.loading)
         seat.shard.end(
             error
             or RegnumError(

@@ -16,6 +16,7 @@ stands against another bound by now owes what is measured.
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from regnum_model.bucket import Windows
@@ -60,15 +61,34 @@ class Debt(NamedTuple):
 NO_DEBT: Final = Debt(0.0, 0.0)
 
 
+class Usage(NamedTuple):
+    """What one entity does of one kind."""
+
+    rate: str
+    """Which quota."""
+    key: BucketKey
+    """Whose account."""
+    measured: float
+    """What it does, a second."""
+    bound: float
+    """What its quota allows, a second."""
+    wait_s: float
+    """For how long it has to wait now."""
+    idle_s: float
+    """Time since it did something."""
+
+
 class Account:
     """What one entity did of one kind, and until when it was told to wait."""
 
-    __slots__ = ("_bound", "_until_s", "rate")
+    __slots__ = ("_bound", "_until_s", "bound", "rate")
 
     def __init__(self, now_s: float) -> None:
         """Nothing was done yet."""
         self.rate: Final = SampledRate(now_s)
         """What it did."""
+        self.bound = 0.0
+        """The quota that it was measured against last."""
         self._until_s = -math.inf
         self._bound = 0.0
         """The quota by which it was told to wait."""
@@ -118,6 +138,18 @@ class ClientQuotas:
         if PRODUCER_BYTE_RATE not in self._bounds:
             self._shares.clear()
 
+    def usages(self, rate: str, most: int, now_s: float) -> list[Usage]:
+        """Who uses a quota, those that did so last first."""
+        found: list[Usage] = []
+        for key, account in islice(reversed(self._accounts[rate].items()), most):
+            bound = account.bound
+            wait_s = account.rate.wait_s(bound, now_s, self._windows)
+            if rate != REQUEST_PERCENTAGE:
+                wait_s = account.owed_s(bound, now_s, self._windows)
+            measured = account.rate.measure(now_s, self._windows)
+            found.append(Usage(rate, key, measured, bound, wait_s, now_s - account.rate.used_s))
+        return found
+
     def limits(self, rate: str) -> bool:
         """Whether anybody has such a quota: else there is nothing to be measured."""
         return rate in self._bounds
@@ -134,6 +166,7 @@ class ClientQuotas:
         key, bound = found
         account = self._account(rate, key, now_s)
         account.rate.record(value, now_s, self._windows)
+        account.bound = bound
         wait_s = account.rate.wait_s(bound, now_s, self._windows)
         if rate != REQUEST_PERCENTAGE:
             wait_s = account.owe(wait_s, value, bound, now_s)

@@ -13,9 +13,8 @@ from collections import deque
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
-
-from regnum_broker.limits.shares import Shares
 
 RETRY_MS: Final = 200
 """When whoever was refused tries again: what is held for a client is let go within some tens of milliseconds, unless
@@ -212,7 +211,7 @@ class HeldBytes:
 class Holding:
     """What one call holds. Closed when it has ended."""
 
-    __slots__ = ("_connection", "_held", "_purpose", "size")
+    __slots__ = ("_connection", "_held", "_purpose", "sent", "size")
 
     def __init__(self, held: HeldBytes, connection: str, purpose: Purpose) -> None:
         """Only assigns."""
@@ -221,6 +220,13 @@ class Holding:
         self._purpose: Final = purpose
         self.size = 0
         """Bytes held."""
+        self.sent = 0
+        """Bytes of the answer that they are held for, on the wire."""
+
+    @property
+    def connection(self) -> str:
+        """Whose it is."""
+        return self._connection
 
     def grant(self, wanted: int, least: int) -> int:
         """Hold as many bytes as there are, between these two; returns how many.
@@ -244,8 +250,9 @@ class Holding:
         await self._held.wait_for(self._connection, size, self._purpose)
         self.size += size
 
-    def become(self, size: int) -> None:
-        """Hold that much instead of what is held: it has turned out to be so large."""
+    def become(self, size: int, *, sent: int | None = None) -> None:
+        """Hold that much instead of what is held: it has turned out to be so large; ``sent``: on the wire, if less."""
+        self.sent = size if sent is None else sent
         if size > self.size:
             self._held.hold(self._connection, size - self.size, self._purpose)
         else:

@@ -19,11 +19,11 @@ import asyncio
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 
 from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
 from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, incoming
-from regnum_broker.limits.shares import Shares
 
 BULKY: Final = frozenset({"/regnum.broker.v1.LogService/Produce"})
 """Calls that carry records and have one message. (ProduceStream keeps its own account.)"""

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from regnum_model.shares import Shares
 from regnum_service.clock import Clock
 from regnum_service.connections import cut_off
 from regnum_service.gates import Gate
@@ -12,7 +13,6 @@ from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.incoming import Incoming
 from regnum_broker.limits.intake import DEFAULT, Intake
-from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
 

@@ -54,6 +54,10 @@ class Contents:
     """Where logs begin that are there, as far as that was moved and recorded."""
     stale_log_starts: frozenset[PartitionKey]
     """Of which others that file says something."""
+    foreign: tuple[str, ...]
+    """Paths of what is in it and not ours; left alone."""
+    number: int
+    """The highest number in a name that is left of what was deleted."""
     complete: bool
     """Whether it is proved that nothing is missing."""
     notes: tuple[str, ...]
@@ -119,6 +123,8 @@ def examine(
         stale_high_watermarks=frozenset(high_watermarks.keys() - replicas.keys()),
         log_starts={key: value for key, value in log_starts.items() if key in replicas},
         stale_log_starts=frozenset(log_starts.keys() - replicas.keys()),
+        foreign=(*tidied.foreign, *(path for one in found.values() for path in one.foreign)),
+        number=tidied.number,
         complete=(
             (stop is not None or same_boot)
             and not (tidied.strays or adopted or journaled.incomplete or is_damaged(starts_file or b""))
@@ -235,5 +241,6 @@ def nothing() -> Recovered:
         lost=None,
         named=False,
         cleaned=(),
+        foreign=(),
         gone_through=False,
     )

@@ -69,6 +69,8 @@ class LogDirectory:
         self._path = path
         self._lock: int | None = lock
         self._disk = disk
+        self.room: Final = disk.room
+        """Free bytes of its disk, and all; None: it does not say. Not for the event loop."""
         self._journal = journal
         self.proof: Final = proof
         """Whose it is, and what proves that its log is complete."""
@@ -82,9 +84,11 @@ class LogDirectory:
         )
         self.notes: Final = contents.notes
         """What people should know of the state in which the directory was found."""
+        self.foreign: Final = contents.foreign
+        """Paths of what is not ours in it, as it was found."""
         self._hung = False
         self._begun_files = BegunFiles(journal)
-        self._leaving = Leaving(path, disk)
+        self._leaving = Leaving(path, disk, number=contents.number)
         self._host = Host(disk, proof, self._begun_files, starts=self._start_offsets, leaving=self._leaving)
         self.deleted: Final = DeletedReplicas()
         """What was deleted in this run."""
@@ -149,6 +153,11 @@ class LogDirectory:
     def full(self) -> bool:
         """Whether appends are refused until there is room for the reserve again."""
         return self._disk.reserve.full
+
+    @property
+    def no_room(self) -> str:
+        """Why records find no room, in words; empty: they do, as far as anything has been tried. Any thread."""
+        return f"the disk of log directory {self._path} is full" if self._disk.reserve.wanting else ""
 
     @property
     def hung(self) -> bool:
@@ -221,12 +230,10 @@ class LogDirectory:
         self._leaving.make_way(new)
         self._high_watermarks.make_way(new)
         if self._start_offsets.make_way(new):
-            # After a loss of power it would be believed of the new one.
-            self._start_offsets.sync()
+            self._start_offsets.sync()  # After a loss of power it would be believed of the new one.
         self._host.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=sync)
-        self._replicas = self._replicas.update(
-            {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
-        )
+        made = {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
+        self._replicas = self._replicas.update(made)
 
     def delete_replicas(self, keys: Sequence[PartitionKey]) -> None:
         """Delete replicas and their files, also offline ones and on a full disk; unknown ones are left out.

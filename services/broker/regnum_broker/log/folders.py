@@ -1,24 +1,31 @@
-"""Folders of replicas: their names, what they say of themselves, and what becomes of those that nobody knows.
+"""Folders of replicas: their names, what they say of themselves, and what becomes of those that the journal lacks.
 
 A folder names topic id and partition, and a small file in it names the topic. So a journal that forgot a replica costs
-no records: the folder is taken up again. The log then has a new id (safety rule S10), because nobody knows what else
-was forgotten. What does not say whose it is, is moved aside, and the broker says so.
+no records: the folder is taken up again. The log then has a new id (safety rule S10), because it is unknown what else
+was forgotten. What does not say whose it is, is moved aside, and the broker says so. What has no name of ours is no
+evidence of anything: it is left alone (see ``disk.names``).
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from regnum_model.ids import PartitionKey, TopicId
 
-from regnum_broker.log.disk.disk import DELETED_SUFFIX, GuardedDisk
+from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.disk.lines import decode_line, encode_line
+from regnum_broker.log.disk.names import (
+    DELETED_SUFFIX,
+    NAME_FILE,
+    STRAY_SUFFIX,
+    FolderName,
+    file_named,
+    folder_name,
+    folder_named,
+)
 from regnum_broker.log.journal.entries import JournalState
 
-STRAY_SUFFIX: Final = ".stray"
-"""Ending of a folder that nobody knows; kept for a person to look at."""
-NAME_FILE: Final = "replica"
-"""File in a folder that says whose it is."""
 FORMAT_VERSION: Final = 1
 
 
@@ -30,11 +37,26 @@ class Tidied:
     """Replicas that name themselves, with the names of their topics."""
     strays: tuple[str, ...]
     """Folders that do not; moved aside."""
+    foreign: tuple[str, ...]
+    """Paths of what is not ours; left alone. Of what had a name of ours, the one that it was given instead."""
+    number: int
+    """The highest in a name that is still there; 0: none is."""
 
 
 def folder_of(path: Path, key: PartitionKey) -> str:
     """Folder of a replica's files."""
-    return f"{path}/replicas/{key.topic_id}-{key.partition}"
+    return f"{path}/replicas/{folder_name(key)}"
+
+
+def is_own(name: str) -> bool:
+    """Whether a file in a replica's folder is ours, by its name."""
+    return file_named(name) is not None
+
+
+def holds_replicas(replicas: Path) -> bool:
+    """Whether there is anything with a name of ours. Raises OSError."""
+    with os.scandir(replicas) as entries:
+        return any(folder_named(entry.name) is not None for entry in entries)
 
 
 def name_folder(folder: str, key: PartitionKey, topic: str, disk: GuardedDisk) -> None:
@@ -48,7 +70,11 @@ def name_folder(folder: str, key: PartitionKey, topic: str, disk: GuardedDisk) -
 
 def named_by(folder: Path, disk: GuardedDisk) -> tuple[PartitionKey, str] | None:
     """Whose a folder is, and the name of its topic; None: it does not say, or its name says otherwise."""
-    match decode_line((disk.read_whole(f"{folder}/{NAME_FILE}") or b"").rstrip(b"\n")):
+    path = folder / NAME_FILE
+    # False also where it may not be looked at.
+    if not os.path.isfile(path):  # noqa: PTH113
+        return None
+    match decode_line((disk.read_whole(str(path)) or b"").rstrip(b"\n")):
         case [1, str(id), int(partition), str(topic)] if folder.name == f"{id}-{partition}":
             return PartitionKey(TopicId(id), partition), topic
         case _:
@@ -56,34 +82,63 @@ def named_by(folder: Path, disk: GuardedDisk) -> tuple[PartitionKey, str] | None
 
 
 def tidy(replicas: Path, disk: GuardedDisk, state: JournalState) -> Tidied:
-    """Remove folders of deleted replicas, take up those that the journal forgot, and move aside what says nothing."""
-    known = {f"{key.topic_id}-{key.partition}" for key in state.replicas}
-    deleted = {f"{key.topic_id}-{key.partition}" for key in state.deleted}
+    """Remove folders of deleted replicas, take up those that the journal forgot, and move aside what says nothing.
+
+    Raises:
+        DirectoryFailedError: the disk failed.
+    """
     adopted: dict[PartitionKey, str] = {}
     strays: list[str] = []
-    folders = list(replicas.iterdir())
-    for folder in folders:
-        if folder.name.endswith(DELETED_SUFFIX):
-            disk.remove_tree(str(folder))
-    for folder in folders:
-        if folder.name.endswith(DELETED_SUFFIX):
+    folders, foreign = _listed(replicas, disk)
+    leaving = [str(replicas / name) for name, named in folders.items() if named.suffix == DELETED_SUFFIX]
+    kept = [path for path in leaving if not disk.remove_folder(path, is_own=is_own)]
+    for name, named in folders.items():
+        if named.suffix:
             continue
-        if folder.name in deleted:
+        if named.key in state.deleted:
             # Renamed first: a kill never leaves half of it under its own name.
-            doomed = f"{folder}{DELETED_SUFFIX}"
-            disk.rename(str(folder), doomed)
-            disk.remove_tree(doomed)
-        elif folder.name not in known and not folder.name.endswith(STRAY_SUFFIX):
-            named = named_by(folder, disk)
-            if named is None:
-                strays.append(folder.name)
+            doomed = _renamed(replicas, name, DELETED_SUFFIX, disk)
+            if not disk.remove_folder(doomed, is_own=is_own):
+                kept.append(doomed)
+        elif named.key not in state.replicas:
+            found = named_by(replicas / name, disk)
+            if found is None:
+                strays.append(name)
             else:
-                adopted[named[0]] = named[1]
+                adopted[found[0]] = found[1]
     for name in strays:
-        target = replicas / (name + STRAY_SUFFIX)
-        number = 1
-        while target.exists():
-            number += 1
-            target = replicas / f"{name}.{number}{STRAY_SUFFIX}"
-        (replicas / name).rename(target)
-    return Tidied(adopted=adopted, strays=tuple(strays))
+        _renamed(replicas, name, STRAY_SUFFIX, disk)
+    return Tidied(
+        adopted=adopted,
+        strays=tuple(strays),
+        foreign=(*foreign, *kept),
+        number=max((left.number for path in kept if (left := folder_named(Path(path).name))), default=0),
+    )
+
+
+def _listed(replicas: Path, disk: GuardedDisk) -> tuple[dict[str, FolderName], list[str]]:
+    """Folders that have names of ours, and paths of what else is there."""
+    folders: dict[str, FolderName] = {}
+    foreign: list[str] = []
+    taken: list[str] = []
+    with os.scandir(replicas) as entries:
+        for entry in entries:
+            named = folder_named(entry.name)
+            if named is None:
+                foreign.append(entry.path)
+            elif named.suffix != STRAY_SUFFIX and not entry.is_dir():
+                taken.append(entry.name)
+            else:
+                folders[entry.name] = named
+    # A replica, or one that leaves, may need the name.
+    return folders, foreign + [_renamed(replicas, name, STRAY_SUFFIX, disk) for name in taken]
+
+
+def _renamed(replicas: Path, name: str, suffix: str, disk: GuardedDisk) -> str:
+    """Give a folder a name with that suffix that is free; returns its new path."""
+    target, number = f"{replicas}/{name}{suffix}", 1
+    while os.path.lexists(target):
+        number += 1
+        target = f"{replicas}/{name}.{number}{suffix}"
+    disk.rename(f"{replicas}/{name}", target)
+    return target

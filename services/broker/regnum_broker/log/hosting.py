@@ -53,6 +53,10 @@ class Host:
         self._disk.refuse_if_full()
         self.before_change()
 
+    def no_room(self) -> None:
+        """Note that records were refused because the disk is full."""
+        self._disk.reserve.refused()
+
     def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
         """Write to the journal."""
         self._begun_files.append(entries, sync=sync)

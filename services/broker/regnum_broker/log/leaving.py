@@ -7,19 +7,21 @@ writer thread, each folder is renamed: one short system call, after which its na
 thread of its own, since that takes the file system longer than anything that is appended. A replica that is created
 again before its folder had its turn waits for the renaming, and for that to be on the disk: after a loss of power the
 old folder must not stand in for the new one. Files of segments that a log has left behind go the same way.
+
+A file in such a folder that is not ours stays, and the folder with it, under its new name; the next start tries again.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from regnum_model.ids import PartitionKey
 
-from regnum_broker.log.disk.disk import DELETED_SUFFIX, GuardedDisk
+from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.names import DELETED_SUFFIX, LOG_SUFFIX, NAME_FILE, file_name
 from regnum_broker.log.errors import ResourceExhaustedError
-from regnum_broker.log.folders import NAME_FILE, folder_of
-from regnum_broker.log.replica.segment import LOG_SUFFIX, file_name
+from regnum_broker.log.folders import folder_of, is_own
 
 FILES_OF_MOST: Final = (NAME_FILE, f"{file_name(0)}{LOG_SUFFIX}")
 """What is in the folder of a replica that has its first segment only, and was made since the last clean stop."""
@@ -28,7 +30,8 @@ FILES_OF_MOST: Final = (NAME_FILE, f"{file_name(0)}{LOG_SUFFIX}")
 class Leaving:
     """Belongs to the writer thread, but for ``remove``, which is for one other at a time, and ``stop``, for any."""
 
-    def __init__(self, path: Path, disk: GuardedDisk) -> None:
+    def __init__(self, path: Path, disk: GuardedDisk, *, number: int = 0) -> None:
+        """``number``: the highest in a name that an earlier run has left."""
         self._path: Final = path
         self._disk: Final = disk
         self._named: Final[dict[PartitionKey, None]] = {}
@@ -39,7 +42,7 @@ class Leaving:
         """Folders to remove."""
         self._files: Final[deque[str]] = deque()
         """Files to remove."""
-        self._number = 0
+        self._number = number
         self._stopped = False
 
     def add(self, keys: Iterable[PartitionKey]) -> None:
@@ -96,16 +99,20 @@ class Leaving:
         """Whether there are files to remove."""
         return bool(self._files)
 
-    def remove(self) -> None:
-        """Remove what was renamed, until nothing is left or ``stop`` was called.
+    def remove(self) -> Sequence[str]:
+        """Remove what was renamed, until nothing is left or ``stop`` was called; returns folders that are not empty.
 
         Raises:
             DirectoryFailedError: the disk failed.
         """
+        kept: list[str] = []
         while self._files and not self._stopped:
             self._disk.delete(self._files.popleft())
         while self._doomed and not self._stopped:
-            self._disk.remove_tree(self._doomed.popleft(), expected=FILES_OF_MOST)
+            folder = self._doomed.popleft()
+            if not self._disk.remove_folder(folder, is_own=is_own, expected=FILES_OF_MOST):
+                kept.append(folder)
+        return kept
 
     def stop(self) -> None:
         """Remove no further folder: the next start does."""

@@ -99,9 +99,10 @@ class KnownLives:
                         confirmed=None if confirmed is None else Life.of(confirmed),
                         proposed=tuple(map(Life.of, lives)),
                     )
+                case _:
+                    return None
         except (ValueError, RecursionError, MalformedNodeError):
             return None
-        return None
 
     def next_after(self, found: Life | None) -> int:
         """Count of the next life."""

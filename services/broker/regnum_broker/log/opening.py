@@ -20,6 +20,7 @@ from regnum_broker.log.errors import (
     ResourceExhaustedError,
     WrongBrokerError,
 )
+from regnum_broker.log.folders import holds_replicas
 from regnum_broker.log.identity import Identity
 from regnum_broker.log.journal.file import Journal
 from regnum_broker.log.proof import Proof
@@ -145,7 +146,7 @@ def _read_or_format(path: Path, disk: GuardedDisk, broker_id: BrokerId, mint_id:
                 " directory"
             )
         return identity
-    if (path / "journal").exists() or any((path / "replicas").iterdir()):
+    if (path / "journal").exists() or holds_replicas(path / "replicas"):
         raise MalformedDirectoryError(
             f"{path} holds replicas but no meta.json: restore it, or start with an empty directory and let the replicas"
             " be copied from their leaders"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
+from regnum_service.cancellation import end_task
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.replication.follower import LeaderStream
@@ -89,6 +90,6 @@ class Fetchers:
         """End all streams, for good: a broker that shuts down must not enter an ISR again (defect D11)."""
         self._stopped = True
         for task in self._tasks:
-            task.cancel()
+            end_task(task)
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -30,6 +30,7 @@ from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.cancellation import heeding
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
@@ -216,7 +217,7 @@ class LeaderStream:
                 reason = "no answer in time"
             self._log.info("fetch stream ended", reason=reason, answers=self._answered)
             # A channel of its own for each attempt: this loop paces, not the channel.
-            await self._channels.drop(address)
+            await self._channels.drop(address, addressee.broker(self._leader))
             pause_s = RECONNECT_S_MIN if self._answered else min(pause_s * 2, RECONNECT_S_MAX)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -230,14 +231,16 @@ class LeaderStream:
         self._forgotten.clear()
         self._sent = self._answered = self._taken = 0
         self._interrupted = False
-        stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
-        call: StreamCall = stub.FetchReplica()
+        channel = self._channels.get(address, addressee.broker(self._leader))
+        call: StreamCall = replication_pb2_grpc.ReplicationServiceStub(channel).FetchReplica()
         sender = asyncio.create_task(self._interrupt(call), name=f"fetch from {self._leader}: additions")
         try:
             await self._send(call)
             while True:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S + MAX_WAIT_MS / 1000):
                     answer = await heeding(call.read())
+                if sender.cancelled():
+                    return "the task that adds partitions to the stream was cancelled from outside"
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
@@ -302,7 +305,7 @@ class LeaderStream:
             await turns.took()
         keys = tuple(self._changed)
         async for logs in slices(self._without_last_batch(keys), SLICE):
-            await self._storage.read(partial(recall_last_batches, logs))
+            await self._storage.read_for_brokers(partial(recall_last_batches, logs))
         for key in keys:
             await turns.took()
             followed = self._followed.get(key)
@@ -313,8 +316,7 @@ class LeaderStream:
             if followed.not_before_s > now_s:
                 # It comes up by itself. In a failover thousands pause while requests are made for some others.
                 continue
-            continues = followed.taken_from is not None
-            if not continues:
+            if not (continues := followed.taken_from is not None):
                 followed.taken_from = number
             positions.append(_position(key, followed, continues=continues))
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
@@ -334,6 +336,7 @@ class LeaderStream:
             forgotten=forgotten,
             throttled_bytes_max=None if allowance == UNLIMITED else allowance,
             answers_taken=taken,
+            stores_nothing_because=self._storage.directory.no_room,
         )
 
     def _without_last_batch(self, keys: Sequence[PartitionKey]) -> list[ReplicaLog]:

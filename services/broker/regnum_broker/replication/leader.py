@@ -4,8 +4,9 @@ Belongs to the event loop and does no I/O. Decisions are in ``replication``; ISR
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from regnum_model.ids import BrokerEpoch, BrokerId, Registration
 from regnum_model.insync import may_commit, may_let_go
@@ -28,6 +29,8 @@ class FollowerStream:
     """Registration that its newest request carried (safety rule S3)."""
     polled_s: float
     """Moment of its newest request, monotonic seconds. A request renews every position of the session."""
+    stores_nothing: str = ""
+    """Why its newest request said that it stores nothing, in words; empty: it stores."""
     open: bool = True
     """False once the stream has ended."""
 
@@ -167,9 +170,12 @@ class Leadership(Role):
     @property
     def insufficiency(self) -> str:
         """Why it does not, for people."""
-        if len(self.state.isr) < self.min_insync:
-            return f"{len(self.state.isr)} of {self.min_insync} needed replicas are in sync"
-        return f"replicas {list(self.state.elr)} are still eligible from before min.insync.replicas changed"
+        return _insufficiency(self.state, self.min_insync, self.storing_nothing)
+
+    @property
+    def storing_nothing(self) -> dict[BrokerId, str]:
+        """Followers that say that they store nothing, with why."""
+        return {id: stream.stores_nothing for id, stream in self._streams.items() if stream.stores_nothing}
 
     @property
     def knows_committed(self) -> bool:
@@ -286,6 +292,7 @@ class Leadership(Role):
             leader_end=self._end,
             now_s=now_s,
             lag_s=self.lag_s,
+            storing_nothing=self.storing_nothing,
         )
         joining = tuple(
             [
@@ -328,10 +335,7 @@ class Leadership(Role):
         for id in replicas:
             if id != self.broker and id not in self._progress:
                 self._progress[id] = isr.at_new_epoch(in_sync=id in state.isr, now_s=now_s)
-        for id in tuple(self._progress):
-            if id not in replicas and id not in state.isr:
-                del self._progress[id]
-                self._streams.pop(id, None)
+        _keep_only({*replicas, *state.isr}, self._progress, self._streams)
         self.replicas = tuple(replicas)
         self.min_insync = min_insync
         if adding is not None:
@@ -358,11 +362,7 @@ class Leadership(Role):
         for id in replicas:
             if id != self.broker:
                 self._progress.setdefault(id, isr.at_new_epoch(in_sync=id in self.state.isr, now_s=now_s))
-        staying = {*replicas, *self.state.isr, *(self.proposed_isr or ())}
-        for id in tuple(self._progress):
-            if id not in staying:
-                del self._progress[id]
-                self._streams.pop(id, None)
+        _keep_only({*replicas, *self.state.isr, *(self.proposed_isr or ())}, self._progress, self._streams)
         self._show()
         # Those that were added may have asked before this broker knew them.
         self.partition.appended.fire()
@@ -377,6 +377,9 @@ class Leadership(Role):
         self._settle(self.state, self.version, now_s)
 
     def _settle(self, state: LeaderAndIsr, version: int, now_s: float) -> None:
+        for id in self.state.isr:
+            if id not in state.isr and id in self._progress:
+                self._progress[id] = replace(self._progress[id], left_at=self._progress[id].log_end_offset)
         for id in state.isr:
             if id not in self.state.isr and id in self._progress:
                 progress = self._progress[id]
@@ -403,6 +406,20 @@ class Leadership(Role):
         return stream.open and stream.polled_s > self._removed_s.get(id, NEVER_S)
 
     def _may_join(self, id: BrokerId, stream: FollowerStream) -> bool:
-        return self._polls(id, stream) and isr.may_join(
-            self._progress[id], high_watermark=self.partition.high_watermark, epoch_start=self.epoch_start
+        return (not stream.stores_nothing and self._polls(id, stream)) and isr.may_join(
+            self._progress[id], self._end, high_watermark=self.partition.high_watermark, epoch_start=self.epoch_start
         )
+
+
+def _insufficiency(state: LeaderAndIsr, min_insync: int, storing_nothing: Mapping[BrokerId, str]) -> str:
+    if len(state.isr) < min_insync:
+        full = (f"; broker {id} stores nothing: {why}" for id, why in storing_nothing.items())
+        return f"{len(state.isr)} of {min_insync} needed replicas are in sync{''.join(full)}"
+    return f"replicas {list(state.elr)} are still eligible from before min.insync.replicas changed"
+
+
+def _keep_only(staying: AbstractSet[BrokerId], *known: dict[BrokerId, Any]) -> None:
+    """Forget all brokers but those."""
+    for of_brokers in known:
+        for id in of_brokers.keys() - staying:
+            del of_brokers[id]

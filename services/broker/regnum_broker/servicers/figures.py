@@ -7,6 +7,7 @@ from typing import Any, Final
 from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.quotas import CLIENT_RATES
 from regnum_model.wire_times import duration_of
 from regnum_service import own_process
 from regnum_service.clock import Clock
@@ -14,13 +15,16 @@ from regnum_service.connections import open_at
 from regnum_service.errors import RegnumError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.slices import slices
+from regnum_service.store_contact import StoreContact
 from regnum_telemetry.instruments import broker as instruments
 
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
+from regnum_broker.disk_room import DiskRooms
 from regnum_broker.figures.gauges import is_under_replicated
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import Rates, RecentRates
+from regnum_broker.limits.client_quotas import ClientQuotas, Usage
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -34,6 +38,9 @@ LAG_WINDOW_S: Final = 60.0
 
 STRAYS_MAX: Final = 1_000
 """Strays of one page."""
+
+USAGES_MAX: Final = 1_000
+"""Entities of one quota in one answer."""
 
 STRAYS_PER_TURN: Final = 200
 """Strays described between two turns of the event loop (safety rule S22)."""
@@ -60,11 +67,15 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         loop_lag: LoopLag,
         readiness: Readiness,
         strays: StrayLogs,
+        disk: DiskRooms,
+        contact: StoreContact,
         lifeline_open: Callable[[], bool],
         client_port: Callable[[], int],
         clock: Clock,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        """Only assigns."""
+        """Only assigns; ``quotas``: what clients do against them, None: there are none."""
+        self._quotas: Final = quotas or ClientQuotas()
         self._broker: Final = broker
         self._rates: Final = rates
         self._sizing: Final = sizing
@@ -74,6 +85,8 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         self._loop_lag: Final = loop_lag
         self._readiness: Final = readiness
         self._strays: Final = strays
+        self._disk: Final = disk
+        self._contact: Final = contact
         self._lifeline_open: Final = lifeline_open
         self._client_port: Final = client_port
         self._clock: Final = clock
@@ -117,11 +130,26 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             answer.next.topic_id, answer.next.partition = end
         return answer
 
+    async def DescribeClientUsage(  # noqa: N802 - gRPC's name
+        self,
+        request: figures_pb2.DescribeClientUsageRequest,
+        context: Context,  # noqa: ARG002
+    ) -> figures_pb2.DescribeClientUsageResponse:
+        """Who uses quotas of bytes and of time here, and who has to wait."""
+        count = request.limit if 0 < request.limit < USAGES_MAX else USAGES_MAX
+        answer = figures_pb2.DescribeClientUsageResponse(
+            broker_id=self._broker, accounts=sum(map(self._quotas.accounts, CLIENT_RATES))
+        )
+        for rate in CLIENT_RATES:
+            async for some in slices(self._quotas.usages(rate, count, self._clock.monotonic()), STRAYS_PER_TURN):
+                answer.usages.extend(map(_usage, some))
+        return answer
+
     def _described(self, rates: Rates) -> figures_pb2.DescribeFiguresResponse:
         """On a thread, as those who read metrics."""
         sizes, process = self._sizing.sizes(), own_process.look()
         incomplete = self._replicas.incomplete()
-        position = self._cache.position
+        position, disk = self._cache.position, self._disk.now
         answer = figures_pb2.DescribeFiguresResponse(
             broker_id=self._broker,
             uptime=duration_of(self._clock.monotonic() - self._began_s),
@@ -150,12 +178,28 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
             lifeline_open=self._lifeline_open(),
             not_ready_because=self._readiness.why_not,
             replicas_awaited=self._readiness.awaited,
+            disk_free_bytes=disk.free_bytes,
+            disk_size_bytes=disk.size_bytes,
+            refuses_writes_because=disk.refuses_because,
+            store_trouble=self._contact.trouble,
         )
         if (strays := self._strays.found) is not None:
             answer.strays, answer.stray_bytes = len(strays.keys), strays.size_bytes
         if rates.produce_p99_s is not None:
             answer.produce_p99.CopyFrom(duration_of(rates.produce_p99_s))
         return answer
+
+
+def _usage(one: Usage) -> figures_pb2.ClientUsage:
+    return figures_pb2.ClientUsage(
+        quota=one.rate,
+        user=one.key.user,
+        client_id=one.key.client_id,
+        rate=one.measured,
+        limit=one.bound,
+        wait=duration_of(one.wait_s),
+        idle=duration_of(one.idle_s),
+    )
 
 
 def _stray(partition: Partition) -> figures_pb2.StrayReplica:

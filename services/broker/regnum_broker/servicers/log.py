@@ -17,7 +17,7 @@ from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
-from regnum_broker.serving.fetching.admission import PARTITIONS_MAX
+from regnum_broker.serving.fetching.admission import PARTITIONS_MAX, asked_once
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.offsets import OffsetLookup, OffsetsHandler
 from regnum_broker.serving.produce import ProduceHandler
@@ -118,7 +118,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context.add_done_callback(lambda _: holding.close())
         quota = self._throttling.reading(context, request.header.client_id)
         response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
-        response.throttle_time_ms = quota.answered(holding.size)
+        response.throttle_time_ms = quota.answered(holding.sent)
         sending = self._unread.begin(context.peer(), holding.size)
         context.add_done_callback(lambda _: sending.close())
         return response
@@ -134,7 +134,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         waitable = waitable_s(context)
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable, holding=holding, quota=quota):
-                quota.charge(holding.size)
+                quota.charge(holding.sent)
                 with self._unread.sending(context.peer(), holding.size):
                     yield response
                 # A stream that waits for its quota keeps nothing meanwhile.
@@ -143,7 +143,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def ListOffsets(  # noqa: N802 - gRPC's name
         self,
         request: log_pb2.ListOffsetsRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> log_pb2.ListOffsetsResponse:
         """Offsets."""
         if len(request.queries) > PARTITIONS_MAX:
@@ -151,14 +151,13 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
                 errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
             )
         results: list[log_pb2.OffsetResult] = []
-        lookups: list[OffsetLookup] = []
+        lookups: dict[tuple[str, int, int], OffsetLookup] = {}
         async for queries in slices(request.queries, SLICE):
-            for answer in map(self._offsets.list_offsets, queries):
+            for query, answer in zip(queries, map(self._offsets.list_offsets, queries), strict=True):
                 if isinstance(answer, OffsetLookup):
-                    lookups.append(answer)
+                    lookups[asked_once(query, answer.timestamp_ms, lookups)] = answer
                 results.append(answer.result if isinstance(answer, OffsetLookup) else answer)
-        async for part in slices(lookups, SLICE):
-            await self._offsets.look_up(part)
+        await self._offsets.look_up(tuple(lookups.values()), context.peer())
         return log_pb2.ListOffsetsResponse(results=results)
 
     async def OffsetForLeaderEpoch(  # noqa: N802 - gRPC's name

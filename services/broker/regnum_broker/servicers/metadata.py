@@ -12,7 +12,7 @@ from regnum_service.access.topic_sight import TopicSight, forbidden_topic
 from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.slices import slices
-from regnum_service.topic_pages import TopicPages, unknown_topic
+from regnum_service.topic_pages import TopicPages, check_names, unknown_topic
 
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
@@ -49,7 +49,8 @@ class MetadataServicer:
         request: metadata_pb2.GetMetadataRequest,
         context: Context,  # noqa: ARG002
     ) -> bytes:
-        """The newest picture: a GetMetadataResponse."""
+        """The newest picture: a GetMetadataResponse. Raises RegnumError INVALID_REQUEST for too many names."""
+        check_names(request.topics)
         if request.brokers_only:
             return self._head(request.known_brokers).SerializeToString()
         async with nullcontext() if self._is_small(request) else self._building:
@@ -119,7 +120,7 @@ class MetadataServicer:
                 yield message
 
     def _is_small(self, request: metadata_pb2.GetMetadataRequest) -> bool:
-        """Whether an answer waits for no other: else whoever names a million topics holds up all who name one."""
+        """Whether an answer waits for no other: else a call that names 10,000 topics holds up all that name one."""
         if not 0 < len(request.topics) <= SMALL:
             return False
         found = map(self._cache.topics.get, request.topics)

@@ -273,11 +273,18 @@ def _time_out(result: log_pb2.ProduceResult, item: Admitted | Waiting) -> None:
         refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, NOT_YET)
         return
     leadership = _present(item.leadership)
-    if leadership.isr_sufficient:
+    if item.message is not LET_GO:
         refuse(
             result,
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-            "the in-sync replicas did not confirm in time; the records may still be committed",
+            f"broker {leadership.broker} has not appended the records in time: its disk is slow, or does not answer; "
+            "they may still be appended",
+        )
+    elif leadership.isr_sufficient:
+        refuse(
+            result,
+            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+            f"the in-sync replicas did not confirm in time{_lacking(leadership)}; the records may still be committed",
         )
     else:
         _check_isr(result, leadership)
@@ -288,5 +295,17 @@ def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
         refuse(
             result,
             errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            "the records were appended and too few replicas are in sync now; they may still be committed",
+            f"the records were appended and too few replicas are in sync now ({leadership.insufficiency}); they may "
+            "still be committed",
         )
+
+
+def _lacking(leadership: Leadership) -> str:
+    """Which of them lack records, with what is known of why."""
+    end, why = leadership.partition.log.log_end_offset, leadership.storing_nothing
+    lacking = [
+        f"broker {id} ({why[id]})" if id in why else f"broker {id}"
+        for id in leadership.state.isr
+        if (progress := leadership.progress_of(id)) is not None and progress.log_end_offset < end
+    ]
+    return f": waiting for {', '.join(lacking)}" if lacking else ""

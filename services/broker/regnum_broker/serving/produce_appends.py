@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, TypeGuard, assert_never
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_records.check import check_batch, verify_crc
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
+from regnum_records.check import accepted_batch, verify_crc
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError, InvalidRecordError, KeyMissingError
 from regnum_records.header import BatchHeader, read_header
 from regnum_service.errors import Code
 from regnum_telemetry import conventions, tracing
@@ -84,7 +84,7 @@ class Done:
     last_offset: int
     duplicate: bool
     batch: bytes
-    """As its producer made it."""
+    """As it is stored, but for the offset and the leader epoch."""
 
 
 Outcome = Refused | Done
@@ -117,14 +117,17 @@ def _checked(
         bytes_max = partition.settings.max_message_bytes
     try:
         batch = batch_in(item.message, now_ms)
-        check_batch(batch, bytes_max=bytes_max, keys_required=keys_required or partition.log.settings.is_compacted)
+        return accepted_batch(
+            batch, bytes_max=bytes_max, keys_required=keys_required or partition.log.settings.is_compacted
+        )
     except KeyMissingError as error:
         return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error)))
     except BatchTooLargeError as error:
         return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error)))
+    except InvalidRecordError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
     except CorruptBatchError as error:
         return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
-    return batch
 
 
 def _unwelcome(batch: bytes, refused: Refused) -> Unwelcome | Refused:
@@ -173,7 +176,8 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
     except StorageError as error:
         # Its own partition's trouble: what was appended to the others is to be told of.
         put_off = isinstance(error, ResourceExhaustedError)
-        return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
+        message = f"broker {leadership.broker}: {error}"
+        return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=message, put_off=put_off)
     return _translate(outcome, batch)
 
 

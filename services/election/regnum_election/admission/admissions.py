@@ -315,6 +315,7 @@ class Admissions:
         try:
             await self._call(channel, (), PATIENCE_S)
         except (RegnumError, _ProcessChangedError):
+            # It was away before, which was told then; the next probe asks again.
             return False
         report = self._stand_in.end(self._clock.monotonic())
         self._absent.clear()

@@ -5,6 +5,7 @@ from typing import Final
 import grpc
 from regnum.quota.v1 import quota_pb2, quota_pb2_grpc
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.status import from_rpc_error
 
@@ -12,9 +13,11 @@ from regnum_service.status import from_rpc_error
 class GrpcQuotaChannel:
     """Calls one quota process. Not connected before the first call."""
 
-    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+    def __init__(self, process: int, address: Address, open_one: Open = open_channel) -> None:
         """Only assigns; ``open_one`` opens the channel."""
-        self._channel: Final = PeerChannel(address, gone="that quota process decides no more", open_one=open_one)
+        self._channel: Final = PeerChannel(
+            address, addressee.quota(process), gone="that quota process decides no more", open_one=open_one
+        )
 
     async def admit(self, request: quota_pb2.AdmitRequest, *, timeout_s: float) -> quota_pb2.AdmitResponse:
         """One Admit."""

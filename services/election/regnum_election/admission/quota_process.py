@@ -9,7 +9,7 @@ import structlog
 from regnum.quota.v1 import quota_pb2
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Node, Store
-from regnum_model.nodes import Address, MalformedNodeError
+from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import QUOTA_ACTIVE, QuotaProcessNode
 
 
@@ -31,7 +31,7 @@ class QuotaChannel(Protocol):
 class ActiveQuotaProcess:
     """Which process decides, as the store says; used on the controller's loop only."""
 
-    def __init__(self, open_channel: Callable[[Address], QuotaChannel]) -> None:
+    def __init__(self, open_channel: Callable[[QuotaProcessNode], QuotaChannel]) -> None:
         self._open_channel = open_channel
         self._node: QuotaProcessNode | None = None
         self._channel: QuotaChannel | None = None
@@ -76,7 +76,7 @@ class ActiveQuotaProcess:
 
     async def _turn_to(self, node: QuotaProcessNode | None) -> None:
         former, self._node = self._channel, node
-        self._channel = None if node is None else self._open_channel(node.internal)
+        self._channel = None if node is None else self._open_channel(node)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         if node is not None:

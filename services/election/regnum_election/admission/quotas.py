@@ -6,7 +6,8 @@ from typing import Final
 
 from regnum_coordination.port import Store
 from regnum_model.bucket import Limit
-from regnum_model.nodes import Address
+from regnum_model.quotas import QuotaProcessNode
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
@@ -33,7 +34,7 @@ class Quotas:
         reign: Reign,
         store: FencedStore,
         *,
-        open_channel: Callable[[Address], QuotaChannel],
+        open_channel: Callable[[QuotaProcessNode], QuotaChannel],
         stand_in_limit: Limit | None,
         clock: Clock,
         spawn: Spawn,
@@ -76,7 +77,7 @@ class Quotas:
     async def close(self) -> None:
         """The reign is over."""
         for task in self._tasks:
-            task.cancel()
+            end_task(task)
         if self._tasks:
             await asyncio.wait(self._tasks)
         self.book.close()

@@ -9,6 +9,7 @@ and then a start (safety rule S10).
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
+from itertools import chain
 from typing import Final
 
 from regnum.types.v1 import events_pb2
@@ -23,7 +24,14 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState
 from regnum_election.decisions.isr_reports import ReportedNode, Unbelieved, judge_report
-from regnum_election.decisions.registrations import Difference, broker_named, compare
+from regnum_election.decisions.registrations import (
+    Difference,
+    at_addresses_of,
+    broker_named,
+    compare,
+    newest,
+    without_own_address,
+)
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import Cause, PartitionRow, Reason
 from regnum_election.reign.events import BrokerDead
@@ -87,6 +95,7 @@ def is_stranger(context: ControllerContext, broker: Broker) -> bool:
     elif context.strangers.get(broker.id) != reason:
         context.strangers[broker.id] = reason
         context.log.error("registration refused", broker=broker.id, reason=reason)
+        context.events.refused(broker.id, broker.epoch, reason)
     return bool(reason)
 
 
@@ -95,6 +104,18 @@ def leave_strangers_out(context: ControllerContext) -> None:
     for broker in tuple(context.picture.brokers.values()):
         if is_stranger(context, broker):
             context.picture = context.picture.without_broker(broker.id)
+    for id in _share_addresses(context, context.picture.brokers.values()):
+        context.picture = context.picture.without_broker(id)
+
+
+def _share_addresses(context: ControllerContext, brokers: Iterable[Broker]) -> Collection[BrokerId]:
+    """Those of the registered brokers that take no part, because another one has their address; says so once."""
+    before, context.sharing = context.sharing, without_own_address(brokers)
+    for id, shared in context.sharing.items():
+        if before.get(id) != shared:
+            context.log.error("registration refused", broker=id, reason=str(shared))
+            context.events.refused(id, shared.broker.epoch, str(shared))
+    return context.sharing.keys()
 
 
 async def look_at_brokers(context: ControllerContext, names: Collection[str] | None = None) -> bool:
@@ -109,13 +130,27 @@ async def look_at_brokers(context: ControllerContext, names: Collection[str] | N
     found = {id: broker for id, broker in read.items() if not is_stranger(context, broker)}
     known: Mapping[BrokerId, Broker] = context.picture.brokers
     if names is not None:
-        looked_at = [id for name in names if (id := broker_named(name)) is not None]
-        known = {id: known[id] for id in looked_at if id in known}
-    difference = compare(known, found, context.fenced)
+        looked_at = {id for name in names if (id := broker_named(name)) is not None}
+        sharing = [shared.broker for shared in context.sharing.values()]
+        others = (one for one in chain(known.values(), sharing) if one.id not in looked_at)
+        # Where an address is waited for, whatever broker is gone may have had it.
+        concerned = tuple(others if sharing else at_addresses_of(found.values(), others))
+        found |= {one.id: one for one in concerned}
+        known = {id: known[id] for id in found.keys() | looked_at if id in known}
+    difference = _difference(context, known, found)
     if difference.is_empty:
         return False
     await react(context, difference, REGISTRATIONS)
     return True
+
+
+def _difference(
+    context: ControllerContext, known: Mapping[BrokerId, Broker], found: Mapping[BrokerId, Broker]
+) -> Difference:
+    """What changed among the brokers that take part."""
+    valid = newest(known, found, context.fenced)
+    left_out = _share_addresses(context, valid.values())
+    return compare(known, {id: broker for id, broker in valid.items() if id not in left_out}, context.fenced)
 
 
 async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:

@@ -17,6 +17,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.contact import KNOCKS_AFTER_BREAK, Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.detection import Probe, is_dead
 from regnum_service.errors import RegnumError
@@ -24,7 +25,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
-from regnum_election.brokers.compared_clocks import clock_news
+from regnum_election.brokers.beat_news import BeatNews
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.decisions.liveness import (
@@ -41,7 +42,6 @@ from regnum_election.reign.events import (
     AwaitsInSync,
     BrokerDead,
     CatchingUp,
-    ClockCompared,
     ClusterEvent,
     Hint,
     IsrsWritten,
@@ -81,6 +81,8 @@ class Stream:
     """Who holds it."""
     epoch: BrokerEpoch
     """Broker epoch it said; 0 when it had none yet."""
+    news: BeatNews
+    """What was reported of what it says in its beats."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the broker's side is over, or the stream has been replaced."""
     due: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,8 +103,6 @@ class Stream:
     """What it last said of fetches between it and others."""
     busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
     """What it last said of busy partitions; nobody reads it before the broker is dead."""
-    clock: ClockCompared | None = None
-    """What was reported last of its wall clock; None: it has not said."""
     awaits_in_sync: bool = False
     """Whether it asked how far it is from being in sync."""
     catching_up: controller_pb2.CatchingUp | None = None
@@ -208,7 +208,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         for stream in self._streams.values():
             stream.end()
         for task in self._looking.values():
-            task.cancel()
+            end_task(task)
 
     @property
     def since_silence_fence_s(self) -> float | None:
@@ -277,7 +277,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 )
                 await self._until_next_beat(stream, interval_s)
         finally:
-            reader.cancel()
+            end_task(reader)
             self._ended(stream, epoch)
 
     def _is_over(self, stream: Stream) -> bool:
@@ -322,9 +322,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         if request.HasField("busy"):
             stream.busy = request.busy
-        if clock := clock_news(stream.clock, request, broker=stream.broker, epoch=stream.epoch):
-            stream.clock = clock
-            self._report(clock)
+        for news in stream.news.take(request):
+            self._report(news)
         if request.moving_replicas:
             self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:
@@ -366,7 +365,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream = None
         running = self._looking.get(id)
         if running is not None:
-            running.cancel()
+            end_task(running)
         self._looked_s[id] = self._clock.monotonic()
         suspicion = BrokerDead(
             broker=broker.id,
@@ -464,9 +463,11 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
 def _stream_of(hello: controller_pb2.LifelineHello) -> Stream:
     # Without a registration there is nothing to be in sync with.
     awaits = hello.awaits_in_sync and hello.broker_epoch != UNREGISTERED
+    broker, epoch = BrokerId(hello.broker_id), BrokerEpoch(hello.broker_epoch)
     return Stream(
-        broker=BrokerId(hello.broker_id),
-        epoch=BrokerEpoch(hello.broker_epoch),
+        broker=broker,
+        epoch=epoch,
+        news=BeatNews(broker, epoch),
         awaits_in_sync=awaits,
         # That it is counted here is said at once: whoever hears nothing of it does not wait for it.
         catching_up=controller_pb2.CatchingUp() if awaits else None,

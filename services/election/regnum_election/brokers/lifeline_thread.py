@@ -15,13 +15,14 @@ from regnum.election.v1 import controller_pb2_grpc
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.access.listener import OPEN, ListenerAccess
+from regnum_service.cancellation import end_task, is_asked_to_end
 from regnum_service.clock import Clock
 from regnum_service.detection import connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
-from regnum_service.supervisor import Supervisor
+from regnum_service.supervisor import Supervisor, unasked_end
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.brokers.lifeline import Lifelines
@@ -50,6 +51,7 @@ class LifelineThread:
         fences: bool,
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
+        own: str = "",
     ) -> None:
         """Only assigns.
 
@@ -64,6 +66,7 @@ class LifelineThread:
             fences: False switches detection off.
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
+            own: how this process is addressed; see ``GrpcServer``.
         """
         self._address = address
         self._clock = clock
@@ -75,6 +78,7 @@ class LifelineThread:
         self._fences = fences
         self._metrics = metrics
         self._access: Final = access
+        self._own: Final = own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None
@@ -174,6 +178,7 @@ class LifelineThread:
             listener="lifeline",
             metrics=self._metrics,
             access=self._access,
+            own=self._own,
         )
         try:
             await server.start()
@@ -195,7 +200,7 @@ class LifelineThread:
             lifelines.end()
             await server.stop(grace_s=0.0)
             for task in tuple(self._tasks):
-                task.cancel()
+                end_task(task)
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await let_go()
 
@@ -216,9 +221,9 @@ class LifelineThread:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            # Readers are cancelled with their calls.
-            if task in self._vital and not task.cancelling():
-                self._supervisor.fail(task.get_name(), RuntimeError("ended by a CancelledError that nobody asked for"))
+            # Readers end so with their calls; what is vital never does, and nothing else cancels any of them.
+            if not is_asked_to_end(task) and (task.cancelling() or task in self._vital):
+                self._supervisor.fail(task.get_name(), unasked_end())
             return
         error = task.exception()
         # A broker that is killed in the middle of a message breaks its reader; that is what lifelines are for.

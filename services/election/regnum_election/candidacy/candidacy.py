@@ -21,6 +21,7 @@ from regnum_coordination.recipes.leadership import Reign as Win
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service.cancellation import end_task
 from regnum_service.detection import Detector
 from regnum_service.supervisor import Spawn
 from regnum_telemetry import conventions, tracing
@@ -106,7 +107,7 @@ class Candidacy:
         try:
             return await self._leadership.campaign()
         finally:
-            observer.cancel()
+            end_task(observer)
             await asyncio.wait([observer])
 
     async def _observe(self) -> None:
@@ -116,7 +117,7 @@ class Candidacy:
             async with aclosing(self._leadership.incumbents()) as incumbents:
                 async for incumbent in incumbents:
                     if detection is not None:
-                        detection.cancel()
+                        end_task(detection)
                         detection = None
                     self._note(incumbent)
                     await self._fence_own(incumbent)
@@ -128,7 +129,7 @@ class Candidacy:
             return
         finally:
             if detection is not None:
-                detection.cancel()
+                end_task(detection)
 
     async def _fence_own(self, incumbent: Incumbent | None) -> None:
         """End the reign of an earlier session of this process, or of its last run.
@@ -240,6 +241,8 @@ class Candidacy:
             self._log.warning("reign lost", epoch=win.epoch, reason=loss.value)
             if loss is Loss.SESSION:
                 raise SessionExpired("the session ended with the reign")
+        if isinstance(deposed, asyncio.CancelledError) and isinstance(loss, asyncio.CancelledError):
+            self._log.error("reign ended", epoch=win.epoch, reason="a task of it was cancelled from outside")
         await self._leadership.resign(win)
         if isinstance(deposed, ResignedError):
             await self._stand_aside()

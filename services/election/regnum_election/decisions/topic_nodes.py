@@ -18,17 +18,45 @@ Algorithm: the guard ``/brokers/topic_ids/<id>`` and the id that leaderAndISR no
     absent           | some, anything else   | -                   | refused
 
 A topic that may have records runs whatever numbers its node misses; see ``topics.incomplete``.
+
+Who has the partitions is a controller's decision: the guard records it with every change (``AcceptedAssignment``). A
+topic node that says something else of a partition that exists was edited by hand, and the edit is refused: the
+partition goes on as it was accepted, also under the next controller, until the node says that again or
+``regnum partitions reassign`` writes it.
+
+    the node says             | and                                     | result
+    what is recorded          | -                                       | that
+    something else            | ISR and ELR fit the node alone          | the node: a controller of 0.1.0 moved it
+                              | otherwise                               | what is recorded, and the edit is told of
+    nothing, one is recorded  | its state is a tombstone                | it is gone: removed by a controller of 0.1.0
+                              | otherwise                               | what is recorded, and the edit is told of
+    one that is not recorded  | a state, or a mark ``creating``         | the node: added by 0.1.0, or see S14
+                              | neither                                 | left out, and told of
+
+Without a record (a topic of 0.1.0 that was not taken down yet) the node is believed as far as it names the members of
+ISR and ELR; where it does not, these have the partition, and the edit is told of. A node that cannot be read at all is
+refused; where the guard of its topic is known, and has a record, the topic goes on by that (``as_recorded``). So it
+does where the node names another id, and the states repeat that of the guard.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from types import MappingProxyType
 from typing import Final
 
 from regnum_model.backup.nodes import RestoredState
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import ControllerEpoch, LeaderEpoch, TopicId
-from regnum_model.nodes import MAX_EPOCH, LeaderAndIsr, MalformedNodeError, TopicNode
+from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
+from regnum_model.nodes import (
+    MAX_EPOCH,
+    AcceptedAssignment,
+    LaterVersionError,
+    LeaderAndIsr,
+    MalformedNodeError,
+    TopicNode,
+)
+from regnum_model.reassignment import Reassignment
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 from regnum_election.decisions.cluster import FROM_ZERO, HeldState, Partition
@@ -47,6 +75,9 @@ HELP: Final = "; correct it, or see regnum partitions recover"
 
 ENOUGH_MISSING: Final = 5
 """Missing partition numbers that a reason names."""
+
+EDITS_NAMED: Final = 5
+"""Partitions that the words about an edited topic node name."""
 
 RESTORED: Final = "restored from a backup: it gets a leader when every broker has said what its log holds"
 """Trouble of a partition that a restore wrote, until one of its logs is known to be the newest."""
@@ -89,6 +120,12 @@ class Accepted:
     """Whether the topic node must be written first."""
     make_guard: bool
     """Whether the guard must be created with it."""
+    edited: str = ""
+    """How the node differs from what was accepted, for people; empty: it does not."""
+    recorded: bool = True
+    """Whether the guard records the assignment, or has no place for it."""
+    unreadable: str = ""
+    """Why the node says nothing of the topic, where that goes on by what its guard records; empty: it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +160,7 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
     minted: TopicId,
     reign: ControllerEpoch,
     content: TopicNode | None = None,
+    records: Mapping[TopicId, AcceptedAssignment] = MappingProxyType({}),
 ) -> Accepted | Refused:
     """Apply the table above.
 
@@ -134,6 +172,7 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         minted: a fresh id, used when the topic needs one.
         reign: controller epoch of the reader.
         content: what the topic node says, where the caller has decoded it.
+        records: accepted assignments by topic id, of guards that have one.
     """
     try:
         check_topic_name(name)
@@ -153,10 +192,10 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         if guards.get(topic_id) != name:
             return Refused(reason=f"the topic id is missing and no guard says that {topic_id} is this topic's")
         repaired = replace(node, topic_id=topic_id)
-        return _known(topic_id, repaired, states, rewrite=True, reign=reign)
+        return _known(topic_id, repaired, states, records.get(topic_id), rewrite=True, reign=reign)
     owner = guards.get(topic_id)
     if owner == name:
-        return _known(topic_id, node, states, rewrite=False, reign=reign)
+        return _known(topic_id, node, states, records.get(topic_id), rewrite=False, reign=reign)
     if owner is not None:
         return Refused(reason=f"topic id {topic_id} belongs to topic {owner}; remove the id, and a new one is given")
     guard = f"guard /brokers/topic_ids/{topic_id}"
@@ -259,16 +298,28 @@ def _new(topic_id: TopicId, node: TopicNode) -> Accepted | Refused:
 
 
 def _known(
-    topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], *, rewrite: bool, reign: ControllerEpoch
+    topic_id: TopicId,
+    node: TopicNode,
+    states: Mapping[int, FoundNode],
+    record: AcceptedAssignment | None,
+    *,
+    rewrite: bool,
+    reign: ControllerEpoch,
 ) -> Accepted:
     partitions: dict[int, Partition] = {}
-    began = dict(node.began)
+    began, recorded = dict(node.began), {} if record is None else record.began
     # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
     created = set(states)
-    for number, replicas in node.partitions.items():
-        creating, move = number in node.creating, node.reassigning.get(number)
-        first = began.get(number, FROM_ZERO)
-        match judge_state(topic_id, states.get(number), creating=creating, reign=reign, began=first):
+    for number in node.partitions if record is None else sorted(node.partitions.keys() | record.partitions.keys()):
+        creating = number in node.creating
+        # An edit may have taken it out: what a broker has of a former life is known by it (trace T10).
+        first = max(began.get(number, FROM_ZERO), recorded.get(number, FROM_ZERO))
+        judged = judge_state(topic_id, states.get(number), creating=creating, reign=reign, began=first)
+        assigned = _assigned(number, node, record, judged)
+        if assigned is None:
+            continue
+        replicas, move = assigned
+        match judged:
             case HeldState() as held if held.state.removed:
                 created.discard(number)
                 # An addition by release 0.1.0, or by hand, does not say it.
@@ -287,4 +338,113 @@ def _known(
         partitions=partitions,
         rewrite=rewrite or unmarked != node,
         make_guard=False,
+        edited=edits(node, partitions),
+        recorded=record is not None and is_recorded(record, partitions),
     )
+
+
+def _assigned(
+    number: int, node: TopicNode, record: AcceptedAssignment | None, judged: HeldState | str | None
+) -> tuple[tuple[BrokerId, ...], Reassignment | None] | None:
+    """Replicas and reassignment of a partition by the table above; None: it is none of the topic's."""
+    said, move = node.partitions.get(number, ()), node.reassigning.get(number)
+    held = judged if isinstance(judged, HeldState) else None
+    known = () if record is None else record.partitions.get(number, ())
+    if record is None:
+        members = _members(held)
+        if members <= set(said):
+            return said, move
+        return tuple(id for id in (*said, *(_in_order(held, said))) if id in members), None
+    if not known:
+        added = number in node.creating or judged != STATE_MISSING
+        return (said, move) if added else None
+    if not said and judged == REMOVED:
+        return None
+    accepted = known, record.reassigning.get(number)
+    if (said, move) == accepted or not said:
+        return accepted
+    members = _members(held)
+    return (said, move) if not members <= set(known) and members <= set(said) else accepted
+
+
+def _members(held: HeldState | None) -> frozenset[BrokerId]:
+    """Who certainly has a part in a partition."""
+    return frozenset() if held is None else frozenset((*held.state.isr, *held.state.elr))
+
+
+def _in_order(held: HeldState | None, said: Collection[BrokerId]) -> Iterator[BrokerId]:
+    """Members that a topic node does not name, the leader first."""
+    if held is not None:
+        for id in dict.fromkeys((held.state.leader, *held.state.isr, *held.state.elr)):
+            if id not in said:
+                yield id
+
+
+def is_recorded(record: AcceptedAssignment, partitions: Mapping[int, Partition]) -> bool:
+    """Whether a record says of a topic's partitions what the picture does."""
+    return record.partitions.keys() == partitions.keys() and all(
+        (record.partitions[number], record.reassigning.get(number), record.began.get(number, FROM_ZERO))
+        == (one.replicas, one.reassignment, one.began)
+        for number, one in partitions.items()
+    )
+
+
+def as_recorded(
+    topic_id: TopicId,
+    found: FoundNode,
+    states: Mapping[int, FoundNode],
+    record: AcceptedAssignment,
+    *,
+    reign: ControllerEpoch,
+) -> Accepted | None:
+    """A topic whose node says nothing of it, by what its guard records. None: it does, or a later release can read it.
+
+    Marks of partitions that are being created are lost with the node: those that have no state yet are Offline until a
+    person has put it right.
+    """
+    try:
+        named = TopicNode.decode(found.data).topic_id
+    except LaterVersionError:
+        return None
+    except MalformedNodeError as error:
+        damage = str(error)
+    else:
+        # Only a slip of the pen: the states are this topic's.
+        if named in {None, topic_id} or _witnesses(states) != (frozenset({topic_id}), 0):
+            return None
+        damage = other_id(named, topic_id)
+    node = TopicNode(
+        topic_id=topic_id, partitions=record.partitions, reassigning=record.reassigning, began=record.began
+    )
+    accepted = _known(topic_id, node, states, record, rewrite=False, reign=reign)
+    return replace(accepted, rewrite=False, unreadable=damage)
+
+
+def edits(node: TopicNode, partitions: Mapping[int, Partition]) -> str:
+    """How a topic node differs from the partitions as they were accepted, for people; empty: it does not."""
+    differing = [
+        number
+        for number, one in partitions.items()
+        if (node.partitions.get(number), node.reassigning.get(number)) != (one.replicas, one.reassignment)
+    ]
+    added = [number for number in node.partitions if number not in partitions]
+    numbers = sorted((*differing, *added))
+    words = [_edit(number, node, partitions.get(number)) for number in numbers[:EDITS_NAMED]]
+    if further := len(numbers) - len(words):
+        words.append(f"and {further} more")
+    return "; ".join(words)
+
+
+def _edit(number: int, node: TopicNode, known: Partition | None) -> str:
+    said, move = node.partitions.get(number), node.reassigning.get(number)
+    if known is None:
+        return f"partition {number}: {list(said or ())} in the node, and no controller added it"
+    accepted = _assignment(known.replicas, known.reassignment)
+    if said is None:
+        return f"partition {number}: not in the node, accepted are {accepted}"
+    return f"partition {number}: {_assignment(said, move)} in the node, accepted are {accepted}"
+
+
+def _assignment(replicas: Collection[BrokerId], move: Reassignment | None) -> str:
+    way = "" if move is None else f" on the way from {list(move.origin)} to {list(move.target)}"
+    return f"{list(replicas)}{way}"

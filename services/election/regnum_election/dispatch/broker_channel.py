@@ -7,7 +7,9 @@ from typing import Any, Final, TypeVar
 import grpc
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
@@ -24,9 +26,11 @@ CALL_TIMEOUT_S: Final = 10.0
 class GrpcControlChannel:
     """Calls one broker. Not connected before the first call."""
 
-    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+    def __init__(self, broker: BrokerId, address: Address, open_one: Open = open_channel) -> None:
         """Only assigns; ``open_one`` opens the channel."""
-        self._channel: Final = PeerChannel(address, gone="that life of the broker is told no more", open_one=open_one)
+        self._channel: Final = PeerChannel(
+            address, addressee.broker(broker), gone="that life of the broker is told no more", open_one=open_one
+        )
         self._leader_and_isr: Any = None
 
     async def leader_and_isr(self, request: bytes) -> control_pb2.LeaderAndIsrResponse:

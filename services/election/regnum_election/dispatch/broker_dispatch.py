@@ -14,6 +14,8 @@ import structlog
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_service.addressee import who_answered
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.supervisor import Spawn
@@ -80,6 +82,8 @@ class BrokerDispatch:
         """When the full set was ordered that is not acknowledged; None: all of it is."""
         self.has_full_set = False
         """Whether a full set was acknowledged."""
+        self.answers_as = ""
+        """Which process answered the last call in its place (decision 72); empty: none."""
         self._states_since: OrderAges[PartitionKey] = OrderAges()
         self._stops_since: OrderAges[StopPlace] = OrderAges()
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,7 +103,7 @@ class BrokerDispatch:
     async def close(self) -> None:
         """Stop; what was not acknowledged is dropped."""
         for task in self._tasks:
-            task.cancel()
+            end_task(task)
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
@@ -348,12 +352,15 @@ class BrokerDispatch:
             self._log.warning("call failed", call=call, error=reason_of(error.code), message=error.message)
         if error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
             self._desk.listener.superseded(seen_epoch(error))
+        elif (other := who_answered(error)) is not None:
+            self.answers_as = other
         elif error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
             self._desk.listener.broker_outdated(self._broker.id)
             await self._desk.clock.sleep(REFUSED_INTERVAL_S)
         await self._desk.clock.sleep(pause_after_s(failures))
 
     def _succeeded(self, call: str) -> None:
+        self.answers_as = ""
         failures = self._failures.pop(call, 0)
         if failures:
             self._log.info("call answered again", call=call, failures=failures)

@@ -209,6 +209,10 @@ class Dispatch:
         found = (dispatch.outstanding() for _, dispatch in sorted(self._brokers.items()))
         return [orders for orders in found if orders is not None]
 
+    def misdirected(self) -> dict[BrokerId, str]:
+        """Brokers whose address stands for another process, with the name of that one."""
+        return {id: dispatch.answers_as for id, dispatch in sorted(self._brokers.items()) if dispatch.answers_as}
+
     def given_before(self, id: BrokerId, moment_s: float, *, most: int) -> list[PartitionKey]:
         """Partitions of whose newest state a broker was told before a moment, without having acknowledged it."""
         dispatch = self._brokers.get(id)

@@ -10,20 +10,22 @@ from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model import paths
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.protocols import refusal
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
-from regnum_election.decisions.cluster import Cluster
+from regnum_election.decisions.cluster import Cluster, Topic
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
+from regnum_election.health.writability import Writability
 from regnum_election.reign.events import ClockCompared
 from regnum_election.reign.reign import DeposedError
+from regnum_election.reign.writability import DiskSaid
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 from regnum_election.state.releases import highest_spoken, registered
@@ -45,6 +47,7 @@ TROUBLES: Final[Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]] = Map
     {
         Trouble.OFFLINE: metadata_pb2.PARTITION_TROUBLE_OFFLINE,
         Trouble.UNDER_MIN_ISR: metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
+        Trouble.NOT_WRITABLE: metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE,
         Trouble.UNDER_REPLICATED: metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
     }
 )
@@ -93,25 +96,32 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         ],
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
         store_went_back=reign.went_back,
+        store_trouble="" if health.store is None else health.store.trouble[:REASON_MAX],
         order_overdue=duration_of(health.limits.order_s),
         trouble_overdue=duration_of(health.limits.trouble_s),
         controller_wall_clock_ms=context.clock.wall_ms(),
     )
     orders = {one.broker: one for one in health.orders}
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
-        response.brokers.extend(_broker(picture, id, orders.get(id), health.clock_of(id), now_s) for id in ids)
+        response.brokers.extend(
+            _broker(picture, id, orders.get(id), health.clock_of(id), health.writability.disk_of(id), now_s)
+            for id in ids
+        )
     response.damaged.extend(islice(_damaged(context), most))
     incomplete = sum(1 for _ in _incomplete(context))
     removals = map(len, context.removals.damaged.values())
-    response.damaged_count = sum((len(context.refused), incomplete, len(context.spoiled), *removals))
-    await _name_releases(context, response)
+    edited = sum(1 for _ in _edited(context))
+    response.damaged_count = sum((len(context.refused), incomplete, edited, len(context.spoiled), *removals))
+    await _name_releases(health, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
-        response.troubled_partitions.extend(_named(picture, troubled, now_s))
+        response.troubled_partitions.extend(_named(picture, troubled, health.writability, now_s))
     return response
 
 
-async def _name_releases(context: ControllerContext, response: admin_pb2.DescribeHealthResponse) -> None:
+async def _name_releases(health: HealthWatch, response: admin_pb2.DescribeHealthResponse) -> None:
     """Who runs which release, as the store says it now; who asks must have the rest of the answer without the store."""
+    context = health.context
+    left_out = {id: str(shared) for id, shared in context.sharing.items()} | dict(health.misdirected)
     in_force = context.picture.settings.inter_broker_protocol
     response.inter_broker_protocol = in_force
     try:
@@ -128,7 +138,11 @@ async def _name_releases(context: ControllerContext, response: admin_pb2.Describ
             release=one.build.release,
             protocol_min=protocols.low,
             protocol_max=protocols.high,
-            refused=(one.problem or refusal(in_force, one.build))[:REASON_MAX],
+            refused=(
+                one.problem
+                or refusal(in_force, one.build)
+                or (left_out.get(BrokerId(one.id), "") if one.role == "broker" else "")
+            )[:REASON_MAX],
         )
 
 
@@ -136,7 +150,12 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
     """What nobody but a person can mend, besides states of partitions without a leader."""
     for name, reason in chain(context.refused.items(), _incomplete(context)):
         led_until_then = name in context.refused and name in context.picture.names
-        led = "its partitions are led on until another controller comes; " if led_until_then else ""
+        led = (
+            "its partitions are led on until another controller comes; until then `regnum partitions reassign --to "
+            f"{name}/N=IDS --execute`, with the replicas that a partition has, writes the node anew; otherwise "
+            if led_until_then
+            else ""
+        )
         yield admin_pb2.DamagedPartition(
             topic=name,
             partition=-1,
@@ -144,6 +163,18 @@ def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]
             reason=reason[:REASON_MAX],
             advice=f"{led}correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its "
             "records",
+        )
+    for edited, reason in _edited(context):
+        number = edited.partitions[0]
+        accepted = ",".join(map(str, context.picture.partitions[PartitionKey(edited.id, number)].wanted_replicas))
+        yield admin_pb2.DamagedPartition(
+            topic=edited.name,
+            partition=-1,
+            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
+            reason=f"edited by hand: {reason}"[:REASON_MAX],
+            advice="its partitions go on with the accepted replicas, also under another controller; "
+            f"`regnum partitions reassign --to {edited.name}/{number}={accepted} --execute` writes the accepted "
+            "assignment of all of them back, as does whatever is asked for of one of them",
         )
     for key, reason in context.spoiled.items():
         if (topic := context.picture.topics.get(key.topic_id)) is not None:
@@ -173,8 +204,21 @@ def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
     return (one for one in context.incomplete.items() if one[0] in standing and one[0] not in context.refused)
 
 
+def _edited(context: ControllerContext) -> Iterator[tuple[Topic, str]]:
+    """Topics whose nodes name other replicas than were accepted, with how."""
+    for id, reason in context.edited.items():
+        topic = context.picture.topics.get(id)
+        if topic is not None and topic.name not in context.refused:
+            yield topic, reason
+
+
 def _broker(
-    picture: Cluster, id: BrokerId, orders: BrokerOrders | None, clock: ClockCompared | None, now_s: float
+    picture: Cluster,
+    id: BrokerId,
+    orders: BrokerOrders | None,
+    clock: ClockCompared | None,
+    disk: DiskSaid | None,
+    now_s: float,
 ) -> admin_pb2.BrokerHealth:
     return admin_pb2.BrokerHealth(
         broker_id=id,
@@ -187,10 +231,15 @@ def _broker(
         oldest_order_age=None if orders is None else duration_of(now_s - orders.oldest_s),
         clock_ahead_ms=None if clock is None else clock.ahead_ms,
         expiry_held_back=clock is not None and clock.expiry_held_back,
+        disk_free_bytes=None if disk is None else disk.free_bytes,
+        disk_size_bytes=None if disk is None else disk.size_bytes,
+        refuses_writes_because="" if disk is None else disk.refuses_because,
     )
 
 
-def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Iterator[admin_pb2.TroubledPartition]:
+def _named(
+    picture: Cluster, found: tuple[Troubled, ...], writability: Writability, now_s: float
+) -> Iterator[admin_pb2.TroubledPartition]:
     for one in found:
         topic, partition = picture.topics.get(one.key.topic_id), picture.partitions.get(one.key)
         if topic is not None and partition is not None:
@@ -201,6 +250,9 @@ def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Itera
                 ),
                 troubles=[TROUBLES[trouble] for trouble in one.troubles],
                 age=duration_of(now_s - one.since_s),
+                not_writable_because=writability.because(one.key)[:REASON_MAX]
+                if Trouble.NOT_WRITABLE in one.troubles
+                else "",
             )
 
 

@@ -12,17 +12,17 @@ UNDER_REPLICATED, none is anything else. After the limit they are ``long``. The 
 book with the ISR write that makes it whole.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, compress, islice, product
 from typing import Final
 
-from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.topic_filter import Trouble
 
 from regnum_election.decisions.cluster import Partition
 
-WORST_FIRST: Final = (Trouble.OFFLINE, Trouble.UNDER_MIN_ISR, Trouble.UNDER_REPLICATED)
+WORST_FIRST: Final = (Trouble.OFFLINE, Trouble.UNDER_MIN_ISR, Trouble.NOT_WRITABLE, Trouble.UNDER_REPLICATED)
 """What may be wrong with a partition; it may be more than one of these."""
 
 Troubles = tuple[Trouble, ...]
@@ -36,12 +36,21 @@ _TROUBLES: Final[Mapping[tuple[bool, ...], Troubles]] = {
 """By which of them, the worst first, there are: looked up for each partition that a failover moves."""
 
 
-def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles:
+def troubles_of(
+    partition: Partition,
+    min_insync: Callable[[], int],
+    *,
+    refusing: Collection[BrokerId] = (),
+    waits: bool = False,
+) -> Troubles:
     """What is wrong with a partition. While it moves, it is to have as many replicas in sync as it had before.
 
     Args:
         partition: as the picture has it.
-        min_insync: gives its effective min.insync.replicas; asked only for a partition that is not whole.
+        min_insync: gives its effective min.insync.replicas; asked only for a partition that is not whole, or while
+            brokers refuse.
+        refusing: brokers that append no records.
+        waits: whether records wait in it, and nothing was committed for seconds, as its leader says.
     """
     held = partition.held
     if held is None or partition.trouble is not None:
@@ -49,9 +58,19 @@ def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles
     isr, led = held.state.isr, held.state.leader != NO_LEADER
     move = partition.reassignment
     missing = len(isr) < len(partition.replicas if move is None else move.origin)
-    if led and not missing:
+    if led and not (missing or refusing or waits):
         return ()
-    return _TROUBLES[not led, missing and len(isr) < min_insync(), missing]
+    under = missing and len(isr) < min_insync()
+    stuck = led and (
+        waits or held.state.leader in refusing or (not under and _too_few_store(isr, refusing, min_insync))
+    )
+    return _TROUBLES[not led, under, stuck, missing]
+
+
+def _too_few_store(isr: Collection[BrokerId], refusing: Collection[BrokerId], min_insync: Callable[[], int]) -> bool:
+    """Whether so many members refuse that those left are fewer than min.insync.replicas."""
+    storing = sum(id not in refusing for id in isr)
+    return storing < len(isr) and storing < min_insync()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +121,17 @@ class TroubleBook:
             self.note(key, (), 0.0)
 
     def turn(self, now_s: float, after_s: float, *, most: int) -> list[tuple[Trouble, PartitionKey, float]]:
-        """Take note of what has lasted for ``after_s``: at most ``most`` that had not until now, with since when."""
+        """Take note of what has lasted for ``after_s``: at most ``most`` that had not until now, with since when.
+
+        What cannot be written has lasted by the time that it is known.
+        """
         lasted: list[tuple[Trouble, PartitionKey, float]] = []
         for trouble, fresh in self._fresh.items():
+            limit_s = 0.0 if trouble is Trouble.NOT_WRITABLE else after_s
             due = [
                 (trouble, key, since_s)
                 for key, since_s in islice(fresh.items(), most - len(lasted))
-                if now_s - since_s >= after_s
+                if now_s - since_s >= limit_s
             ]
             for _, key, since_s in due:
                 del fresh[key]

@@ -7,24 +7,30 @@ Constraints: nothing is done for partitions and orders that are well. What a rei
 once, in steps that failures go before; how long it had been so before nobody knows, so its time begins there.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 import structlog
 from regnum.types.v1 import events_pb2 as words
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_coordination.port import Store
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.topic_filter import Trouble
 from regnum_service.clock import Clock
 from regnum_service.slices import slices
+from regnum_service.supervisor import Spawn
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.dispatch import Dispatch
+from regnum_election.health.store_watch import StoreWatch
 from regnum_election.health.troubles import TroubleBook, troubles_of
+from regnum_election.health.writability import Writability
 from regnum_election.reign.events import ClockCompared
+from regnum_election.reign.writability import CommitsWait, DiskSaid
 from regnum_election.state.context import ControllerContext
 
 INTERVAL_S: Final = 1.0
@@ -72,18 +78,44 @@ class OverdueOrders:
 class HealthWatch:
     """One for each reign. On the controller's loop; ``orders`` and the book's counts may be read by any thread."""
 
-    def __init__(self, context: ControllerContext, limits: Limits) -> None:
-        """Only assigns."""
+    def __init__(
+        self,
+        context: ControllerContext,
+        limits: Limits,
+        store: Store | None = None,
+        store_refuses: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            context: the reign.
+            limits: when something is overdue.
+            store: its session; None: it is not looked whether the store takes writes.
+            store_refuses: told why the store takes no writes, and with an empty text that it takes them again.
+        """
+
+        def changed(refuses_because: str) -> None:
+            context.events.store_writes(refuses_because)
+            store_refuses(refuses_because)
+
         self.context: Final = context
         """The reign."""
         self.limits: Final = limits
         """When something is overdue."""
         self.book = TroubleBook()
         """Partitions in trouble."""
+        self.writability: Final = Writability(lambda: context.picture)
+        """Which brokers append no records, and where nothing is committed."""
+        self.store: Final = None if store is None else StoreWatch(store, context.clock, changed)
+        """Whether the store takes writes; None: nobody looks."""
         self.orders: Sequence[BrokerOrders] = ()
         """Orders that are not acknowledged, as of the last look."""
         self.overdue: Sequence[OverdueOrders] = ()
         """Those of them that are overdue."""
+        self.misdirected: Mapping[BrokerId, str] = {}
+        """Brokers whose address stands for another process, in words, as of the last look."""
+        self.metadata_processes = 0
+        """Metadata processes that are registered, as of the last look."""
         self._clocks: Final[dict[BrokerId, ClockCompared]] = {}
         self._clocks_off: frozenset[BrokerId] = frozenset()
         self.looked_at_all = False
@@ -92,9 +124,12 @@ class HealthWatch:
         self._later: list[Collection[PartitionKey]] = []
         self._log: Final = structlog.get_logger("health").bind(epoch=context.reign.epoch)
 
-    def heard_of(self, compared: ClockCompared) -> None:
-        """A broker has compared its wall clock with this process's."""
-        self._clocks[compared.broker] = compared
+    def heard_of(self, said: ClockCompared | DiskSaid | CommitsWait) -> None:
+        """A broker has said how it is."""
+        if isinstance(said, ClockCompared):
+            self._clocks[said.broker] = said
+        else:
+            self.writability.heard_of(said)
 
     def clock_of(self, id: BrokerId) -> ClockCompared | None:
         """What a broker says of its wall clock in the registration that it has; None: nothing."""
@@ -109,6 +144,11 @@ class HealthWatch:
             self._later.append(keys)
         else:
             self._look_at(keys, self._clock.monotonic())
+
+    def start(self, spawn: Spawn) -> "list[asyncio.Task[None]]":
+        """Look from now on at brokers and partitions, and at the store."""
+        looking = [spawn("health", self.run())]
+        return looking if self.store is None else [*looking, spawn("store watch", self.store.run())]
 
     async def run(self) -> None:
         """Look from the moment when the reign has begun until it ends; a task of the supervisor."""
@@ -127,13 +167,16 @@ class HealthWatch:
         later, self._later = self._later, []
         for keys in later:
             await self._look_in_steps(keys)
+        await self._look_in_steps(self.writability.turn())
         settings = self.context.picture.settings
         if settings is not self._settings:
             # Only what is not whole can be under another min.insync.replicas.
             self._settings = settings
             await self._look_in_steps(self.book.keys)
+        self.metadata_processes = len(self.context.metadata.positions)
         now_s = self._clock.monotonic()
         self._find_overdue(now_s)
+        self._find_misdirected()
         self._find_clocks_off()
         lasted = self.book.turn(now_s, self.limits.trouble_s, most=LASTED_AT_ONCE)
         for trouble, found in groupby(lasted, key=lambda one: one[0]):
@@ -163,7 +206,14 @@ class HealthWatch:
             if partition is None:
                 book.note(key, (), now_s)
             else:
-                book.note(key, troubles_of(partition, lambda: picture.min_insync(key, partition)), now_s)  # noqa: B023
+                leader = NO_LEADER if partition.held is None else partition.held.state.leader
+                troubles = troubles_of(
+                    partition,
+                    lambda: picture.min_insync(key, partition),  # noqa: B023
+                    refusing=self.writability.refusing,
+                    waits=self.writability.waits(key, leader),
+                )
+                book.note(key, troubles, now_s)
 
     def _find_overdue(self, now_s: float) -> None:
         dispatch, before = self.context.dispatch, {one.broker for one in self.overdue}
@@ -178,6 +228,21 @@ class HealthWatch:
                 self._tell_of_orders(one)
         for broker in before - {one.broker for one in self.overdue}:
             self._log.info("orders acknowledged again", broker=broker)
+
+    def _find_misdirected(self) -> None:
+        brokers, before = self.context.picture.brokers, self.misdirected
+        self.misdirected = {
+            id: f"its address {brokers[id].internal} answers as {other}: what is sent to it does not arrive; see what"
+            " that name or address stands for, and what the broker advertises"
+            for id, other in self.context.dispatch.misdirected().items()
+            if id in brokers
+        }
+        for id, reason in self.misdirected.items():
+            if before.get(id) != reason:
+                self._log.error("another process answers", broker=id, reason=reason)
+                self.context.events.refused(id, brokers[id].epoch, reason)
+        for id in before.keys() - self.misdirected.keys():
+            self._log.info("no other process answers any more", broker=id)
 
     def _find_clocks_off(self) -> None:
         compared = [one for id in self._clocks if (one := self.clock_of(id)) is not None and one.expiry_held_back]
@@ -224,6 +289,7 @@ class HealthWatch:
     def _tell_of_trouble(self, trouble: Trouble, found: Sequence[tuple[PartitionKey, float]], now_s: float) -> None:
         named = names(self.context.picture, [key for key, _ in found[:NAMED]])
         age_s = now_s - found[0][1]
+        because = self.writability.because(found[0][0]) if trouble is Trouble.NOT_WRITABLE else ""
         self._log.warning(
             "partitions in trouble for long",
             trouble=trouble.value,
@@ -231,10 +297,11 @@ class HealthWatch:
             all=self.book.count_long(trouble),
             age_s=round(age_s, 1),
             first=named,
+            reason=because or None,
         )
         self.context.events.overdue(
             words.EVENT_KIND_TROUBLE_OVERDUE,
-            f"{trouble.value} for {age_s:.0f} s: {', '.join(named)}",
+            f"{trouble.value} for {age_s:.0f} s: {', '.join(named)}{because and f' ({because})'}",
             count=len(found),
         )
         self._span(

@@ -23,7 +23,7 @@ from regnum_election.history.events import (
     Reason,
     not_written_down,
 )
-from regnum_election.history.missing import AskLog, Unlogged, nothing_logged, unlogged
+from regnum_election.history.missing import AskLog, Unlogged, nothing_logged, unlogged, unlogged_topics
 from regnum_election.reign.reign import Reign
 
 
@@ -44,6 +44,10 @@ class ReignEvents:
         self._ask_log: Final = ask_log
         self._log: Final = structlog.get_logger("event-log")
         self._number = 1
+        self._deleting: Final[dict[TopicId, str]] = {}
+        self._unborn: Final[set[TopicId]] = set()
+        self._told: set[tuple[Kind, TopicId]] | None = set()
+        """What this reign has said of whole topics; None: ``tell_of_unlogged`` is done and nobody asks any more."""
 
     def partitions(self, rows: Sequence[PartitionRow], topics: Mapping[TopicId, Named], reason: Reason) -> None:
         """States of partitions changed.
@@ -95,10 +99,17 @@ class ReignEvents:
         """A broker came, went, or said something of ``count`` replicas."""
         self._other(kind, reason, broker=broker, broker_epoch=epoch, count=count)
 
+    def refused(self, broker: BrokerId, epoch: BrokerEpoch, detail: str) -> None:
+        """A registered broker takes no part, or nothing reaches it."""
+        kind, reason = words.EVENT_KIND_BROKER_REFUSED, Reason(words.EVENT_CAUSE_UNSPECIFIED)
+        self._other(kind, reason, broker=broker, broker_epoch=epoch, detail=detail)
+
     def topic(
         self, kind: Kind, name: str, id: TopicId, reason: Reason, *, partitions: int = 0, detail: str = ""
     ) -> None:
         """Something happened to a topic as a whole."""
+        if self._told is not None:
+            self._told.add((kind, id))
         self._other(kind, reason, topic=name, topic_id=id, count=partitions, detail=detail)
 
     def out_of_reach(self, name: str, key: PartitionKey, detail: str) -> None:
@@ -132,6 +143,16 @@ class ReignEvents:
         reason = Reason(words.EVENT_CAUSE_UNSPECIFIED).within(traceparent)
         self._other(kind, reason, broker=broker, count=count, detail=detail)
 
+    def found_unborn(self, id: TopicId) -> None:
+        """None of a topic's partitions has a state: an earlier reign made it, perhaps without writing that down."""
+        if self._told is not None:
+            self._unborn.add(id)
+
+    def found_deleting(self, name: str, id: TopicId) -> None:
+        """The deletion of a topic is recorded, and its nodes stand: an earlier reign began it."""
+        if self._told is not None:
+            self._deleting[id] = name
+
     async def tell_of_unlogged(self, found: Cluster) -> None:
         """Write down what a predecessor wrote to the store and not into the log; ``found``: as the reign began.
 
@@ -142,8 +163,19 @@ class ReignEvents:
         except OSError as error:
             self._log.warning("the log cannot be read, and what is missing in it is not looked for", reason=str(error))
             return
-        if logged is not None:
-            self._unlogged(await unlogged(found.partitions, logged, reign=self._reign.epoch), found.topics)
+        told, self._told = self._told or set(), None
+        if logged is None:
+            return
+        # Topics first: they come before their partitions.
+        lost = Reason(words.EVENT_CAUSE_NOT_WRITTEN_DOWN, "found in the store at the beginning of a reign")
+        for topic in await unlogged_topics(found, self._unborn, logged, reign=self._reign.epoch):
+            if (words.EVENT_KIND_TOPIC_CREATED, topic.id) not in told:
+                count = len(topic.partitions)
+                self.topic(words.EVENT_KIND_TOPIC_CREATED, topic.name, topic.id, lost, partitions=count)
+        for id, name in self._deleting.items():
+            if id not in logged.deleted and (words.EVENT_KIND_TOPIC_DELETED, id) not in told:
+                self.topic(words.EVENT_KIND_TOPIC_DELETED, name, id, lost)
+        self._unlogged(await unlogged(found.partitions, logged, reign=self._reign.epoch), found.topics)
 
     def _unlogged(self, found: Unlogged, topics: Mapping[TopicId, Named]) -> None:
         """States that reigns before this one wrote, and of which the log has no event.
@@ -165,6 +197,11 @@ class ReignEvents:
         self._other(
             words.EVENT_KIND_STORE_WENT_BACK, Reason(words.EVENT_CAUSE_UNSPECIFIED), detail=self._reign.went_back
         )
+
+    def store_writes(self, refused_because: str) -> None:
+        """The store takes no writes, for that reason; empty: it takes them again."""
+        kind = words.EVENT_KIND_STORE_WRITES_REFUSED if refused_because else words.EVENT_KIND_STORE_WRITES_TAKEN
+        self._other(kind, Reason(words.EVENT_CAUSE_UNSPECIFIED), detail=refused_because)
 
     def reign_began(self, traceparent: str) -> None:
         """The first event of a reign; ``traceparent``: the succession, if it is traced."""

@@ -34,6 +34,8 @@ SUFFIX: Final = ".events"
 
 _HEAD: Final = struct.Struct("<II")
 _PLACE: Final = struct.Struct("<QQI")
+_NAME: Final = re.compile(rf"[0-9]{{10,}}-[0-9]{{15,}}{re.escape(SUFFIX)}", re.ASCII)
+"""Of segments: what has another name is not Regnum's."""
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 HEAD_BYTES: Final = _HEAD.size + _PLACE.size
 
@@ -117,9 +119,9 @@ class Segments:
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         found: list[_Segment] = []
-        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+        for path in sorted(path for path in self._folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()):
             segment = _scanned(path)
-            # What is not of this form, or out of its place, is left alone; what is empty may go.
+            # What is of this name and not of this form, or out of its place, is left alone; what is empty may go.
             if segment is not None and (not found or segment.first > found[-1].last):
                 found.append(segment)
         with self._lock:

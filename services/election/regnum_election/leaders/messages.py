@@ -1,11 +1,12 @@
 """Elections, partitions without a leader, and brokers, in the words of the wire."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId
 from regnum_service.errors import RegnumError
 from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
@@ -15,6 +16,7 @@ from regnum_election.decisions.partitions import OfflineReason
 from regnum_election.dispatch.control_requests import endpoint
 from regnum_election.leaders.elections import Elected, Election, ElectionRequest, ElectionType
 from regnum_election.leaders.offline import OfflineList
+from regnum_election.reign.writability import DiskSaid
 
 ITEMS_PER_TURN: Final = 500
 """Partitions or brokers put into other words between two turns of the event loop (safety rule S22)."""
@@ -99,17 +101,19 @@ async def offline_response(found: OfflineList) -> admin_pb2.ListOfflinePartition
     return response
 
 
-async def brokers_response(found: Sequence[DescribedBroker]) -> admin_pb2.DescribeBrokersResponse:
+async def brokers_response(
+    found: Sequence[DescribedBroker], disk_of: Callable[[BrokerId], DiskSaid | None]
+) -> admin_pb2.DescribeBrokersResponse:
     """What a client is answered."""
     response = admin_pb2.DescribeBrokersResponse()
     turns = Turns(ITEMS_PER_TURN)
     for one in found:
         await turns.took()
-        response.brokers.append(_broker(one))
+        response.brokers.append(_broker(one, disk_of(one.id)))
     return response
 
 
-def _broker(one: DescribedBroker) -> admin_pb2.DescribedBroker:
+def _broker(one: DescribedBroker, disk: DiskSaid | None) -> admin_pb2.DescribedBroker:
     if not one.known:
         return admin_pb2.DescribedBroker(broker_id=one.id, error_code=errors_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED)
     message = admin_pb2.DescribedBroker(
@@ -129,4 +133,8 @@ def _broker(one: DescribedBroker) -> admin_pb2.DescribedBroker:
         message.client.CopyFrom(endpoint(broker.client))
         message.internal.CopyFrom(endpoint(broker.internal))
         message.log_ids.extend(sorted(broker.log_ids))
+    if disk is not None:
+        message.refuses_writes_because = disk.refuses_because
+        if disk.free_bytes is not None and disk.size_bytes is not None:
+            message.disk_free_bytes, message.disk_size_bytes = disk.free_bytes, disk.size_bytes
     return message

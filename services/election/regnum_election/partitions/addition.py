@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from regnum.types.v1 import errors_pb2, events_pb2
-from regnum_coordination.port import Check, Delete, Group, Node, Refused, Set, Written
+from regnum_coordination.port import Delete, Group, Node, Operation, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import PartitionKey
 from regnum_model.nodes import MalformedNodeError, TopicNode
@@ -39,6 +39,7 @@ from regnum_election.partitions.requests import (
 )
 from regnum_election.partitions.tombstones import note_damage
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
+from regnum_election.state.accepted import accepted_of, guard_write
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 from regnum_election.state.partition_writes import change
@@ -184,7 +185,8 @@ async def _write_topics(
         path = paths.topic(plan.topic.name)
         data = await encoding.result(one.node.encode, weight=weight)
         orders = (Delete(path, version) for path, version in call.orders.get(plan.topic.name, ()))
-        groups.append((Check(paths.topic_id(plan.topic.id)), Set(path, data, one.version), *orders))
+        guard = await encoding.result(partial(_guard, context, plan, one, nodes), weight=weight)
+        groups.append((guard, Set(path, data, one.version), *orders))
     call.begun = call.begun or bool(groups)
     added: list[tuple[Topic, dict[int, Partition]]] = []
     for (i, one), outcome in zip(prepared.items(), await context.store.write_batch(groups), strict=True):
@@ -241,8 +243,17 @@ class _DamagedTombstone:
     """What is wrong with it."""
 
 
+def _guard(context: ControllerContext, plan: Addition, prepared: "_Prepared", nodes: Mapping[str, Node]) -> Operation:
+    """The topic's guard, with the assignment as it is then."""
+    added = {number: (replicas, None) for number, replicas in plan.assignment.items()}
+    began = {number: member.began for number, member in prepared.members.items() if member.began}
+    accepted = accepted_of(context.picture, plan.topic.id, added, began)
+    return guard_write(plan.topic, nodes.get(paths.topic_id(plan.topic.id)), accepted)
+
+
 def _paths_of(plan: Addition) -> Iterator[str]:
     yield paths.topic(plan.topic.name)
+    yield paths.topic_id(plan.topic.id)
     for number in plan.assignment:
         yield paths.leader_and_isr(plan.topic.name, number)
 

@@ -5,8 +5,8 @@ Goals
     controller or at the next failure.
 
 Constraints
-    - It changes nothing but what `regnum status` lists: leaders lead on, nothing is written back. What the controller
-      remembers of a state may be older than what the damage took the place of.
+    - It changes nothing but what `regnum status` lists, and tells of an edited assignment: leaders lead on, nothing is
+      written back. What the controller remembers of a state may be older than what the damage took the place of.
     - It costs the same whatever the number of topics (safety rule S22): so many nodes a look, in slices, beside the
       controller's task.
 
@@ -37,6 +37,7 @@ from regnum_election.decisions.cluster import Partition, Topic
 from regnum_election.decisions.topic_nodes import judge_state, other_id
 from regnum_election.partitions.tombstones import PROBED_MAX, found_node, note_tombstone
 from regnum_election.reign.beside import Beside
+from regnum_election.state.accepted import compare_nodes, note_unreadable
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 
@@ -99,6 +100,8 @@ class Inspection:
         self._states_max: Final = states_max
         self._context: Final = context
         self._beside: Final = Beside()
+        self._suspects: Final[dict[TopicId, None]] = {}
+        """Topics whose nodes somebody else may have written, and can be read."""
         self._noted: Final[dict[str, str]] = {}
         """Topics in the picture whose nodes were found damaged here, with the reason."""
         self._topics: Iterator[TopicId] | None = None
@@ -123,6 +126,7 @@ class Inspection:
                     del self._noted[name]
         noted = map(self._context.picture.topic_named, islice(self._noted, DAMAGED_PER_LOOK))
         again = [topic for topic in noted if topic is not None]
+        await self._look_at_edits()
         for start in range(0, len(again), NODES_PER_SLICE):
             await self._read_topics(again[start : start + NODES_PER_SLICE])
         left = self._topics_max
@@ -160,15 +164,29 @@ class Inspection:
             if node.stat.version != topic.version:
                 problem = await self._beside.result(partial(_problem, topic, node), weight=len(node.data))
             if self._context.picture.topics.get(topic.id) is topic:
-                self._note_topic(topic.name, problem)
+                self._note_topic(topic, problem)
+                if problem is None and node.stat.version != topic.version:
+                    self._suspects[topic.id] = None
 
-    def _note_topic(self, name: str, problem: str | None) -> None:
+    async def _look_at_edits(self) -> None:
+        """Have nodes compared with the picture that may say something else: those found so, and those written since."""
         context = self._context
+        async for some in slices(tuple(context.edited), DAMAGED_PER_TURN):
+            for id in some:
+                if id not in context.picture.topics:
+                    del context.edited[id]
+        suspects = {**dict.fromkeys(islice(context.edited, DAMAGED_PER_LOOK)), **self._suspects}
+        self._suspects.clear()
+        if suspects and not context.unverified.has_any:
+            context.defer("topic nodes written by others", compare_nodes(context, suspects))
+
+    def _note_topic(self, topic: Topic, problem: str | None) -> None:
+        context, name = self._context, topic.name
         noted = self._noted.get(name)
         if problem is not None:
             if problem != noted or name not in context.refused:
                 self._noted[name] = context.refused[name] = problem
-                context.log.error("topic node damaged", topic=name, reason=problem)
+                note_unreadable(context, topic, problem)
             return
         if noted is None:
             return

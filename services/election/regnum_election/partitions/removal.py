@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from regnum.types.v1 import events_pb2
-from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
+from regnum_coordination.port import Delete, Group, Node, Operation, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import TopicNode
@@ -40,6 +40,7 @@ from regnum_election.partitions.requests import (
     with_mutation,
 )
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
+from regnum_election.state.accepted import accepted_of, guard_write
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
 from regnum_election.topics.deletion_orders import tell_deletions
@@ -154,7 +155,9 @@ class PartitionRemover:
     async def _write_topics(self, call: RemovalCall, plans: dict[int, RemovalPlan]) -> list[TopicId]:
         """Write topic nodes, and take what is gone out of the picture; returns the topics concerned."""
         context = self._context
-        nodes = await context.store.read_many([paths.topic(plan.topic.name) for plan in plans.values()])
+        nodes = await context.store.read_many(
+            [path for plan in plans.values() for path in (paths.topic(plan.topic.name), paths.topic_id(plan.topic.id))]
+        )
         meant: dict[int, TopicNode] = {}
         groups: list[Group] = []
         encoding = Beside()
@@ -170,7 +173,8 @@ class PartitionRemover:
             meant[i] = await encoding.result(partial(_less, found[0], plans[i]), weight=weight)
             data = await encoding.result(meant[i].encode, weight=weight)
             orders = (Delete(path, version) for path, version in call.orders.get(topic.name, ()))
-            groups.append((Check(paths.topic_id(topic.id)), Set(paths.topic(topic.name), data, found[1]), *orders))
+            guard = await encoding.result(partial(_guard, context, plans[i], nodes), weight=weight)
+            groups.append((guard, Set(paths.topic(topic.name), data, found[1]), *orders))
         call.begun = call.begun or bool(groups)
         gone: dict[TopicId, RemovalPlan] = {}
         for (i, node), outcome in zip(meant.items(), await context.store.write_batch(groups), strict=True):
@@ -233,6 +237,12 @@ class PartitionRemover:
         await self.records.settle(open_keys)
         await tell_deletions(self._context)
         yield
+
+
+def _guard(context: ControllerContext, plan: RemovalPlan, nodes: Mapping[str, Node]) -> Operation:
+    """The topic's guard, with the assignment as it is then."""
+    accepted = accepted_of(context.picture, plan.topic.id, dict.fromkeys(plan.brokers))
+    return guard_write(plan.topic, nodes.get(paths.topic_id(plan.topic.id)), accepted)
 
 
 def _in_steps(requests: Sequence[RemovalRequest]) -> Iterator[range]:

@@ -15,7 +15,7 @@ from regnum_coordination.errors import NodeFailure, SessionExpired
 from regnum_coordination.port import Delete, Store
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, MetadataId, PartitionKey, TopicId
-from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
+from regnum_model.nodes import MalformedNodeError, MetadataNode
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.digest import ImageDigest
@@ -48,7 +48,7 @@ class MetadataPublisher:
         *,
         epoch: ControllerEpoch,
         announcer: Announcer,
-        open_channel: Callable[[Address], PropagationChannel],
+        open_channel: Callable[[MetadataProcess], PropagationChannel],
         detector: DeathDetector | None,
         listener: PublicationListener,
         clock: Clock,
@@ -189,7 +189,7 @@ class MetadataPublisher:
         added = sorted(live.keys() - self._processes.keys())
         for id in added:
             expected = self._expected if self._first_look else None
-            subscriber = Subscriber(live[id], self._open_channel(live[id].internal), owner=self, expected=expected)
+            subscriber = Subscriber(live[id], self._open_channel(live[id]), owner=self, expected=expected)
             self._processes[id] = subscriber
             subscriber.start()
         self._first_look = False

@@ -5,7 +5,9 @@ from typing import Any, Final
 
 import grpc
 from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
+from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address
+from regnum_service import addressee
 from regnum_service.channel import Open, PeerChannel, open_channel
 from regnum_service.status import from_rpc_error
 
@@ -22,9 +24,11 @@ LAG_TIMEOUT_S: Final = 1.0
 class GrpcPropagationChannel:
     """Calls one metadata process. Not connected before the first call."""
 
-    def __init__(self, address: Address, open_one: Open = open_channel) -> None:
+    def __init__(self, process: MetadataId, address: Address, open_one: Open = open_channel) -> None:
         """Only assigns; ``open_one`` opens the channel."""
-        self._channel: Final = PeerChannel(address, gone="that metadata process is told no more", open_one=open_one)
+        self._channel: Final = PeerChannel(
+            address, addressee.metadata(process), gone="that metadata process is told no more", open_one=open_one
+        )
         self._publish: Any = None
 
     async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:

@@ -16,6 +16,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_model.picture_line import PictureVersion
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_telemetry import tracing
@@ -136,7 +137,7 @@ class Subscriber:
     def stop(self) -> None:
         """Stop; what was not acknowledged is dropped."""
         for task in self._tasks:
-            task.cancel()
+            end_task(task)
 
     async def stopped(self) -> None:
         """Return when nothing runs any more."""
@@ -160,6 +161,7 @@ class Subscriber:
         try:
             return await self._channel.lag(propagation_pb2.DescribeLagRequest())
         except RegnumError:
+            # That there is no answer is the answer; why is in the log, of the publications that fail as this did.
             return None
 
     async def everywhere(self, version: int) -> None:
@@ -169,6 +171,7 @@ class Subscriber:
         request = propagation_pb2.DescribeLagRequest(
             controller_epoch=self._owner.epoch, version=version, wait_ms=LAG_WAIT_MS
         )
+        # Who waits goes on by its own time; why it cannot be asked is in the log, of the publications that fail.
         with contextlib.suppress(RegnumError):
             await self._channel.lag(request)
 

@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 
@@ -56,7 +57,7 @@ class Waking:
     async def close(self) -> None:
         """Wake nobody any more."""
         if self._later is not None:
-            self._later.cancel()
+            end_task(self._later)
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([self._later])
 

@@ -166,7 +166,7 @@ class PartitionReassignments:
             if (reason := _too_large(context.picture, topic.id, changes)) is not None:
                 return {**rejected, **dict.fromkeys(changes, reason)}
             try:
-                outcome = await write_assignments(context, topic, changes, asked)
+                outcome = await write_assignments(context, topic, changes, asked, over_edits=True)
             except NotTaken as error:
                 return {**rejected, **dict.fromkeys(changes, _not_written(name, str(error)))}
             # A whole topic was put into the picture: what follows takes as long again (safety rule S22).
@@ -190,6 +190,8 @@ class PartitionReassignments:
         changes: dict[int, AssignmentChange] = {}
         rejected: dict[int, Rejection] = {}
         turns = Turns(PARTITIONS_PER_TURN)
+        name = self._context.picture.topics[topic_id].name
+        is_edited = topic_id in self._context.edited or name in self._context.refused
         for number, target in targets.items():
             await turns.took()
             match self._requested(PartitionKey(topic_id, number), target):
@@ -197,6 +199,12 @@ class PartitionReassignments:
                     rejected[number] = refused
                 case Assigned() as assigned:
                     changes[number] = AssignmentChange(assigned=assigned)
+                case None if is_edited:
+                    # What it has is what is wanted, and the topic node does not say so.
+                    known = self._context.picture.partitions[PartitionKey(topic_id, number)]
+                    changes[number] = AssignmentChange(
+                        assigned=Assigned(replicas=known.replicas, reassignment=known.reassignment)
+                    )
                 case None:
                     pass
         return changes, rejected

@@ -47,6 +47,7 @@ from regnum_election.decisions.cluster import Broker, Partition
 from regnum_election.decisions.leadership import Surroundings
 from regnum_election.decisions.placement import refused_by_name
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.topic_nodes import is_restored
 
 REPLICAS_MAX: Final = 32
 """Replicas that a reassignment may ask for: the registrations of all of them are checked in one multi."""
@@ -123,6 +124,11 @@ def requested(  # noqa: PLR0911 - each answer has its own line
     refused = _refused(partition, wanted, brokers, draining)
     if refused is not None:
         return refused
+    if is_restored(partition.trouble):
+        # It moved there after the backup: assigned at once, the broker that has its newest log may lead it.
+        origin = partition.replicas if move is None else move.origin
+        grown = tuple(dict.fromkeys((*partition.replicas, *wanted)))
+        return Assigned(replicas=grown, reassignment=Reassignment(origin=origin, target=wanted, since_ms=now_ms))
     if move is None:
         if wanted == partition.replicas:
             return None
@@ -152,7 +158,7 @@ def _refused(
     brokers: Mapping[BrokerId, Broker],
     draining: Collection[BrokerId],
 ) -> Rejection | None:
-    if partition.trouble is not None or partition.held is None:
+    if not is_restored(partition.trouble) and (partition.trouble is not None or partition.held is None):
         return Rejection(
             code=errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
             message=f"nobody can lead it at present ({partition.trouble or 'it is being created'}); reassign it when "

@@ -1,8 +1,9 @@
 """How assignments change: the topic node, and with it the states of the partitions that lose a replica, in one multi.
 
 The topic node is read first and only the partitions concerned are changed in it, at the version that was read: what
-others have written there stays. What it says of these partitions has to be what the picture says, or it was changed by
-hand and is left alone.
+others have written there stays. What it says of these partitions has to be what the picture says, or it was edited by
+hand: the agent leaves such a partition alone, and what somebody asks for is written over the edit, with the accepted
+assignment of all the topic's partitions. The guard records the assignment in the same multi.
 """
 
 import asyncio
@@ -10,16 +11,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from regnum_coordination.port import Check, Operation, Refused, Set, Written
+from regnum_coordination.port import Check, Node, Operation, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
+from regnum_model.nodes import AcceptedAssignment, LaterVersionError, LeaderAndIsr, MalformedNodeError, TopicNode
 
-from regnum_election.decisions.cluster import HeldState, Topic
+from regnum_election.decisions.cluster import Cluster, HeldState, Topic
+from regnum_election.decisions.topic_nodes import edits
 from regnum_election.history.events import REASSIGNMENT, PartitionRow, Reason
 from regnum_election.reassignment.decisions import Assigned
 from regnum_election.reassignment.milestones import by_kind
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
+from regnum_election.state.accepted import accepted_of, guard_write, members_of, node_of, note_edits
 from regnum_election.state.context import ControllerContext
 
 
@@ -52,6 +55,8 @@ async def write_assignments(
     topic: Topic,
     changes: Mapping[int, AssignmentChange],
     reason: Reason = REASSIGNMENT,
+    *,
+    over_edits: bool = False,
 ) -> Outcome:
     """Write changes of some partitions of a topic, all or none, and apply them to the picture.
 
@@ -62,27 +67,27 @@ async def write_assignments(
         topic: the topic.
         changes: by partition.
         reason: why, and who asked, for the event log.
+        over_edits: whether the topic node is written over where a person edited its assignment.
     """
     outcome = Outcome()
-    path = paths.topic(topic.name)
-    found = (await context.store.read_many((path,))).get(path)
+    path, guard_path = paths.topic(topic.name), paths.topic_id(topic.id)
+    nodes = await context.store.read_many((path, guard_path))
+    found = nodes.get(path)
     if found is None:
         outcome.refused = "the topic node is gone"
         return outcome
-    try:
-        node = await beside(partial(TopicNode.decode, found.data), weight=len(found.data))
-    except MalformedNodeError as malformed:
-        outcome.refused = f"the topic node cannot be read: {malformed}"
+    node = await _to_be_changed(context, topic, found, over_edits=over_edits)
+    if isinstance(node, str):
+        outcome.refused = node
         return outcome
-    if node.topic_id != topic.id:
-        outcome.refused = "the topic node is another topic's"
-        return outcome
+    weight = PARTITION_WEIGHT * (len(node.partitions) + len(topic.partitions))
     meant = _meant(context, topic.id, node, changes, outcome)
     if not meant:
         return outcome
     await asyncio.sleep(0)
-    data = await beside(_changed(node, meant).encode, weight=PARTITION_WEIGHT * len(node.partitions))
-    operations = _operations(context, topic, meant, Set(path, data, found.stat.version))
+    data = await beside(_changed(node, meant).encode, weight=weight)
+    guard = await beside(partial(_guard, context.picture, topic, nodes.get(guard_path), meant), weight=weight)
+    operations = _operations(context, topic, meant, guard, Set(path, data, found.stat.version))
     (result,) = await context.store.write_batch([operations])
     match result:
         case Written(results=results):
@@ -93,9 +98,73 @@ async def write_assignments(
             }
             await _apply(context, topic, meant, versions, reason)
             outcome.written = [PartitionKey(topic.id, number) for number in meant]
+            if over_edits:
+                note_edits(context, topic, "")
+                if not topic.misses_numbers:
+                    context.incomplete.pop(topic.name, None)
         case Refused(error=error):
             outcome.refused = str(error)
     return outcome
+
+
+async def _to_be_changed(context: ControllerContext, topic: Topic, found: Node, *, over_edits: bool) -> TopicNode | str:
+    """What the topic node says, or is to say before the changes; why it is left alone."""
+    try:
+        node = await beside(partial(TopicNode.decode, found.data), weight=len(found.data))
+    except LaterVersionError as later:
+        return f"the topic node cannot be read: {later}"
+    except MalformedNodeError as malformed:
+        node, damage = None, f"the topic node cannot be read: {malformed}"
+    else:
+        damage = "the topic node is another topic's"
+    if node is None or node.topic_id != topic.id:
+        if not over_edits or found.stat.creation_id != topic.creation_id:
+            return damage
+        context.log.warning("topic node written anew", topic=topic.name, reason=damage)
+        return _anew(context, topic)
+    if not over_edits:
+        return node
+    weight = PARTITION_WEIGHT * (len(node.partitions) + len(topic.partitions))
+    note_edits(context, topic, await beside(partial(_edits, context.picture, topic, node), weight=weight))
+    return await beside(partial(_as_accepted, context.picture, topic, node), weight=weight)
+
+
+def _edits(picture: Cluster, topic: Topic, node: TopicNode) -> str:
+    return edits(node, members_of(picture, topic.id))
+
+
+def _as_accepted(picture: Cluster, topic: Topic, node: TopicNode) -> TopicNode:
+    """The node with the assignment as it was accepted; what else it says stays, as far as it is of these partitions."""
+    accepted = accepted_of(picture, topic.id)
+    if AcceptedAssignment.of(node) == accepted:
+        return node
+    began = {**node.began, **accepted.began}
+    return replace(
+        node,
+        partitions=accepted.partitions,
+        reassigning=accepted.reassigning,
+        began={number: epoch for number, epoch in began.items() if number in accepted.partitions},
+        creating=node.creating & accepted.partitions.keys(),
+        removing={number: ids for number, ids in node.removing.items() if number not in accepted.partitions},
+    )
+
+
+def _anew(context: ControllerContext, topic: Topic) -> TopicNode:
+    """The node of a topic of the picture, where what stands there says nothing of it."""
+    members = members_of(context.picture, topic.id)
+    left = {number: context.dispatch.departing.of_partition(PartitionKey(topic.id, number)) for number in members}
+    return replace(
+        node_of(context.picture, topic),
+        creating=frozenset(number for number, one in members.items() if one.creating),
+        removing=dict(context.removals.begun.get(topic.id, {})),
+        left={number: tuple(sorted(brokers)) for number, brokers in left.items() if brokers},
+    )
+
+
+def _guard(picture: Cluster, topic: Topic, guard: Node | None, changes: Mapping[int, AssignmentChange]) -> Operation:
+    """The topic's guard, with the assignment as it is then."""
+    assigned = {number: (one.assigned.replicas, one.assigned.reassignment) for number, one in changes.items()}
+    return guard_write(topic, guard, accepted_of(picture, topic.id, assigned))
 
 
 def _meant(
@@ -138,11 +207,14 @@ def _without(brokers: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple
 
 
 def _operations(
-    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], last: Set
+    context: ControllerContext,
+    topic: Topic,
+    changes: Mapping[int, AssignmentChange],
+    guard: Operation,
+    last: Set,
 ) -> tuple[Operation, ...]:
     checks: dict[str, Check] = {}
     sets: list[Set] = []
-    guard = Check(paths.topic_id(topic.id))
     for number, change in changes.items():
         if change.held is None:
             continue

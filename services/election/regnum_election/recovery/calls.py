@@ -267,6 +267,8 @@ class PartitionRecoveries:
             groups.append(group_for(topic, write.found, write.broker, write.state, make_guard=make_guard))
         if not without_guard:
             return await self._context.store.write_batch(groups)
+        # A guard that is made here records nothing yet.
+        self._context.unrecorded[topic.id] = None
         before: list[Written | Refused] = []
         async for part in slices(groups[:-1], PARTITIONS_PER_STEP):
             before += await self._context.store.write_batch(part)

@@ -112,7 +112,7 @@ def _above(id: BrokerId, answer: Answer, best: tuple[int, int], heard: int) -> s
     return (
         f"broker {id}, which is not assigned to it, has a newer log (to {answer.log_end_offset}, last leader epoch "
         f"{answer.last_written_epoch}, knows epoch {answer.current_epoch}) than every assigned one: it was reassigned "
-        "after the backup"
+        "after the backup; give it back with `regnum partitions reassign --to`"
     )
 
 

@@ -37,6 +37,7 @@ from regnum_election.reign.event_waits import (
     TimedQueue,
 )
 from regnum_election.reign.mutation_lanes import Caller, MutationLanes
+from regnum_election.reign.writability import CommitsWait, DiskSaid
 
 MUTATIONS_MAX: Final = 1_000
 """Mutations that may wait."""
@@ -241,7 +242,7 @@ class ClockCompared:
     """Whether that is more than it allows: nothing expires there."""
 
 
-Hint = ReplicasMoving | AwaitsInSync | ClockCompared
+Hint = ReplicasMoving | AwaitsInSync | ClockCompared | DiskSaid | CommitsWait
 """What brokers say that no event follows from."""
 
 

@@ -22,7 +22,20 @@ class RequestQueue:
         """Only assigns; ``refuses``: why nothing can be asked of this reign; empty: it can."""
         self._queue = queue
         self._refuses = refuses
+        self._store_refuses = ""
+        self._open: dict[asyncio.Future[Any], None] = {}
+        """What waits for the store or in the queue, but for what is urgent."""
         self._closed = False
+
+    def store_refuses(self, because: str) -> None:
+        """The store takes no writes, for that reason: who waits hears it now. Empty: it takes them."""
+        self._store_refuses = because and f"the coordination store takes no writes: {because}"
+        for result in tuple(self._open) if because else ():
+            if not result.done():
+                unknown = (
+                    f"{self._store_refuses}. What was asked for may be done once it does: look before asking again"
+                )
+                result.set_exception(RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, unknown))
 
     def close(self) -> None:
         """The reign is over: nothing is taken any more."""
@@ -31,6 +44,7 @@ class RequestQueue:
     def require_room(self) -> None:
         """Raise RegnumError when no mutation can be queued now."""
         self._check_taken()
+        self._check_store()
         if self._closed:
             raise cut_off(begun=False)
         if self._queue.is_full:
@@ -74,6 +88,9 @@ class RequestQueue:
         if urgent:
             self._queue.put_urgent(mutation)
             return
+        self._check_store()
+        self._open[result] = None
+        result.add_done_callback(lambda done: self._open.pop(done, None))
         try:
             self._queue.put_mutation(mutation)
         except QueueFullError:
@@ -82,6 +99,11 @@ class RequestQueue:
     def _check_taken(self) -> None:
         if self._refuses:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, self._refuses)
+
+    def _check_store(self) -> None:
+        """Not worth repeating: who asks is to hear of it, and not of a time that is up."""
+        if self._store_refuses:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{self._store_refuses}; nothing was changed")
 
     async def answer(self, result: "asyncio.Future[T]", wait_s: float) -> T:
         """The outcome of submitted work. Raises RegnumError."""

@@ -27,6 +27,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.request_sizes import Parsing, TooMuchError
 from regnum_service.slices import Turns
 from regnum_service.status import from_rpc_error, to_status
+from regnum_telemetry import tracing
 
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.servicers.callers import ADDRESS_LENGTH_MAX, client_of
@@ -105,12 +106,15 @@ class EnvelopeOpener:
             with calling(original):
                 answer = await handler(request, ForwardedCall(context, connection))
         except RegnumError as error:
+            tracing.refuse()
             response.status.CopyFrom(to_status(error))
         except grpc.aio.AioRpcError as error:
             response.status.CopyFrom(to_status(from_rpc_error(error)))
         else:
             response.throttle_time_ms = getattr(answer, "throttle_time_ms", 0)
             response.response = answer if isinstance(answer, bytes) else answer.SerializeToString()
+        served = tracing.served()
+        response.refused = served is not None and served.refused
         return response
 
     def _check_sender(self) -> None:

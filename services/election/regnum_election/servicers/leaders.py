@@ -46,7 +46,8 @@ class LeaderServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.DescribeBrokersResponse:
         """Brokers, live or named by an assignment."""
         controller = await self._role.controller()
-        return await brokers_response(await controller.leaders.brokers(tuple(map(BrokerId, request.broker_ids))))
+        found = await controller.leaders.brokers(tuple(map(BrokerId, request.broker_ids)))
+        return await brokers_response(found, controller.health.writability.disk_of)
 
     async def DrainBroker(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.DrainBrokerRequest, context: Context

@@ -108,7 +108,7 @@ async def _lead(
     context.dispatch.hold_full_sets()
     context.dispatch.show(context.picture)
     found = await adopter.take_up(others)
-    await find_removed(context, adopter, guarded)
+    found += await find_removed(context, adopter, guarded)
     if trace is not None:
         trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
         trace.reached(conventions.LOADED_UNIX_NANO)
@@ -177,7 +177,7 @@ async def _inherited(
     inherited = picture.without_topics(left)
     # Of those being deleted too: their names are not free yet.
     unknown = [id for id in guarded if id not in inherited.topics]
-    names = set((await read_guards(context, unknown)).values())
+    names = {guard.topic for guard in (await read_guards(context, unknown)).values()}
     contested = [id for name in names if (id := inherited.names.get(name)) is not None]
     return _without_bare_brokers(inherited.without_topics(contested)), sorted(names)
 

@@ -16,13 +16,14 @@ from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
-from regnum_model.nodes import TopicIdNode, TopicNode
+from regnum_model.nodes import AcceptedAssignment, TopicIdNode
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION, PartitionRow, Reason
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside
+from regnum_election.state.accepted import members_of, node_of
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied, found_row
 from regnum_election.state.telling import publish, tell
@@ -158,29 +159,17 @@ def is_as_known(picture: Cluster, topic: Topic, nodes: Mapping[str, Node]) -> bo
         nodes: by path, as read: the topic's node, its guard, its states.
     """
     node, guard = nodes.get(paths.topic(topic.name)), nodes.get(paths.topic_id(topic.id))
-    members = {number: picture.partitions[PartitionKey(topic.id, number)] for number in topic.partitions}
-    said = TopicNode(
-        topic_id=topic.id,
-        partitions={number: partition.replicas for number, partition in members.items()},
-        mutation=topic.mutation,
-        partition_mutations=topic.partition_mutations,
-        reassigning={
-            number: partition.reassignment
-            for number, partition in members.items()
-            if partition.reassignment is not None
-        },
-        began={number: partition.began for number, partition in members.items() if partition.began},
-    )
+    said = node_of(picture, topic)
     if topic.misses_numbers:
         # A person wrote it so, which every controller says anew.
         return False
     if node is None or node.data != said.encode() or topic.creation_id != node.stat.creation_id:
         return False
-    if guard is None or guard.data != TopicIdNode(topic=topic.name).encode():
+    if guard is None or guard.data != TopicIdNode(topic=topic.name, accepted=AcceptedAssignment.of(said)).encode():
         return False
     return all(
         _is_held(partition, nodes.get(paths.leader_and_isr(topic.name, number)))
-        for number, partition in members.items()
+        for number, partition in members_of(picture, topic.id).items()
     )
 
 

@@ -19,6 +19,7 @@ from regnum_telemetry.tracing import Value
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision, Surroundings, first_state, settle
+from regnum_election.decisions.registrations import SharedAddress
 from regnum_election.dispatch.dispatch import Dispatch
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import Reason
@@ -78,6 +79,10 @@ class ControllerContext:
         """Topics whose nodes are left alone, or were damaged while this reign knows them, by name, with the reason."""
         self.incomplete: Final[dict[str, str]] = {}
         """Topics that run though their nodes miss partition numbers, by name, in words; see ``topics.incomplete``."""
+        self.edited: Final[dict[TopicId, str]] = {}
+        """Topics whose nodes name other replicas than were accepted, in words; see ``accepted``."""
+        self.unrecorded: Final[dict[TopicId, None]] = {}
+        """Topics whose guards do not record their assignment yet."""
         self.spoiled: Final[dict[PartitionKey, str]] = {}
         """Partitions that are led on, though their state in the store cannot be used any more, with the reason."""
         self.clearing: dict[str, TopicId] = {}
@@ -87,6 +92,8 @@ class ControllerContext:
         """Partitions whose state a broker's log contradicts: version of that state, and what is wrong."""
         self.strangers: Final[dict[BrokerId, str]] = {}
         """Brokers that are registered and take no part, because they do not speak the protocol in force; with words."""
+        self.sharing: dict[BrokerId, SharedAddress] = {}
+        """Brokers that are registered and take no part, because another one has an address that they advertise."""
         self.troubled: set[TopicId] = set()
         """Topics of which some partition was in trouble; see ``trouble``."""
         self.failover: FailoverTrace | None = None

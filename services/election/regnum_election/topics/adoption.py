@@ -6,14 +6,15 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapp
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId, encode_id
-from regnum_model.nodes import DeletionNode, TopicIdNode, TopicNode
+from regnum_model.nodes import AcceptedAssignment, DeletionNode, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
@@ -23,22 +24,20 @@ from regnum_election.decisions.topic_nodes import (
     RESTORED,
     STATE_MISSING,
     Accepted,
-    FoundNode,
     Refused,
     is_restored,
-    judge_topic,
     other_id,
-    readable,
 )
 from regnum_election.history.events import BY_HAND
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import NotTaken
+from regnum_election.state.accepted import note_edits
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.clearing import TOPICS_TOGETHER
 from regnum_election.topics.deletion import TopicDeleter, record_of, record_of_removed
-from regnum_election.topics.found import FoundTopics, every_topic, mentioned_ids, read_guards, read_topics
+from regnum_election.topics.found import FoundTopics, every_topic, read_topics, read_witnesses
 from regnum_election.topics.incomplete import IncompleteTopics
 from regnum_election.topics.settling import settle
 
@@ -56,6 +55,8 @@ PARTITIONS_PER_TURN: Final = 1_000
 
 STATE_BYTES: Final = 250
 """About the size of a leaderAndISR node."""
+
+NO_IDS: Final[Mapping[str, TopicId]] = MappingProxyType({})
 
 _IS_BACK: Final = errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
 """What refuses the deletion of a topic whose node was gone and is there again."""
@@ -218,15 +219,19 @@ class TopicAdopter:
         await self._give_way(accepted)
         return accepted
 
-    async def take_up(self, names: Iterable[str]) -> list[TopicId]:
+    async def take_up(self, names: Iterable[str], ids: Mapping[str, TopicId] = NO_IDS) -> list[TopicId]:
         """Judge topic nodes, repair what may be repaired, add what is whole to the picture; returns what was added.
+
+        Args:
+            names: of the topics.
+            ids: by name, ids of topics whose guards stand, and whose nodes may say nothing.
 
         Raises:
             DeposedError: a state is from a later reign, the highest of all that were read.
         """
         accepted: list[TopicId] = []
         async for some in slices(tuple(names), TOPICS_PER_ROUND):
-            accepted.extend(await self._judge(some, await read_topics(self._context.store, some)))
+            accepted.extend(await self._judge(some, await read_topics(self._context.store, some), ids))
         self._context.trouble_contradicted()
         await self._give_way(accepted)
         return accepted
@@ -238,45 +243,33 @@ class TopicAdopter:
             await asyncio.sleep(0)
         self._context.give_way(latest)
 
-    async def _judge(self, names: Sequence[str], found: FoundTopics) -> list[TopicId]:
+    async def _judge(
+        self, names: Sequence[str], found: FoundTopics, ids: Mapping[str, TopicId] = NO_IDS
+    ) -> list[TopicId]:
         context = self._context
+        ids = {name: id for name in names if (id := ids.get(name) or context.picture.names.get(name))}
         self._forget(name for name in names if name not in found.nodes)
         nodes = {name: found.nodes[name] for name in names if name in found.nodes}
-        contents: dict[str, TopicNode | None] = {}
-        states: dict[str, dict[int, FoundNode]] = {}
-        for name, node in nodes.items():
-            content = await self._beside.result(partial(readable, node.data), weight=len(node.data))
-            seen = found.states.get(name, {})
-            contents[name] = content
-            states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
-        guards = await read_guards(context, mentioned_ids(contents, states))
+        by = await read_witnesses(context, nodes, found, ids)
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
         for name, node in nodes.items():
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
             verdict = await self._beside.result(
-                partial(
-                    judge_topic,
-                    name,
-                    _found(node),
-                    states[name],
-                    guards,
-                    minted=minted,
-                    reign=context.reign.epoch,
-                    content=contents[name],
-                ),
-                weight=len(node.data) + len(states[name]) * STATE_BYTES,
+                partial(by.verdict, name, node, ids.get(name), minted=minted, reign=context.reign.epoch),
+                weight=len(node.data) + len(by.states[name]) * STATE_BYTES,
             )
             match verdict:
                 case Refused(reason=reason):
                     self._report(name, reason)
                 case Accepted(topic_id=id) if id in context.deletions:
                     context.clearing[name] = id
+                    context.events.found_deleting(name, id)
                 case Accepted():
                     if not await self._makes_room(name, verdict, added):
                         continue
                     topic = await self._repair(name, node, verdict)
                     if topic is not None:
-                        self._incomplete.note(topic)
+                        self._note(topic, verdict)
                         added.append((topic, _remembering(context.picture, topic.id, verdict.partitions)))
         before = context.picture.partitions
         for some in _portions(added):
@@ -295,7 +288,7 @@ class TopicAdopter:
         if verdict.rewrite:
             operations.append(Set(f"{paths.TOPICS}/{name}", verdict.node.encode(), version))
         if verdict.make_guard:
-            operations.append(Create(paths.topic_id(verdict.topic_id), TopicIdNode(topic=name).encode()))
+            operations.append(Create(paths.topic_id(verdict.topic_id), _guard(name, verdict.node).encode()))
         if operations:
             try:
                 results = await self._context.store.multi(operations)
@@ -310,8 +303,10 @@ class TopicAdopter:
             version = next((result.stat.version for result in results if result.stat is not None), version)
             self._context.log.info("topic taken up", topic=name, topic_id=verdict.topic_id)
         self._reported.pop(name, None)
-        if verdict.node.removing:
-            self._context.removals.begun[verdict.topic_id] = dict(verdict.node.removing)
+        # A person may have put there what the topic has still.
+        removing = {n: brokers for n, brokers in verdict.node.removing.items() if n not in verdict.partitions}
+        if removing:
+            self._context.removals.begun[verdict.topic_id] = removing
         self._context.dispatch.departing.found(verdict.topic_id, verdict.node.left)
         return Topic(
             name=name,
@@ -322,6 +317,19 @@ class TopicAdopter:
             creation_id=node.stat.creation_id,
             partition_mutations=verdict.node.partition_mutations,
         )
+
+    def _note(self, topic: Topic, verdict: Accepted) -> None:
+        """What is to be said, or done later, of a topic that is taken up."""
+        context = self._context
+        self._incomplete.note(topic, verdict.unreadable)
+        note_edits(context, topic, verdict.edited)
+        if not verdict.recorded:
+            context.unrecorded[topic.id] = None
+        if verdict.make_guard:
+            kind, count = events_pb2.EVENT_KIND_TOPIC_CREATED, len(verdict.partitions)
+            context.events.topic(kind, topic.name, topic.id, BY_HAND, partitions=count)
+        elif all(one.creating for one in verdict.partitions.values()):
+            context.events.found_unborn(topic.id)
 
     async def _makes_room(
         self, name: str, verdict: Accepted, added: Sequence[tuple[Topic, Mapping[int, Partition]]]
@@ -336,7 +344,8 @@ class TopicAdopter:
             self._report(name, f"topic id {id} belongs to topic {standing.name}; remove the id, and a new one is given")
             return False
         former = context.picture.names.get(name)
-        if former is None or former == id:
+        if former is None or former == id or verdict.unreadable:
+            # The id in a node that says nothing of its topic is that of no life.
             return True
         if not verdict.make_guard:
             # Only a slip of the pen, perhaps: nothing is deleted for it, and nothing written under the name.
@@ -350,6 +359,7 @@ class TopicAdopter:
             context.defer("delete a former life", self._deleter.clear((former,)))
             return True
         context.log.error("topic was made anew by hand, and what it was stays", topic_id=former, reason=refused.message)
+        context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, name, former, BY_HAND)
         context.picture = context.picture.without_topics((former,))
         context.dispatch.show(context.picture)
         context.metadata.publish(context.picture, (), {former: name})
@@ -392,24 +402,25 @@ class TopicAdopter:
         async for _ in self._deleter.clear([id for id in guarded if id not in refused]):
             yield
 
-    async def removed_while_away(self, name: str, topic_id: TopicId, *, replaced: bool) -> None:
-        """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told.
 
-        ``replaced``: another topic has the name by now. Otherwise a node that is there again is no deletion.
-        """
-        context = self._context
-        brokers = frozenset(context.picture.brokers) | await known_brokers(context)
-        deletion = Deletion.recorded_as(topic_id, DeletionNode(topic=name, brokers=brokers), version=0)
-        try:
-            await context.store.multi(record_of(deletion) if replaced else record_of_removed(deletion))
-        except (NodeExists, NoNode, NotTaken) as error:
-            context.log.warning("deletion cannot be recorded", topic=name, reason=str(error))
-            return
-        context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)
-        context.deletions.add(deletion)
-        context.removals.drop_topic(topic_id)
-        if name not in context.picture.names:
-            context.clearing[name] = topic_id
+async def removed_while_away(context: ControllerContext, name: str, topic_id: TopicId, *, replaced: bool) -> None:
+    """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told.
+
+    ``replaced``: another topic has the name by now. Otherwise a node that is there again is no deletion.
+    """
+    brokers = frozenset(context.picture.brokers) | await known_brokers(context)
+    deletion = Deletion.recorded_as(topic_id, DeletionNode(topic=name, brokers=brokers), version=0)
+    try:
+        await context.store.multi(record_of(deletion) if replaced else record_of_removed(deletion))
+    except (NodeExists, NoNode, NotTaken) as error:
+        context.log.warning("deletion cannot be recorded", topic=name, reason=str(error))
+        return
+    context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)
+    context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, name, topic_id, BY_HAND)
+    context.deletions.add(deletion)
+    context.removals.drop_topic(topic_id)
+    if name not in context.picture.names:
+        context.clearing[name] = topic_id
 
 
 async def _take_out_of_reach(context: ControllerContext, id: TopicId, reason: str) -> None:
@@ -481,5 +492,6 @@ def _news_of_trouble(
     return news
 
 
-def _found(node: Node) -> FoundNode:
-    return FoundNode(data=node.data, version=node.stat.version)
+def _guard(name: str, node: TopicNode) -> TopicIdNode:
+    """The guard of a topic that is taken up for the first time."""
+    return TopicIdNode(topic=name, accepted=AcceptedAssignment.of(node))

@@ -19,7 +19,7 @@ from regnum_coordination.port import Check, Create, Group, Refused, Set, Stat, W
 from regnum_model import paths
 from regnum_model.configs import encode_config, format_value, topic_config
 from regnum_model.ids import PartitionKey, TopicId, encode_id
-from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
+from regnum_model.nodes import AcceptedAssignment, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Partition, Topic
@@ -165,7 +165,8 @@ async def _write_topics(
     encoding = Beside()
     for i, plan in plans.items():
         data = await encoding.result(nodes[i].encode, weight=PARTITION_WEIGHT * len(plan.assignment))
-        guard = TopicIdNode(topic=plan.name).encode()
+        guarding = TopicIdNode(topic=plan.name, accepted=AcceptedAssignment.of(nodes[i]))
+        guard = await encoding.result(guarding.encode, weight=PARTITION_WEIGHT * len(plan.assignment))
         groups.append(
             (Create(paths.topic(plan.name), data), Create(paths.topic_id(ids[i]), guard), *_own_settings(plan))
         )

@@ -24,7 +24,7 @@ from regnum_service.slices import Turns, slices
 from regnum_election.decisions.cluster import Partition
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.history.events import DELETION
+from regnum_election.history.events import BY_HAND, DELETION, Reason
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -203,7 +203,8 @@ class TopicDeleter:
                     context.log.info("deletion recorded already", topic=one.topic, topic_id=one.topic_id)
                 case Refused(error=error):
                     refused[one.topic_id] = _not_recorded(one.topic, error)
-        await self._take_out([one for one in begun if one.topic_id not in refused])
+        reason = BY_HAND if removed else DELETION
+        await self._take_out([one for one in begun if one.topic_id not in refused], reason)
         return refused
 
     async def _planned(self, topic_id: TopicId, mutation: str | None, brokers: Collection[BrokerId]) -> Deletion:
@@ -221,7 +222,7 @@ class TopicDeleter:
         record = DeletionNode(topic=topic.name, brokers=named, mutation=mutation)
         return Deletion.recorded_as(topic_id, record, version=0, weight=max(hosts.values(), default=1))
 
-    async def _take_out(self, begun: Sequence[Deletion]) -> None:
+    async def _take_out(self, begun: Sequence[Deletion], reason: Reason) -> None:
         """Topics whose deletion is recorded are in the picture no more, and everybody hears of it."""
         context = self._context
         if not begun:
@@ -232,7 +233,7 @@ class TopicDeleter:
             context.log.info(
                 "topic deletion begun", topic=one.topic, topic_id=one.topic_id, brokers=sorted(one.recorded)
             )
-            context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, one.topic, one.topic_id, DELETION)
+            context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, one.topic, one.topic_id, reason)
             context.deletions.add(one)
             removed = frozenset(
                 PartitionKey(one.topic_id, number) for number in context.removals.of_topic(one.topic_id)

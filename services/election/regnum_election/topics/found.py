@@ -12,11 +12,11 @@ from typing import Final
 
 from regnum_coordination.port import Node, TreePage
 from regnum_model import paths
-from regnum_model.ids import TopicId
-from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_model.ids import ControllerEpoch, TopicId
+from regnum_model.nodes import AcceptedAssignment, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
-from regnum_election.decisions.topic_nodes import FoundNode, readable
+from regnum_election.decisions.topic_nodes import Accepted, FoundNode, Refused, as_recorded, judge_topic, readable
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import FencedStore
 from regnum_election.state.context import ControllerContext
@@ -75,16 +75,106 @@ def mentioned_ids(
     return frozenset(ids)
 
 
-async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> dict[TopicId, str]:
-    """Topic names by topic id, as the guards say."""
+async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> dict[TopicId, TopicIdNode]:
+    """Guards by topic id: those that stand and can be read."""
     by_path = {paths.topic_id(id): id for id in ids}
-    guards: dict[TopicId, str] = {}
+    guards: dict[TopicId, TopicIdNode] = {}
+    decoding = Beside()
     for path, node in (await context.store.read_many(tuple(by_path))).items():
         try:
-            guards[by_path[path]] = TopicIdNode.decode(node.data).topic
+            decoded = await decoding.result(partial(TopicIdNode.decode, node.data), weight=len(node.data))
+            guards[by_path[path]] = decoded
         except MalformedNodeError as error:
             context.log.warning("guard unreadable", path=path, reason=f"{error}; write the topic's name back")
     return guards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnesses:
+    """What topic nodes are judged by."""
+
+    contents: Mapping[str, TopicNode | None]
+    """What the nodes say, by topic name; None: it cannot be read."""
+    states: Mapping[str, Mapping[int, FoundNode]]
+    """leaderAndISR nodes by topic name and partition, of partitions that the node names or the guard records."""
+    owners: Mapping[TopicId, str]
+    """Topic names by topic id, as the guards say."""
+    records: Mapping[TopicId, AcceptedAssignment]
+    """Accepted assignments by topic id, of guards that have one."""
+
+    def verdict(
+        self, name: str, node: Node, id: TopicId | None, *, minted: TopicId, reign: ControllerEpoch
+    ) -> Accepted | Refused:
+        """What one of these topic nodes means (safety rule S14).
+
+        Args:
+            name: topic name.
+            node: the topic node.
+            id: the topic's id, if it is known; None: only the node says it.
+            minted: a fresh id, used when the topic needs one.
+            reign: controller epoch of the reader.
+        """
+        found, states = FoundNode(data=node.data, version=node.stat.version), self.states[name]
+        judged = judge_topic(
+            name,
+            found,
+            states,
+            self.owners,
+            minted=minted,
+            reign=reign,
+            content=self.contents[name],
+            records=self.records,
+        )
+        if id is None or self.owners.get(id) != name or id not in self.records:
+            return judged
+        if isinstance(judged, Accepted) and (judged.make_guard or judged.topic_id == id):
+            return judged
+        return as_recorded(id, found, states, self.records[id], reign=reign) or judged
+
+
+async def read_witnesses(
+    context: ControllerContext, nodes: Mapping[str, Node], found: FoundTopics, ids: Mapping[str, TopicId]
+) -> Witnesses:
+    """What topic nodes are judged by.
+
+    Args:
+        context: the reign.
+        nodes: by topic name.
+        found: what was read of them.
+        ids: by name, ids of topics whose nodes may say nothing.
+    """
+    reading = Beside()
+    contents: dict[str, TopicNode | None] = {}
+    states: dict[str, dict[int, FoundNode]] = {}
+    for name, node in nodes.items():
+        content = await reading.result(partial(readable, node.data), weight=len(node.data))
+        seen = found.states.get(name, {})
+        contents[name] = content
+        states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
+    unnamed_ids = {
+        id
+        for name, content in contents.items()
+        if (id := ids.get(name)) is not None and (content is None or content.topic_id != id)
+    }
+    guards = await read_guards(context, mentioned_ids(contents, states) | unnamed_ids)
+    for guard in guards.values():
+        if guard.topic in contents and guard.accepted is not None:
+            content = contents[guard.topic]
+            named = () if content is None else content.partitions
+            unnamed = guard.accepted.partitions.keys() - named
+            states[guard.topic].update(await _read_states(context.store, guard.topic, sorted(unnamed)))
+    return Witnesses(
+        contents=contents,
+        states=states,
+        owners={id: guard.topic for id, guard in guards.items()},
+        records={id: guard.accepted for id, guard in guards.items() if guard.accepted is not None},
+    )
+
+
+async def _read_states(store: FencedStore, name: str, numbers: Collection[int]) -> dict[int, FoundNode]:
+    wanted = {paths.leader_and_isr(name, number): number for number in numbers}
+    nodes = await store.read_many(tuple(wanted)) if wanted else {}
+    return {wanted[path]: FoundNode(data=node.data, version=node.stat.version) for path, node in nodes.items()}
 
 
 async def every_topic(

@@ -1,8 +1,8 @@
-"""Topics that run though their nodes miss partition numbers, which only a person can have made (safety rule S14).
+"""Topics that run though their nodes miss partition numbers, or cannot be read (safety rule S14).
 
-They may have records, so they go on with the partitions they have; but producers choose by number, nothing can be added
-to them, and nobody but a person knows what the missing ones were. A new topic with such a node is not taken up at all.
-No watch tells of a correction: the version of the topic node does.
+Only a person can have made that. They may have records, so they go on with the partitions they have; but producers
+choose by number, nothing can be added to them, and only a person knows what the missing ones were. A new topic with
+such a node is not taken up at all. No watch tells of a correction: the version of the topic node does.
 """
 
 from typing import Final
@@ -11,6 +11,7 @@ from regnum_model import paths
 
 from regnum_election.decisions.cluster import Topic
 from regnum_election.decisions.topic_nodes import missing_numbers
+from regnum_election.state.accepted import note_unreadable
 from regnum_election.state.context import ControllerContext
 
 
@@ -21,9 +22,17 @@ class IncompleteTopics:
         """Only assigns."""
         self._context: Final = context
 
-    def note(self, topic: Topic) -> None:
-        """A topic as it comes into the picture."""
+    def note(self, topic: Topic, unreadable: str = "") -> None:
+        """A topic as it comes into the picture; ``unreadable``: why its node says nothing, and its guard all."""
         known = self._context.incomplete
+        if unreadable:
+            reason = (
+                f"{unreadable}; it runs on with the partitions and replicas that were accepted: write the node back"
+            )
+            if known.get(topic.name) != reason:
+                known[topic.name] = reason
+                note_unreadable(self._context, topic, unreadable)
+            return
         if not topic.misses_numbers:
             known.pop(topic.name, None)
             return

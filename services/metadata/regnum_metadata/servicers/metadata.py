@@ -14,7 +14,7 @@ from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.name_order import NameOrder
 from regnum_service.slices import slices
-from regnum_service.topic_pages import TopicPages, unknown_topic
+from regnum_service.topic_pages import TopicPages, check_names, unknown_topic
 
 from regnum_metadata.image import Image, TopicImage
 
@@ -53,7 +53,8 @@ class MetadataServicer:
         request: metadata_pb2.GetMetadataRequest,
         context: Context,  # noqa: ARG002
     ) -> bytes:
-        """The newest picture: a GetMetadataResponse."""
+        """The newest picture: a GetMetadataResponse. Raises RegnumError INVALID_REQUEST for too many names."""
+        check_names(request.topics)
         image = self._image()
         answer = Encoding(self._head(image, request.known_brokers), size=PARTITIONS_PER_TURN)
         if request.brokers_only:

@@ -47,6 +47,10 @@ class EventKind(enum.Enum):
     BROKER_DRAINING = "broker-draining"
     BROKER_DRAINING_ENDED = "broker-draining-ended"
     STORE_WENT_BACK = "store-went-back"
+    BROKER_REFUSED = "broker-refused"
+    TOPIC_NODE_EDITED = "topic-node-edited"
+    STORE_WRITES_REFUSED = "store-writes-refused"
+    STORE_WRITES_TAKEN = "store-writes-taken"
 
 
 class EventCause(enum.Enum):

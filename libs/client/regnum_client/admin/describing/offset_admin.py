@@ -42,7 +42,7 @@ class OffsetAdmin(AdminSession):
         return {one: _both(starts[one], ends[one]) for one in wanted}
 
     async def list_offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset of the first batch with a record at or after a moment; None: no record is so young.
+        """The offset of the first record at or after a moment; None: no record is so young.
 
         Moments are milliseconds since 1970. Raises what a leader says, when it says it for as long as calls may take.
         """

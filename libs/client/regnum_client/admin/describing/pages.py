@@ -67,7 +67,7 @@ class DescribeAdmin(AdminSession):
             asked = self._ask_ahead(request)
             try:
                 while True:
-                    page = await asked
+                    page = await self._tasks.answer_of(asked)
                     more = page.HasField("next_cursor")
                     if more:
                         request.cursor.CopyFrom(page.next_cursor)
@@ -77,13 +77,12 @@ class DescribeAdmin(AdminSession):
                         break
             finally:
                 # The caller has seen enough; the end is waited for, so that nothing is under way when they hang up.
-                asked.cancel()
-                await asyncio.gather(asked, return_exceptions=True)
+                await self._tasks.end(asked)
 
     def _ask_ahead(
         self, request: metadata_pb2.DescribeTopicsRequest
     ) -> asyncio.Task[metadata_pb2.DescribeTopicsResponse]:
-        return asyncio.create_task(self._page(request), name="page of topics")
+        return self._tasks.start_question("page of topics", self._page(request))
 
     async def _page(self, request: metadata_pb2.DescribeTopicsRequest) -> metadata_pb2.DescribeTopicsResponse:
         request.header.client_id = self._client_id

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from regnum.admin.v1 import admin_pb2
+from regnum.broker.v1 import figures_pb2
+from regnum_model.wire_times import seconds_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,33 @@ class QuotaUsage:
     """How long its callers have to wait now, in seconds; 0: not at all."""
     idle_s: float | None
     """Time since it was last used, in seconds; None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientUsage:
+    """What one entity with a quota of bytes or of time does at one broker.
+
+    >>> usages = admin.describe_client_usage()
+    >>> [one.client_id for some in usages.values() if isinstance(some, tuple) for one in some if one.wait_s > 60]
+    []
+    """
+
+    broker: int
+    """Which measures it; each does so by itself."""
+    quota: str
+    """``producer_byte_rate``, ``consumer_byte_rate`` or ``request_percentage``."""
+    user: str | None
+    """User; None: for no particular one."""
+    client_id: str | None
+    """Client id; None: for no particular one; empty: clients that do not name themselves."""
+    rate: float
+    """Bytes a second, or percent, over the windows of quotas."""
+    limit: float
+    """What the quota allows at this broker."""
+    wait_s: float
+    """For how long it has to wait now, in seconds; 0: not at all."""
+    idle_s: float
+    """Time since it did something, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +113,23 @@ class QuotaUsages:
     """Calls of such connections that are held."""
     queue_waits: Mapping[str, QueueWait] = field(default_factory=dict)
     """How long what waited for the controller waited, since its process began, by kind."""
+
+
+def client_usages_from_wire(message: figures_pb2.DescribeClientUsageResponse) -> tuple[ClientUsage, ...]:
+    """Read what a broker says."""
+    return tuple(
+        ClientUsage(
+            broker=message.broker_id,
+            quota=one.quota,
+            user=one.user if one.HasField("user") else None,
+            client_id=one.client_id if one.HasField("client_id") else None,
+            rate=one.rate,
+            limit=one.limit,
+            wait_s=seconds_of(one.wait),
+            idle_s=seconds_of(one.idle),
+        )
+        for one in message.usages
+    )
 
 
 def usages_from_wire(message: admin_pb2.DescribeQuotaUsageResponse) -> QuotaUsages:

@@ -1,6 +1,5 @@
 """Replicas: their sizes, and how far they are behind, as their brokers say."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -14,6 +13,7 @@ from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import call
 from regnum_client.cluster.view import ClusterView
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import together
 
 QUERIES_MAX: Final = 10_000
 """Replicas that one call asks for; a broker refuses more."""
@@ -75,7 +75,7 @@ class ReplicaAdmin(AdminSession):
             for first in range(0, len(some), QUERIES_MAX)
         ]
         told: Told = {}
-        for answered in await asyncio.gather(*asking):
+        for answered in await together("describe-replicas", *asking):
             told |= answered
         return {one: _replicas(one, brokers, told) for one, brokers in assigned.items()}
 

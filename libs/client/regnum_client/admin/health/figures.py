@@ -1,8 +1,8 @@
 """What brokers do and use: each is asked for itself, all at once, and nobody is waited for longer than told."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from regnum.broker.v1 import figures_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
@@ -10,9 +10,11 @@ from regnum_model.nodes import Address
 from regnum_model.wire_times import seconds_of
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.describing.quota_usage import ClientUsage, client_usages_from_wire
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.security.channels import channels_to
+from regnum_client.tasks import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,18 @@ class BrokerFigures:
     """Logs that it has of topics or partitions that nobody knows; None: it has not looked yet, or does not say."""
     stray_bytes: int | None = None
     """Bytes of their segments."""
+    disk_free_bytes: int | None = None
+    """Free on the disk of its log directory; None: not known."""
+    disk_size_bytes: int | None = None
+    """Of that disk; None: not known."""
+    refuses_writes_because: str = ""
+    """Why it appends no records; empty: it does, or does not say."""
+    store_trouble: str = ""
+    """What is wrong with its session with the coordination store; empty: nothing, or it does not say."""
 
+
+USAGE_S: Final = 2.0
+"""So long a broker is waited for that is asked who uses its quotas: the others' answers are not to wait for it."""
 
 Figures = dict[int, BrokerFigures | RegnumError]
 """Of each broker, by id: what it said, or why it did not."""
@@ -92,6 +105,25 @@ class FiguresAdmin(AdminSession):
         view = await self._open().newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
         addresses = {int(id): broker.address for id, broker in view.brokers.items()}
         return await _ask_all(self._connections, addresses, timeout_s=self._timeout_s, client_id=self._client_id)
+
+    async def describe_client_usage(self) -> dict[int, tuple[ClientUsage, ...] | RegnumError]:
+        """Of each live broker: who uses its quotas of bytes and of time, or the error why it does not say.
+
+        Of each quota the 1,000 entities that used it last. Raises RegnumError when no broker is known.
+        """
+        view = await self._open().newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
+        request = figures_pb2.DescribeClientUsageRequest(header=RequestHeader(client_id=self._client_id))
+
+        async def ask(address: Address) -> tuple[ClientUsage, ...] | RegnumError:
+            stub = self._connections.figures(address)
+            try:
+                return client_usages_from_wire(await call(stub.DescribeClientUsage, request, timeout_s=USAGE_S))
+            except RegnumError as error:
+                return error
+
+        ids = sorted(view.brokers)
+        said = await together("client-usage", *(ask(view.brokers[id].address) for id in ids))
+        return dict(zip(map(int, ids), said, strict=True))
 
 
 async def ask_brokers(addresses: Mapping[int, Address], *, timeout_s: float, client_id: str) -> Figures:
@@ -121,7 +153,7 @@ async def _ask_all(
             return error
 
     ids = sorted(addresses)
-    return dict(zip(ids, await asyncio.gather(*(ask(addresses[id]) for id in ids)), strict=True))
+    return dict(zip(ids, await together("describe-figures", *(ask(addresses[id]) for id in ids)), strict=True))
 
 
 def figures_of(answer: figures_pb2.DescribeFiguresResponse) -> BrokerFigures:
@@ -157,4 +189,8 @@ def figures_of(answer: figures_pb2.DescribeFiguresResponse) -> BrokerFigures:
         replicas_awaited=answer.replicas_awaited,
         strays=answer.strays if answer.HasField("strays") else None,
         stray_bytes=answer.stray_bytes if answer.HasField("stray_bytes") else None,
+        disk_free_bytes=answer.disk_free_bytes if answer.HasField("disk_free_bytes") else None,
+        disk_size_bytes=answer.disk_size_bytes if answer.HasField("disk_size_bytes") else None,
+        refuses_writes_because=answer.refuses_writes_because,
+        store_trouble=answer.store_trouble,
     )

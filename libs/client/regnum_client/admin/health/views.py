@@ -15,6 +15,7 @@ TROUBLES: Final[Mapping[int, Trouble]] = MappingProxyType(
     {
         metadata_pb2.PARTITION_TROUBLE_OFFLINE: Trouble.OFFLINE,
         metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR: Trouble.UNDER_MIN_ISR,
+        metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE: Trouble.NOT_WRITABLE,
         metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED: Trouble.UNDER_REPLICATED,
     }
 )
@@ -48,6 +49,12 @@ class BrokerHealth:
     """Seconds by which its wall clock is ahead of the controller's; negative: behind; None: it does not say."""
     expiry_held_back: bool = False
     """Whether that is more than it allows: nothing expires there by time."""
+    disk_free_bytes: int | None = None
+    """Free on the disk of its log directory; None: it does not say."""
+    disk_size_bytes: int | None = None
+    """Of that disk; None: it does not say."""
+    refuses_writes_because: str = ""
+    """Why it appends no records; empty: it does, or does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +86,7 @@ class TroubledPartition:
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     reason: str
-    """Why it has no leader, if that is known; empty otherwise."""
+    """Why it has no leader, or takes no writes, if that is known; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +186,8 @@ class HealthView:
 
     store_went_back: str = ""
     """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
+    store_trouble: str = ""
+    """What is wrong with the coordination store, as the end of a sentence that begins with it; empty: nothing."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -191,6 +200,12 @@ class HealthView:
                 f"the store went back to an earlier state ({proof}); {_ACCEPT}"
                 for proof in (self.store_went_back,)
                 if proof
+            ),
+            *(f"the coordination store {why}" for why in (self.store_trouble,) if why),
+            *(
+                f"broker {one.id} appends no records: {one.refuses_writes_because}"
+                for one in self.brokers
+                if one.refuses_writes_because
             ),
             *(f"{count} partitions are {_WORDS[trouble]}" for trouble, count in self._counted() if count),
             *(
@@ -206,10 +221,12 @@ class HealthView:
             for broker in self.brokers
             if broker.offline_replicas
         )
+        if self.complete and not self.metadata_behind:
+            found.append("no metadata process is registered: brokers and clients hear of no change of a leader")
         found.extend(self._clocks())
         found.extend(f"{one.role} {one.id} is refused: {one.refused}" for one in self.releases if one.refused)
         if self.damaged_count:
-            found.append(f"{self.damaged_count} nodes in the store cannot be read and wait for a person")
+            found.append(f"{self.damaged_count} nodes in the store are damaged or were edited, and wait for a person")
         return tuple(found)
 
     def _clocks(self) -> list[str]:
@@ -237,6 +254,7 @@ class HealthView:
         return (
             (Trouble.OFFLINE, self.troubles.get(Trouble.OFFLINE, none).partitions),
             (Trouble.UNDER_MIN_ISR, self.troubles.get(Trouble.UNDER_MIN_ISR, none).partitions),
+            (Trouble.NOT_WRITABLE, self.troubles.get(Trouble.NOT_WRITABLE, none).partitions),
             (Trouble.UNDER_REPLICATED, self.troubles.get(Trouble.UNDER_REPLICATED, none).for_long),
         )
 
@@ -250,6 +268,7 @@ _WORDS: Final[Mapping[Trouble, str]] = MappingProxyType(
     {
         Trouble.OFFLINE: "without a leader",
         Trouble.UNDER_MIN_ISR: "under min.insync.replicas",
+        Trouble.NOT_WRITABLE: "not writable, though they are led",
         Trouble.UNDER_REPLICATED: "under-replicated for long",
     }
 )
@@ -328,6 +347,7 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         inter_broker_protocol_max=answer.inter_broker_protocol_max or None,
         controller_wall_clock_ms=answer.controller_wall_clock_ms or None,
         store_went_back=answer.store_went_back,
+        store_trouble=answer.store_trouble,
     )
 
 
@@ -343,6 +363,9 @@ def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
         oldest_order_age_s=seconds_of(message.oldest_order_age),
         clock_ahead_s=message.clock_ahead_ms / 1000 if message.HasField("clock_ahead_ms") else None,
         expiry_held_back=message.expiry_held_back,
+        disk_free_bytes=message.disk_free_bytes if message.HasField("disk_free_bytes") else None,
+        disk_size_bytes=message.disk_size_bytes if message.HasField("disk_size_bytes") else None,
+        refuses_writes_because=message.refuses_writes_because,
     )
 
 
@@ -355,5 +378,5 @@ def _partition(message: admin_pb2.TroubledPartition) -> TroubledPartition:
         leader=message.state.leader,
         isr=tuple(message.state.isr),
         replicas=tuple(message.state.replicas),
-        reason=message.state.offline_reason,
+        reason=message.state.offline_reason or message.not_writable_because,
     )

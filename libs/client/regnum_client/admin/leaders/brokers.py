@@ -46,6 +46,12 @@ class BrokerDescription:
     """Partitions of which it is in the ISR."""
     offline_replicas: int
     """Replicas that it cannot use: damaged files, or a failed disk."""
+    disk_free_bytes: int | None = None
+    """Free on the disk of its log directory; None: it does not say."""
+    disk_size_bytes: int | None = None
+    """Of that disk; None: it does not say."""
+    refuses_writes_because: str = ""
+    """Why it appends no records; empty: it does, or does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,4 +94,7 @@ def broker_from_wire(message: admin_pb2.DescribedBroker) -> BrokerDescription:
         preferred=message.preferred,
         in_sync=message.in_sync,
         offline_replicas=message.offline_replicas,
+        disk_free_bytes=message.disk_free_bytes if message.HasField("disk_free_bytes") else None,
+        disk_size_bytes=message.disk_size_bytes if message.HasField("disk_size_bytes") else None,
+        refuses_writes_because=message.refuses_writes_because,
     )

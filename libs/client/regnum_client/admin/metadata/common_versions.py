@@ -11,18 +11,19 @@ published between two questions. Behind is who does not reach the version that h
 Example: the controller is at 7, broker 1 at 7, broker 2 at 9. The controller, asked again, is at 9: both have met it.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from regnum.metadata.v1.image_pb2 import DescribeImageResponse
 from regnum_service.errors import RegnumError
 
+from regnum_client.tasks import together
+
 ASKS_MAX: Final = 10
 """How often the controller is asked again in one round."""
 
-Ask = Callable[[int], Awaitable[DescribeImageResponse | RegnumError]]
+Ask = Callable[[int], Coroutine[Any, Any, DescribeImageResponse | RegnumError]]
 """Asks a process at a version or later; what it answers within its time may be an earlier one."""
 AskController = Callable[[int], Awaitable[DescribeImageResponse]]
 """The same of the controller. Raises RegnumError."""
@@ -63,7 +64,7 @@ async def pairs(
     waiting = dict(processes)
     for asks in range(ASKS_MAX + 1):
         version = published.version
-        answers = await asyncio.gather(*(ask(version) for ask in waiting.values()))
+        answers = await together("common-version", *(ask(version) for ask in waiting.values()))
         found |= {
             name: Pair(held=held, published=_beside(held, known, published))
             for name, held in zip(waiting, answers, strict=True)

@@ -1,6 +1,5 @@
 """Deletes records at the beginning of partitions, at their leaders."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +19,9 @@ from regnum_service.errors import RegnumError
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import call
 from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.errors import BackgroundTaskError
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import together
 
 ANSWER_S: Final = 2.0
 """Time for an answer beyond the wait that the leader was told of."""
@@ -78,6 +79,8 @@ class RecordAdmin(AdminSession):
             await self._clock.sleep(retry_delay_ms((now_s - began_s) * 1000, self._chance.random()) / 1000)
             try:
                 await metadata.newer_than(now_s, timeout_s=left_s)
+            except BackgroundTaskError:
+                raise
             except RegnumError:
                 # The time is up; what the leaders said last says more.
                 break
@@ -115,7 +118,7 @@ class RecordAdmin(AdminSession):
             self._delete_at(address, asked, validate_only=validate_only, wait_s=min(left_s, ATTEMPT_S_MAX))
             for address, asked in leaders.items()
         ]
-        for answered in await asyncio.gather(*asking):
+        for answered in await together("delete-records", *asking):
             answers |= answered
         return answers
 

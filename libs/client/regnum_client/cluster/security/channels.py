@@ -37,11 +37,11 @@ def channels_to(bootstrap: str | Sequence[str] | None, tls: TlsFiles | None = No
     """
     known: Open | None = None
 
-    def open_one(address: Address) -> grpc.aio.Channel:
+    def open_one(address: Address, addressee: str = "") -> grpc.aio.Channel:
         nonlocal known
         if known is None:
             known = _opener(with_token(tls_files(bootstrap, tls)))
-        return known(address)
+        return known(address, addressee)
 
     return Channels(open_one)
 

@@ -127,7 +127,7 @@ def _whole(present: TopicView | None, state: TopicState, *, behind: bool) -> Top
 
 def _partly(present: TopicView | None, state: TopicState, *, behind: bool) -> TopicView | None:
     if state.deleted:
-        return present if behind or (present is not None and present.topic_id != state.topic_id) else None
+        return present if behind or (present is not None and state.topic_id not in {present.topic_id, ""}) else None
     if present is not None and present.topic_id != state.topic_id:
         if behind:
             return present

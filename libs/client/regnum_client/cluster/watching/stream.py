@@ -24,10 +24,11 @@ import grpc
 from regnum.metadata.v1.metadata_pb2 import WatchMetadataRequest, WatchMetadataResponse
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
-from regnum_service.cancellation import heeding
+from regnum_service.cancellation import end_task, heeding
 from regnum_service.clock import Clock
 
 from regnum_client.cluster.connections import Connections
+from regnum_client.tasks import Tasks
 
 WatchCall = Any
 """grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
@@ -62,6 +63,7 @@ class MetadataWatch:
         suspect: Callable[[Address], None],
         topics: Callable[[], Collection[str]],
         take: Callable[[Sequence[WatchMetadataResponse]], Awaitable[bool]],
+        tasks: Tasks,
     ) -> None:
         """Only assigns.
 
@@ -74,7 +76,9 @@ class MetadataWatch:
             suspect: hears of brokers that cannot be reached, which are no candidates to begin with for a while.
             topics: those in use.
             take: takes up the messages of one change; false: it tells of another cluster.
+            tasks: those of the client.
         """
+        self._tasks: Final = tasks
         self._connections: Final = connections
         self._clock: Final = clock
         self._chance: Final = chance
@@ -126,7 +130,7 @@ class MetadataWatch:
         self._named, self._taken = [], 0
         call = self._connections.metadata(address).WatchMetadata()
         # Not a generator handed to gRPC: its task does not end when a call breaks, and would name topics for this one.
-        naming = asyncio.create_task(self._write(call), name=f"watched topics, to {address}")
+        naming = self._tasks.start(f"watched topics, to {address}", self._write(call))
         parts: list[WatchMetadataResponse] = []
         try:
             while True:
@@ -157,7 +161,7 @@ class MetadataWatch:
             if task is None or task.cancelling():
                 raise
         finally:
-            naming.cancel()
+            end_task(naming)
             call.cancel()
 
     def _heard(self, part: WatchMetadataResponse) -> None:
@@ -174,6 +178,11 @@ class MetadataWatch:
                 await call.write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
+        except asyncio.CancelledError:
+            # So does a call whose channel is closed end a write; then nothing asked *this task* to end.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
 
     async def _requests(self) -> AsyncIterator[WatchMetadataRequest]:
         using = self._topics()

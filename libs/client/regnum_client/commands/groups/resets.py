@@ -21,7 +21,7 @@ class Goal(Enum):
     SHIFT = "shift"
     """So many records on, or back."""
     TIME = "time"
-    """At the first batch with a record at or after a moment; behind the last record, where there is none."""
+    """At the first record at or after a moment; behind the last record, where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

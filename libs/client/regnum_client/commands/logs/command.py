@@ -1,5 +1,6 @@
 """`regnum logs inspect`: which batches a segment file holds, and whether they are whole."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,8 @@ BATCH_COLUMNS: Final = (
     "problem",
 )
 RECORD_COLUMNS: Final = ("position", "offset", "time", "key", "value", "headers", "problem")
+_SEGMENT: Final = re.compile(r"[0-9]{20}\.log", re.ASCII)
+"""Name of a segment: what else is in a replica's folder is not Regnum's."""
 ROWS_TOGETHER: Final = 500
 """Rows that are laid out and written at a time."""
 CELL_CHARACTERS_MAX: Final = 60
@@ -91,7 +94,7 @@ def inspect(
 def _segments(files: Sequence[Path]) -> Iterator[Path]:
     for file in files:
         if file.is_dir():
-            inside = sorted(file.glob("*.log"))
+            inside = sorted(path for path in file.glob("*.log") if _SEGMENT.fullmatch(path.name) and path.is_file())
             if not inside:
                 raise wrong_use(
                     f"{file} has no segments (*.log); give the folder of a replica, replicas/TOPIC_ID-PARTITION in the "

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 from regnum_client.commands.invocation import Output
-from regnum_client.commands.rendering import Row, cell_of, title_of, yaml_of
+from regnum_client.commands.rendering import Row, cell_of, title_of, write_yaml
 
 
 class RowStream:
@@ -49,7 +49,7 @@ class RowStream:
             case Output.JSONL:
                 sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
             case Output.YAML:
-                sys.stdout.write(yaml_of(list(rows)))
+                write_yaml(list(rows))
             case _:
                 assert_never(self._output)
         self._count += len(rows)
@@ -61,7 +61,7 @@ class RowStream:
             case Output.JSON:
                 sys.stdout.write("\n]\n" if self._count else "[]\n")
             case Output.YAML if not self._count:
-                sys.stdout.write(yaml_of([]))
+                write_yaml([])
             case Output.TABLE if not self._count and self._empty:
                 sys.stderr.write(f"{self._empty}\n")
             case _:

@@ -60,7 +60,8 @@ def strays(
     failures: list[Failure] = []
 
     async def work() -> None:
-        from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum.types.v1 import errors_pb2  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_service.errors import RegnumError  # noqa: PLC0415
 
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
@@ -70,6 +71,9 @@ def strays(
         ):
             async for id, page in pages:
                 if isinstance(page, RegnumError):
+                    if page.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
+                        # Raises BROKER_ID_NOT_REGISTERED where nobody knows it.
+                        await admin.describe_broker(id)
                     failures.append(_failure(id, page))
                 else:
                     stream.add([_row(one) for one in page])

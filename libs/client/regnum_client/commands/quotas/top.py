@@ -1,4 +1,4 @@
-"""`regnum quotas top`: who uses quotas of mutations, and who waits."""
+"""`regnum quotas top`: who uses quotas, of changes, of bytes and of time, and who waits."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -17,10 +17,14 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+from regnum_client.commands.quotas.client_usage import COLUMNS as CLIENT_COLUMNS
+from regnum_client.commands.quotas.client_usage import cells_of, documents_of, silent_of, summary_of, usages_of
 from regnum_client.commands.rendering import cell_of, emit_one, emit_rows, title_of
 
 if TYPE_CHECKING:
-    from regnum_client.admin.describing.quota_usage import QuotaUsage, QuotaUsages
+    from regnum_client.admin.admin import Admin
+    from regnum_client.admin.describing.quota_usage import ClientUsage, QuotaUsage, QuotaUsages
+    from regnum_client.commands.quotas.client_usage import Said
 
 COLUMNS: Final = ("whose", "rate", "refused", "limit", "tokens", "burst", "wait_s", "idle_s")
 LOOKED_AT_MAX: Final = 5_000
@@ -56,23 +60,24 @@ def top(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show who uses quotas of changes and who has to wait, live until Ctrl-C."""
+    """Show who uses quotas, of changes, of bytes and of time, and who has to wait, live until Ctrl-C."""
     if once and interval is not None:
         raise wrong_use("--once looks once, and --interval says how often; give one of them")
     if interval is not None and output in {Output.JSON, Output.YAML}:
         raise wrong_use("--interval never ends, and a document of that form does; use -o jsonl or table")
 
     async def work() -> None:
+        import os  # noqa: PLC0415
         import sys  # noqa: PLC0415
 
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
-        live = output is Output.TABLE and sys.stdout.isatty() and not once
+        live = output is Output.TABLE and sys.stdout.isatty() and not once and os.environ.get("TERM") != "dumb"
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             if live or interval is not None:
                 await _go_on(admin, limit, order, output, interval or 2.0, live=live)
                 return
-            _show(await admin.describe_quota_usage(LOOKED_AT_MAX), limit, order, output)
+            _show(*await _ask(admin), limit, order, output)
 
     run(work())
 
@@ -82,25 +87,32 @@ async def _go_on(admin: Any, limit: int, order: Order, output: Output, interval_
 
     if not live:
         while True:
-            _show(await admin.describe_quota_usage(LOOKED_AT_MAX), limit, order, output)
+            _show(*await _ask(admin), limit, order, output)
             await asyncio.sleep(interval_s)
     from rich.live import Live  # noqa: PLC0415 - a tenth of a second
 
     with Live(auto_refresh=False, screen=True) as screen:
         while True:
-            screen.update(_screen(await admin.describe_quota_usage(LOOKED_AT_MAX), limit, order), refresh=True)
+            screen.update(_screen(*await _ask(admin), limit, order), refresh=True)
             await asyncio.sleep(interval_s)
 
 
-def _show(usages: "QuotaUsages", limit: int, order: Order, output: Output) -> None:
+async def _ask(admin: "Admin") -> "tuple[QuotaUsages, Said]":
+    import asyncio  # noqa: PLC0415
+
+    return await asyncio.gather(admin.describe_quota_usage(LOOKED_AT_MAX), admin.describe_client_usage())
+
+
+def _show(usages: "QuotaUsages", said: "Said", limit: int, order: Order, output: Output) -> None:
     if output is Output.TABLE:
         emit_rows([_cells(one) for one in _first(usages, limit, order)], output, columns=COLUMNS)
-        note(summary(usages))
+        emit_rows([cells_of(one, whose(one)) for one in usages_of(said)[:limit]], output, columns=CLIENT_COLUMNS)
+        note(f"{summary(usages)}; {summary_of(said)}")
         return
-    emit_one(document_of(usages, limit, order), output)
+    emit_one(document_of(usages, said, limit, order), output)
 
 
-def document_of(usages: "QuotaUsages", limit: int, order: Order) -> dict[str, Any]:
+def document_of(usages: "QuotaUsages", said: "Said", limit: int, order: Order) -> dict[str, Any]:
     """All of it for machines."""
     return {
         "quota_id": usages.quota_id,
@@ -121,6 +133,8 @@ def document_of(usages: "QuotaUsages", limit: int, order: Order) -> dict[str, An
             }
             for one in _first(usages, limit, order)
         ],
+        "client_usages": documents_of(usages_of(said)[:limit]),
+        "brokers_silent": silent_of(said),
     }
 
 
@@ -131,7 +145,7 @@ def summary(usages: "QuotaUsages") -> str:
         if usages.quota_id is None
         else f"quota process {usages.quota_id} decides"
     )
-    waits = f"{usages.muted_connections} connections have to wait, with {usages.held_calls} calls"
+    waits = f"{usages.muted_connections} connections have to wait, with {usages.held_calls} calls, at the controller"
     return f"{decides}; {usages.buckets} buckets in use; {waits}"
 
 
@@ -164,7 +178,7 @@ def _cells(one: "QuotaUsage") -> dict[str, Any]:
     }
 
 
-def whose(one: "QuotaUsage") -> str:
+def whose(one: "QuotaUsage | ClientUsage") -> str:
     """Whose bucket it is. Callers choose these names: nothing of them reaches the terminal but what can be printed."""
     parts = [
         f"{kind} {_printable(name) if name else '(unnamed)'}"
@@ -179,15 +193,20 @@ def _printable(name: str) -> str:
     return f"{shown}..." if len(name) > NAME_LENGTH else shown
 
 
-def _screen(usages: "QuotaUsages", limit: int, order: Order) -> Any:
+def _screen(usages: "QuotaUsages", said: "Said", limit: int, order: Order) -> Any:
     from rich.console import Group  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    titles = [title_of(column).upper() for column in COLUMNS]
-    table = Table(*titles, box=None, header_style="bold", pad_edge=False)
-    for one in _first(usages, limit, order):
-        cells = _cells(one)
-        style = "red" if one.throttle_s else ""
-        table.add_row(*(Text(cell_of(cells[column])) for column in COLUMNS), style=style)
-    return Group(Text(f"{summary(usages)}; Ctrl-C ends", style="bold"), table)
+    def table(columns: Sequence[str], rows: Sequence[tuple[dict[str, Any], float]]) -> Table:
+        titles = [title_of(column).upper() for column in columns]
+        shown = Table(*titles, box=None, header_style="bold", pad_edge=False)
+        for cells, wait_s in rows:
+            shown.add_row(*(Text(cell_of(cells[column])) for column in columns), style="red" if wait_s else "")
+        return shown
+
+    changes = [(_cells(one), one.throttle_s) for one in _first(usages, limit, order)]
+    clients = [(cells_of(one, whose(one)), one.wait_s) for one in usages_of(said)[:limit]]
+    head = Text(f"{summary(usages)}; {summary_of(said)}; Ctrl-C ends", style="bold")
+    below = (Text(""), table(CLIENT_COLUMNS, clients)) if clients else ()
+    return Group(head, table(COLUMNS, changes), *below)

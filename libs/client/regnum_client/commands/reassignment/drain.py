@@ -112,6 +112,8 @@ def _undo(
         from regnum_client.commands.reassignment.planning import leaving_of  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            # Raises BROKER_ID_NOT_REGISTERED where nobody knows it.
+            await admin.describe_broker(broker)
             changed = await admin.drain_broker(broker, undo=True, validate_only=dry_run)
             return changed, len(await leaving_of(admin, broker))
 

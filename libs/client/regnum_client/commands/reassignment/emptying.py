@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 ROUNDS_MAX: Final = 5
 """How often it is looked again whether the broker got something meanwhile."""
 
-SETTLED_S: Final = 10.0
-"""How long brokers may take to know what the controller has done."""
-
-SETTLING_S: Final = 0.5
-"""Pause between two looks at what brokers know."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
@@ -67,7 +61,7 @@ class Emptying:
 
     async def run(self, admin: "Admin") -> None:
         """Do it. Raises CommandFailedError and RegnumError."""
-        from regnum_client.commands.reassignment.planning import check_drain, drained  # noqa: PLC0415 - as above
+        from regnum_client.commands.reassignment.planning import check_drain, load_of  # noqa: PLC0415 - as above
 
         drain = self._drain
         # First: where its replicas cannot go anywhere it is refused before it is marked.
@@ -75,7 +69,7 @@ class Emptying:
         self.marked = not drain.dry_run
         await admin.drain_broker(drain.broker, validate_only=drain.dry_run)
         if drain.dry_run:
-            await self._ask(admin, await drained(admin, drain.broker))
+            await self._ask(admin, (await load_of(admin, drain.broker)).moves)
             return
         patience = Patience.of(
             drain.wait_s,
@@ -149,35 +143,21 @@ class Emptying:
         return not await admin.drain_broker(self._drain.broker, validate_only=True)
 
     async def _look(self, admin: "Admin") -> "Seen":
-        """How it is, once brokers and controller agree on how much the broker has.
-
-        Partitions are known from brokers, which hear of a change after it is done: what has just arrived would be
-        planned again, with one replica too many.
-        """
-        import asyncio  # noqa: PLC0415 - help is to be there at once
-
+        """How it is, of one moment (see ``assignments``)."""
         from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded by then
 
         from regnum_client.admin.reassignment.draining import Seen  # noqa: PLC0415
         from regnum_client.commands.reassignment.planning import load_of  # noqa: PLC0415
 
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + SETTLED_S
-        while True:
-            try:
-                load = await load_of(admin, self._drain.broker)
-            except RegnumError:
-                # A broker that is not drained any more need not have anywhere to go.
-                if await self._is_marked(admin):
-                    raise
-                return Seen(draining=False, moves=(), leaving=())
-            (known,) = await admin.describe_brokers([self._drain.broker])
-            if known.replicas == len(load.places) or not known.draining:
-                self._had = load.places
-                return Seen(draining=known.draining, moves=load.moves, leaving=load.leaving)
-            if loop.time() >= until_s:
-                raise self._behind()
-            await asyncio.sleep(SETTLING_S)
+        try:
+            load = await load_of(admin, self._drain.broker)
+        except RegnumError:
+            # A broker that is not drained any more need not have anywhere to go.
+            if await self._is_marked(admin):
+                raise
+            return Seen(draining=False, moves=(), leaving=())
+        self._had = load.places
+        return Seen(draining=load.draining, moves=load.moves, leaving=load.leaving)
 
     def _tell(self, moves: "tuple[PlannedMove, ...]", *, on_their_way: int = 0) -> None:
         """The plan, for people: before it is waited for. Programs get one document, at the end."""
@@ -216,13 +196,6 @@ class Emptying:
             "again, and see who asks for that (`regnum events --broker`)"
         )
         return CommandFailedError(Failure(code="NOT_EMPTY", message=message, exit_status=5, metadata={}))
-
-    def _behind(self) -> CommandFailedError:
-        message = (
-            f"brokers do not know after {SETTLED_S:.0f} s what the controller says that broker {self._drain.broker} "
-            "has; see `regnum status`, and run it again"
-        )
-        return CommandFailedError(Failure(code="METADATA_BEHIND", message=message, exit_status=5, metadata={}))
 
 
 def under_way_words(count: int) -> str:

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from regnum_client.admin.admin import Admin
     from regnum_client.admin.reassignment.plan import PlannedMove
 
-SETTLED_S: Final = 10.0
-"""How long brokers may take to know what the controller has done."""
-
-SETTLING_S: Final = 0.5
-"""Pause between two looks at what brokers know."""
-
 SEE: Final = "`regnum partitions reassignments` shows how far, `regnum partitions cancel` calls back"
 
 
@@ -159,15 +153,19 @@ async def _check_arrived(admin: "Admin", wanted: Mapping[tuple[str, int], Sequen
     """
     import asyncio  # noqa: PLC0415 - help is to be there at once
 
+    from regnum_client.commands.reassignment.assignments import (  # noqa: PLC0415 - gRPC is loaded by then
+        SETTLED_S,
+        SETTLING_S,
+        by_place,
+    )
+
     loop = asyncio.get_running_loop()
     until_s = loop.time() + SETTLED_S
     while True:
-        found = {
-            (topic.name, number): one.replicas
-            for topic in await admin.list_topics()
-            for number, one in topic.partitions.items()
-        }
-        elsewhere = [place for place, after in wanted.items() if place in found and set(found[place]) != set(after)]
+        found = by_place(await admin.list_topics())
+        elsewhere = [
+            place for place, after in wanted.items() if place in found and set(found[place].replicas) != set(after)
+        ]
         if not elsewhere:
             return
         if loop.time() >= until_s:

@@ -14,6 +14,7 @@ from regnum_client.admin.reassignment.plan import Place, PlanError, PlannedMove,
 from regnum_client.admin.reassignment.removal import Emptiness, cannot_leave, on_fewer_racks, why_not_removed
 from regnum_client.cluster.view import ClusterView
 from regnum_client.commands.invocation import conflict
+from regnum_client.commands.reassignment.assignments import Assignments, all_assignments, assignments_of
 
 if TYPE_CHECKING:
     from regnum_client.admin.admin import Admin
@@ -21,15 +22,11 @@ if TYPE_CHECKING:
 
 
 async def planned(admin: "Admin", topics: Sequence[str], brokers: Sequence[int]) -> tuple[PlannedMove, ...]:
-    """The moves after which these brokers share these topics evenly. Raises RegnumError."""
+    """The moves after which these brokers share these topics evenly. Raises RegnumError and CommandFailedError."""
     racks = _racks(await admin.describe_cluster())
     if unknown := [id for id in brokers if id not in racks]:
         raise _not_live(unknown, racks)
-    partitions: dict[Place, tuple[int, ...]] = {}
-    for name in dict.fromkeys(topics):
-        topic = await admin.describe_topic(name)
-        partitions.update({(name, number): one.replicas for number, one in topic.partitions.items()})
-    await _as_they_will_be(admin, partitions, topics)
+    partitions = (await assignments_of(admin, topics)).to_come()
     return _plan_or_error(lambda: even_plan(partitions, {id: racks[id] for id in brokers}))
 
 
@@ -78,13 +75,12 @@ class _Assigned:
 
 
 async def _assigned(admin: "Admin", places: Collection[Place]) -> dict[Place, _Assigned]:
-    """Where some partitions are. Raises RegnumError."""
-    names = sorted({name for name, _ in places})
-    topics = {name: await admin.describe_topic(name) for name in names}
-    moving = {(one.topic, one.partition): one for one in await admin.list_partition_reassignments(names)}
+    """Where some partitions are. Raises RegnumError and CommandFailedError."""
+    seen = await assignments_of(admin, (name for name, _ in places))
+    moving = {(one.topic, one.partition): one for one in seen.ongoing}
     found: dict[Place, _Assigned] = {}
     for name, number in sorted(places):
-        known = topics[name].partitions.get(number)
+        known = seen.partitions.get((name, number))
         if known is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
@@ -100,11 +96,14 @@ async def _assigned(admin: "Admin", places: Collection[Place]) -> dict[Place, _A
 
 
 async def evened(admin: "Admin") -> tuple[PlannedMove, ...]:
-    """The moves after which all brokers that are not drained share all topics evenly. Raises RegnumError."""
-    partitions = await _all_partitions(admin)
-    if not partitions:
+    """The moves after which all brokers that are not drained share all topics evenly.
+
+    Raises RegnumError and CommandFailedError.
+    """
+    seen = await all_assignments(admin)
+    if not seen.partitions:
         return ()
-    known = await admin.describe_brokers()
+    known = seen.brokers or ()
     if away := sorted(one.id for one in known if one.replicas and not one.live and not one.draining):
         # One that restarts at this moment would lose all that it has to the others.
         raise RegnumError(
@@ -114,14 +113,14 @@ async def evened(admin: "Admin") -> tuple[PlannedMove, ...]:
         )
     drained = {one.id for one in known if one.draining}
     racks = {id: rack for id, rack in _racks(await admin.describe_cluster()).items() if id not in drained}
-    await _as_they_will_be(admin, partitions, ())
-    return _plan_or_error(lambda: even_plan(partitions, racks))
+    return _plan_or_error(lambda: even_plan(seen.to_come(), racks))
 
 
 async def removable(admin: "Admin", brokers: Sequence[int]) -> dict[int, tuple[str, ...]]:
     """Why each of some brokers may not be taken away, if all of them are; none: it may. Raises RegnumError."""
-    known = {one.id: one for one in await admin.describe_brokers()}
+    # In this order: what arrives in between counts among the replicas, and the mark refuses what begins later.
     coming = Counter(id for one in await admin.list_partition_reassignments() for id in one.target)
+    known = {one.id: one for one in await admin.describe_brokers()}
     entries = await admin.describe_config(ConfigResource())
     factor = next(int(entry.value) for entry in entries if entry.name == DEFAULT_REPLICATION_FACTOR)
     left = [one.id for one in known.values() if one.live and not one.draining and one.id not in brokers]
@@ -140,16 +139,17 @@ async def removable(admin: "Admin", brokers: Sequence[int]) -> dict[int, tuple[s
 
 
 async def check_drain(admin: "Admin", broker: int, *, fewer_racks: bool) -> None:
-    """Raise RegnumError where a broker cannot be emptied, or partitions would be worse off."""
-    replicas: dict[Place, Sequence[int]] = {}
-    leaders: dict[Place, int] = {}
-    for topic in await admin.list_topics():
-        for number, one in topic.partitions.items():
-            replicas[topic.name, number], leaders[topic.name, number] = one.replicas, one.leader
+    """Raise RegnumError where a broker cannot be emptied, or partitions would be worse off; CommandFailedError too."""
+    # Raises BROKER_ID_NOT_REGISTERED where nobody knows it.
+    await admin.describe_broker(broker)
+    seen = await all_assignments(admin)
+    replicas = {place: one.replicas for place, one in seen.partitions.items()}
+    leaders = {place: int(one.leader) for place, one in seen.partitions.items()}
     refused = cannot_leave(broker, leaders, replicas)
-    moves = await drained(admin, broker)
+    racks = _racks(await admin.describe_cluster())
+    moves = _load(seen, racks, broker).moves
     if not refused and not fewer_racks:
-        refused = on_fewer_racks(moves, _racks(await admin.describe_cluster()))
+        refused = on_fewer_racks(moves, racks)
     if refused:
         raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT, refused)
 
@@ -163,26 +163,26 @@ class BrokerLoad:
     leaving: frozenset[Place]
     """Partitions that are on their way off it."""
     places: frozenset[Place]
-    """Partitions that it has, as brokers know it."""
-
-
-async def drained(admin: "Admin", broker: int) -> tuple[PlannedMove, ...]:
-    """The moves after which a broker has nothing. Raises RegnumError."""
-    return (await load_of(admin, broker)).moves
+    """Partitions that it has."""
+    draining: bool
+    """Whether it is given no new replicas."""
 
 
 async def load_of(admin: "Admin", broker: int) -> BrokerLoad:
-    """What a broker has. Raises RegnumError where it cannot be emptied."""
-    racks = _racks(await admin.describe_cluster())
+    """What a broker has. Raises RegnumError where it cannot be emptied, and CommandFailedError."""
+    return _load(await all_assignments(admin), _racks(await admin.describe_cluster()), broker)
+
+
+def _load(seen: Assignments, racks: Mapping[int, str | None], broker: int) -> BrokerLoad:
     # What is being drained gets nothing; the broker itself stays, as one that has something to give.
-    drained = {one.id for one in await admin.describe_brokers() if one.draining and one.id != broker}
-    racks = {id: rack for id, rack in racks.items() if id not in drained}
-    partitions = await _all_partitions(admin)
-    places = frozenset(place for place, ids in partitions.items() if broker in ids)
-    ongoing = await admin.list_partition_reassignments()
-    _will_be(partitions, ongoing)
-    moves = _plan_or_error(lambda: drain_plan(partitions, racks, broker=broker))
-    return BrokerLoad(moves=moves, leaving=_leaving(ongoing, broker), places=places)
+    draining = {one.id for one in seen.brokers or () if one.draining}
+    usable = {id: rack for id, rack in racks.items() if id == broker or id not in draining}
+    return BrokerLoad(
+        moves=_plan_or_error(lambda: drain_plan(seen.to_come(), usable, broker=broker)),
+        leaving=_leaving(seen.ongoing, broker),
+        places=frozenset(place for place, one in seen.partitions.items() if broker in one.replicas),
+        draining=broker in draining,
+    )
 
 
 async def leaving_of(admin: "Admin", broker: int) -> frozenset[Place]:
@@ -194,25 +194,6 @@ def _leaving(ongoing: "Sequence[OngoingReassignment]", broker: int) -> frozenset
     return frozenset(
         (one.topic, one.partition) for one in ongoing if broker in one.replicas and broker not in one.target
     )
-
-
-async def _all_partitions(admin: "Admin") -> dict[Place, tuple[int, ...]]:
-    return {
-        (topic.name, number): tuple(one.replicas)
-        for topic in await admin.list_topics()
-        for number, one in topic.partitions.items()
-    }
-
-
-async def _as_they_will_be(admin: "Admin", partitions: dict[Place, tuple[int, ...]], topics: Sequence[str]) -> None:
-    """A partition that moves counts where it goes: until it is there it has both."""
-    _will_be(partitions, await admin.list_partition_reassignments(topics))
-
-
-def _will_be(partitions: dict[Place, tuple[int, ...]], ongoing: "Sequence[OngoingReassignment]") -> None:
-    for one in ongoing:
-        if (one.topic, one.partition) in partitions:
-            partitions[one.topic, one.partition] = one.target
 
 
 def _racks(view: ClusterView) -> dict[int, str | None]:

@@ -85,7 +85,7 @@ def produce(
     if acks_number is None:
         raise wrong_use(f"--acks {acks!r} is none of all, 1 and 0")
     if compression not in {"none", "gzip", "snappy", "lz4", "zstd"}:
-        raise wrong_use(f"--compression {compression!r} is none of none, gzip, snappy, lz4 and zstd")
+        raise wrong_use(f"--compression {compression!r} is no codec; give none, gzip, snappy, lz4 or zstd")
     if key_separator == "":
         raise wrong_use("--key-separator must not be empty; leave it out for lines without a key")
     headers = tuple(_header(text) for text in header or ())
@@ -122,6 +122,10 @@ def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise wrong_use(f"--header {text!r} is not NAME=VALUE; give for example --header source=import")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise wrong_use(f"--header {text!r}: the name of a header is UTF-8; its value may be any bytes") from None
     return name, os.fsencode(value)
 
 
@@ -172,6 +176,10 @@ def consume(
             "--rack", help="Rack that this runs in: brokers that may (--replica-selector rack) have it read from there."
         ),
     ] = "",
+    skip_unreadable: Annotated[
+        bool,
+        typer.Option("--skip-unreadable", help="Leave out batches that cannot be decoded, and say which on stderr."),
+    ] = False,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many records.")
     ] = None,
@@ -241,6 +249,7 @@ def consume(
             group=group,
             matching=matching,
             rack=rack,
+            skip_unreadable=skip_unreadable,
             start=begin,
             until=end,
             records_max=max_messages,

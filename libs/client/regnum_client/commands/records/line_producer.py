@@ -96,7 +96,7 @@ async def produce_lines(
     """
     if descriptor is None and sys.stdin is None:
         raise wrong_use("stdin is closed; give lines to it, for example: seq 10 | regnum produce " + topic)
-    separator = None if key_separator is None else key_separator.encode()
+    separator = None if key_separator is None else os.fsencode(key_separator)
     count = _Count(output)
     topic_known = False
     try:

@@ -31,7 +31,7 @@ def place_of(text: str, now_unix_ms: int) -> Start:
 class Span:
     """Which records of the assigned partitions are wanted, as they come in their order.
 
-    Offsets for a moment are those of batches, so the records of the first batch that are older are left out here; an
+    Brokers of before answer where a batch begins, so the records of the first batch that are older are left out; an
     end by time is the first record that is not older, or the end of the partition.
     """
 

@@ -18,6 +18,8 @@ from regnum_client.records import ConsumedRecord
 
 WAIT_S: Final = 3600.0
 """How long one read waits when nobody said how long."""
+LOOK_S: Final = 1.0
+"""How often to look whether partitions have ended: batches that are left out, or hold nothing, bring no record."""
 
 
 async def print_records(
@@ -30,6 +32,7 @@ async def print_records(
     start: Start,
     until: Start | None,
     rack: str,
+    skip_unreadable: bool,
     records_max: int | None,
     idle_s: float | None,
     key_separator: str | None,
@@ -50,7 +53,9 @@ async def print_records(
             client_id="regnum-consume",
             topics=() if group is None or matching else (topic,),
             group_id=group,
-            settings=ConsumerSettings(enable_auto_commit=False, auto_offset_reset=begins, client_rack=rack),
+            settings=ConsumerSettings(
+                enable_auto_commit=False, auto_offset_reset=begins, client_rack=rack, skip_unreadable=skip_unreadable
+            ),
         ) as consumer:
             if matching:
                 await consumer.subscribe(pattern=topic, start=start)
@@ -62,7 +67,7 @@ async def print_records(
             )
             while (records_max is None or printed < records_max) and not _over(consumer, span):
                 left = 1000 if records_max is None else min(1000, records_max - printed)
-                records = await _read(consumer, topic, left, idle_s)
+                records = await _read(consumer, topic, span, left, idle_s)
                 for record in filter(span.wants, records):
                     printer.print(record)
                     printed += 1
@@ -83,14 +88,22 @@ def _over(consumer: Consumer, span: Span) -> bool:
     return span.is_over
 
 
-async def _read(consumer: Consumer, topic: str, records_max: int, idle_s: float | None) -> Sequence[ConsumedRecord]:
-    records = await consumer.read(records_max=records_max, timeout_s=idle_s or WAIT_S)
-    if not records and idle_s is not None:
+async def _read(
+    consumer: Consumer, topic: str, span: Span, records_max: int, idle_s: float | None
+) -> Sequence[ConsumedRecord]:
+    """The next records; none when all partitions have ended, or none came in an hour."""
+    left_s = idle_s or WAIT_S
+    while left_s > 0 and not _over(consumer, span):
+        wait_s = min(LOOK_S, left_s) if span.open else left_s
+        if records := await consumer.read(records_max=records_max, timeout_s=wait_s):
+            return records
+        left_s -= wait_s
+    if idle_s is not None and not span.is_over:
         raise RegnumError(
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
             f"no record came from {topic!r} for {idle_s:g} s; see `regnum topics describe {topic}`",
         )
-    return records
+    return ()
 
 
 async def _commit(consumer: Consumer) -> None:

@@ -1,5 +1,6 @@
 """Records in a form of the caller's own: `regnum consume --format`. Pure."""
 
+import os
 import re
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +14,7 @@ _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 def _headers(record: ConsumedRecord) -> bytes:
-    return b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers)
+    return b",".join(name.encode("utf-8", "surrogateescape") + b"=" + (value or b"") for name, value in record.headers)
 
 
 _FIELDS: Final[dict[str, Field]] = {
@@ -57,7 +58,8 @@ def _part(match: re.Match[str]) -> bytes | Field:
         case "byte":
             return bytes.fromhex(content)
         case "text":
-            return content.encode()
+            # Of an argument: bytes that are no text come back as they were.
+            return os.fsencode(content)
         case "escape" if content in _ESCAPES:
             return _ESCAPES[content]
         case "field" if content == "%":

@@ -14,7 +14,8 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.local import DataDirOption, process_rows
-from regnum_client.commands.status.asking import find
+from regnum_client.commands.status.asking import Found, find
+from regnum_client.commands.status.figures import without_controller
 from regnum_client.commands.status.shown import show
 
 TIMEOUT_S: Final = 5.0
@@ -42,10 +43,12 @@ def status(
     """Show processes, what brokers do, partitions in trouble, overdue orders. Exit status 5 unless all is well."""
     found = run(find(data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions))
     rows = process_rows(found.processes)
-    resting = [row["name"] for row in rows if row["state"] not in {"running", "elsewhere"}]
+    resting = [row["name"] for row in rows if row["state"] == "exited"]
+    paused = {row["name"]: row["pid"] for row in rows if row["state"] == "paused"}
     problems = [
         *([f"not running: {', '.join(resting)}"] if resting else []),
-        *([found.reason] if found.health is None else found.health.problems),
+        *([f"paused: {', '.join(paused)}"] if paused else []),
+        *problems_in(found),
     ]
     show(rows, found.health, found.figures, found.services, problems, output)
     said = "; ".join(problems)
@@ -54,10 +57,20 @@ def status(
         if len(resting) < len(rows):
             back = f"`regnum restart {resting[0]}` starts one again"
         raise _failed("NOT_RUNNING", f"{said}; {back}")
+    if paused:
+        pids = " ".join(map(str, paused.values()))
+        raise _failed("PAUSED", f"{said}; `kill -CONT {pids}` lets {'it' if len(paused) == 1 else 'them'} go on")
     if found.health is None:
         raise _failed("NOT_CONTROLLER", said)
     if problems:
         raise _failed("UNHEALTHY", f"the cluster is not healthy: {said}")
+
+
+def problems_in(found: Found) -> tuple[str, ...]:
+    """What is wrong by the word of the controller; where none answers, by that of the brokers."""
+    if found.health is None:
+        return (found.reason, *without_controller(found.figures))
+    return found.health.problems
 
 
 def _failed(code: str, message: str) -> CommandFailedError:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 LINE_COLUMNS: Final = (
     *("broker", "leads", "replicas", "in", "out", "replication", "produce_p99", "refused_s"),
-    *("logs", "memory", "files", "clients", "loop_lag", "metadata_lag", "uptime"),
+    *("logs", "disk_free", "memory", "files", "clients", "loop_lag", "metadata_lag", "uptime"),
 )
 """Columns for people; ``in`` and ``out`` are records and bytes a second, ``replication`` bytes in and out."""
 
@@ -52,6 +52,16 @@ def stray_line(totals: Mapping[str, Any] | None) -> str:
     )
 
 
+def without_controller(figures: "Figures") -> list[str]:
+    """What brokers themselves say is wrong: for when no controller does. The same of several is said once."""
+    said: dict[str, list[int]] = {}
+    for id, one in sorted(figures.items()):
+        if not isinstance(one, RegnumError):
+            for trouble in filter(None, (one.store_trouble, one.refuses_writes_because)):
+                said.setdefault(trouble, []).append(id)
+    return [f"brokers {', '.join(map(str, ids))} say: {trouble}" for trouble, ids in said.items()]
+
+
 def _row(id: int, one: "BrokerFigures | RegnumError", health: "HealthView | None") -> dict[str, Any]:
     if isinstance(one, RegnumError):
         return {"broker": id, "error": f"{reason_of(one.code)}: {one.message}"}
@@ -85,6 +95,7 @@ def line(row: Mapping[str, Any]) -> dict[str, Any]:
         "produce_p99": "" if p99_s is None else f"{1000 * p99_s:.0f} ms",
         "refused_s": f"{row['refused_batches_s']:.1f}" if row["refused_batches_s"] else "",
         "logs": f"{size(row['log_bytes'])} in {row['log_segments']}",
+        "disk_free": "" if row["disk_free_bytes"] is None else size(row["disk_free_bytes"]),
         "memory": size(row["resident_bytes"]),
         "files": row["open_files"],
         "clients": row["connections"],

@@ -218,6 +218,9 @@ def _brokers(health: "HealthView") -> list[dict[str, Any]]:
             "oldest_order_age_s": broker.oldest_order_age_s,
             "clock_ahead_s": broker.clock_ahead_s,
             "expiry_held_back": broker.expiry_held_back,
+            "disk_free_bytes": broker.disk_free_bytes,
+            "disk_size_bytes": broker.disk_size_bytes,
+            "refuses_writes_because": broker.refuses_writes_because or None,
         }
         for broker in health.brokers
     ]

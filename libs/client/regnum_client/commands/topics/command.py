@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regnum_client.commands.configs import add_to_topics as add_config_to
-from regnum_client.commands.damage import deleting_records
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -23,7 +22,7 @@ from regnum_client.commands.invocation import (
 )
 from regnum_client.commands.looking import topics as looking
 from regnum_client.commands.rendering import emit_rows
-from regnum_client.commands.topics import removal
+from regnum_client.commands.topics import deleting_records, removal
 from regnum_client.commands.topics.mutation import (
     ClientIdOption,
     NamesArgument,

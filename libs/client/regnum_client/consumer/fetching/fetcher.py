@@ -38,6 +38,7 @@ from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silenc
 from regnum_client.consumer.positions import ResetPolicy
 from regnum_client.producer.departures import Departures, Place
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -74,8 +75,10 @@ class Fetcher:
         partition_max_bytes: int,
         buffer_bytes: int,
         request_timeout_s: float,
+        tasks: Tasks,
         client_rack: str = "",
     ) -> None:
+        self._tasks: Final = tasks
         self._metadata: Final = metadata
         self._clock: Final = clock
         self._chance: Final = chance
@@ -100,8 +103,6 @@ class Fetcher:
         """Those with something to read."""
         self.arrived: Final = asyncio.Event()
         """Set when a chunk or an error came in."""
-        self.failure: BaseException | None = None
-        """Why fetching cannot go on: a defect, not an answer."""
         self._event: Final = asyncio.Event()
         self._polls: dict[Poll, None] = {}
         self._polls_to: Counter[BrokerId] = Counter()
@@ -115,8 +116,7 @@ class Fetcher:
     def start(self) -> None:
         """Begin fetching."""
         self._metadata.listen(self.wake)
-        self._task = asyncio.create_task(self._run(), name="consumer-fetcher")
-        self._task.add_done_callback(self._ended)
+        self._task = self._tasks.start("consumer-fetcher", self._run())
 
     async def close(self) -> None:
         """Stop fetching."""
@@ -124,9 +124,7 @@ class Fetcher:
         if self._task is not None:
             tasks.append(self._task)
             self._task = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.end(*tasks)
 
     def assign(self, cursor: Cursor) -> None:
         """Fetch for a partition."""
@@ -325,8 +323,7 @@ class Fetcher:
         poll = Poll(leader, address, asked, look_s=now_s + self._slow_s, share_bytes=share_bytes)
         self._polls[poll] = None
         self._polls_to[leader] += 1
-        poll.task = asyncio.create_task(self._carry(poll), name=f"fetch-{leader}")
-        poll.task.add_done_callback(self._ended)
+        poll.task = self._tasks.start(f"fetch-{leader}", self._carry(poll))
 
     async def _carry(self, poll: Poll) -> None:
         try:
@@ -388,15 +385,3 @@ class Fetcher:
             if poll.task is not None and (left or poll.has_moved(view, None if slow else changed)):
                 poll.abandoned = True
                 poll.task.cancel()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        """Reading cannot go on: a defect, not an answer."""
-        self.failure = error
-        self.arrived.set()

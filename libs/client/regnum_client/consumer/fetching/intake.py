@@ -3,7 +3,7 @@
 import logging
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from regnum.broker.v1.log_pb2 import DivergingEpoch, FetchResult
 from regnum.types.v1 import errors_pb2
@@ -106,6 +106,8 @@ class Intake:
                 query = FIRST
             case ResetPolicy.LATEST:
                 query = HIGH_WATERMARK
+            case _:
+                assert_never(self._reset)
         generation = cursor.generation
         try:
             found = await self._lookup.look_up([cursor.partition], query, timeout_s=self._request_timeout_s)

@@ -14,7 +14,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.connections import Connections, Method, call
 from regnum_client.cluster.metadata import Metadata
-from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.pace import may_pass, retry_delay_ms
 
 if TYPE_CHECKING:
     from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
@@ -130,8 +130,3 @@ class CoordinatorCalls:
         if place.error_code != errors_pb2.ERROR_CODE_NONE:
             raise RegnumError(place.error_code, place.error_message)
         return Address(host=place.client.host, port=place.client.port)
-
-
-def may_pass(error: RegnumError) -> bool:
-    """Asking again, here or elsewhere, may help; a call that fails as a whole may be a broker about to end."""
-    return error.traits.retriable or error.code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR

@@ -80,12 +80,12 @@ class Gate:
             )
         try:
             async with asyncio.timeout(within_s):
-                while self._acting or self._waiting or self._held:
+                while self._failure is None and (self._acting or self._waiting or self._held):
                     self._moved.set()
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError:
-            while self._acting:
+            while self._acting and self._failure is None:
                 self._moved.clear()
                 await self._moved.wait()
             return False

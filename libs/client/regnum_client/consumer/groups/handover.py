@@ -4,9 +4,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from regnum.types.v1 import errors_pb2
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -24,6 +25,7 @@ from regnum_client.consumer.positions import ResetPolicy
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.errors import NoOffsetForPartitionError
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -44,8 +46,10 @@ class Handover:
         settings: ConsumerSettings,
         clock: Clock,
         chance: random.Random,
+        tasks: Tasks,
     ) -> None:
         """Only assigns."""
+        self._tasks: Final = tasks
         self._group_id: Final = group_id
         self._gate: Final = gate
         self._commits: Final = commits
@@ -144,12 +148,12 @@ class Handover:
 
     async def _tell(self, telling: Coroutine[Any, Any, None]) -> None:
         """Let a listener know; what it raises is the reader's."""
-        task = asyncio.create_task(telling, name="rebalance-listener")
+        task = self._tasks.start_question("rebalance-listener", telling)
         self._gate.acts(task)
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
-            task.cancel()
+            end_task(task)
             raise
         if not task.cancelled() and (error := task.exception()) is not None:
             if self._gate.ended:
@@ -181,14 +185,17 @@ class Handover:
         committed |= await self._commits.committed(unasked, timeout_s=None)
         starts = {one: found.offset for one in known if (found := committed[one]) is not None}
         fresh = [one for one in known if one not in starts]
-        match self._settings.auto_offset_reset:
+        policy = ResetPolicy.of(self._settings.auto_offset_reset)
+        match policy:
             case ResetPolicy.EARLIEST:
                 starts |= await self._looked_up(fresh, FIRST)
             case ResetPolicy.LATEST:
                 starts |= await self._looked_up(fresh, HIGH_WATERMARK)
             case ResetPolicy.FAIL:
                 pass
-        fails = self._settings.auto_offset_reset is ResetPolicy.FAIL
+            case _:
+                assert_never(policy)
+        fails = policy is ResetPolicy.FAIL
         cursors: list[Cursor] = []
         for partition in known:
             view = self._metadata.view.topics.get(partition.topic)

@@ -1,5 +1,6 @@
 """What a consumer has of its group: a membership, or only the group's offsets."""
 
+import asyncio
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,8 +25,10 @@ from regnum_client.consumer.groups.listener import OffsetAndMetadata, RebalanceL
 from regnum_client.consumer.groups.members.member import Member
 from regnum_client.consumer.groups.members.member_events import Event, Subscribed
 from regnum_client.consumer.groups.members.member_task import MemberTask
+from regnum_client.consumer.groups.missing_topics import MissingTopics
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.records import TopicPartition
+from regnum_client.tasks import Tasks
 
 ToCommit = Mapping[TopicPartition, int | OffsetAndMetadata]
 """The next offset of each partition, with or without a note."""
@@ -58,6 +61,7 @@ class GroupSession:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        tasks: Tasks,
     ) -> None:
         """Only assigns. Raises INVALID_REQUEST for settings that no group can have."""
         check(settings)
@@ -94,6 +98,7 @@ class GroupSession:
             settings=settings,
             clock=clock,
             chance=chance,
+            tasks=tasks,
         )
         self._task: Final = MemberTask(
             calls,
@@ -104,8 +109,13 @@ class GroupSession:
             settings=settings,
             clock=clock,
             chance=chance,
-            failed=fetcher.fail,
+            tasks=tasks,
         )
+        self._tasks: Final = tasks
+        self._missing: Final = MissingTopics(
+            metadata, clock=clock, wait_s=settings.topic_wait_s, report=self.gate.report
+        )
+        self._missing_task: asyncio.Task[None] | None = None
         self._joined = False
 
     @property
@@ -113,16 +123,22 @@ class GroupSession:
         """It takes what the group assigns; otherwise it has only the group's offsets."""
         return self._joined
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Be a member that wants these topics."""
+    def subscribe(self, topics: Iterable[str], *, named: bool) -> None:
+        """Be a member that wants these topics; ``named``: each was asked for by its name, and is missed."""
+        topics = frozenset(topics)
         if not self._joined:
             self._joined = True
             self._metadata.listen(self._task.look)
+            self._metadata.listen(self._missing.look)
             self._task.start()
-        self._task.tell(Subscribed(frozenset(topics)))
+            self._missing_task = self._tasks.start("group-topics", self._missing.run())
+        self._missing.want(topics if named else ())
+        self._task.tell(Subscribed(topics))
 
     async def close(self) -> None:
         """Commit what is finished, if that is asked for, and leave."""
+        if self._missing_task is not None:
+            await self._tasks.end(self._missing_task)
         await self._task.close()
 
     async def commit(self, offsets: ToCommit | None) -> None:
@@ -154,15 +170,6 @@ def check(settings: ConsumerSettings) -> None:
     unknown = [name for name in names if name not in ASSIGNORS]
     if unknown or not names or len(set(names)) < len(names):
         raise _invalid(f"partition_assignment_strategy is {names!r}; give one or more of {', '.join(ASSIGNORS)}, once")
-    for name in (
-        "auto_commit_interval_s",
-        "session_timeout_s",
-        "heartbeat_interval_s",
-        "max_poll_interval_s",
-        "commit_timeout_s",
-    ):
-        if not getattr(settings, name) > 0:
-            raise _invalid(f"{name} is {getattr(settings, name)!r}; give a positive number of seconds")
     if settings.heartbeat_interval_s >= settings.session_timeout_s:
         raise _invalid(
             f"heartbeat_interval_s ({settings.heartbeat_interval_s:g}) is not below session_timeout_s "

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
 from regnum_model.ids import TopicId
@@ -12,6 +11,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.consumer.topics.patterns import TopicPattern
+from regnum_client.tasks import Tasks
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -33,7 +33,7 @@ class FollowedPattern:
         every_s: float,
         timeout_s: float,
         changed: Callable[[frozenset[str]], Awaitable[None]],
-        failed: Callable[[BaseException], None],
+        tasks: Tasks,
     ) -> None:
         """Only assigns.
 
@@ -44,7 +44,7 @@ class FollowedPattern:
             every_s: pause between two looks.
             timeout_s: how long brokers may take to say so.
             changed: takes the names whenever they are others.
-            failed: hears of a defect.
+            tasks: those of the client.
         """
         self._pattern: Final = pattern
         self._metadata: Final = metadata
@@ -52,7 +52,7 @@ class FollowedPattern:
         self._every_s: Final = every_s
         self._timeout_s: Final = timeout_s
         self._changed: Final = changed
-        self._failed: Final = failed
+        self._tasks: Final = tasks
         self._known: dict[str, bool] = {}
         self._names: dict[str, TopicId] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,16 +65,13 @@ class FollowedPattern:
     async def start(self) -> None:
         """Look once, and go on in the background. Raises RegnumError when no broker answers."""
         await self._look()
-        self._task = asyncio.create_task(self._run(), name="topics of a pattern")
-        self._task.add_done_callback(self._ended)
+        self._task = self._tasks.start("topics of a pattern", self._run())
 
     async def stop(self) -> None:
         """Look no more."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(task, return_exceptions=True)
+            await self._tasks.end(task)
 
     async def _run(self) -> None:
         while True:
@@ -96,7 +93,3 @@ class FollowedPattern:
         if found != self._names:
             await self._changed(frozenset(found))
             self._names = found
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed(error)

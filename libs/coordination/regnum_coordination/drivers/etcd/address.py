@@ -1,11 +1,14 @@
 """``etcd://host:port[,host:port...][/prefix][?max_txn_ops=N][&server_name=NAME]`` and credentials. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
+from regnum_model.nodes.processes import is_address, joined
+
 from regnum_coordination.drivers.credentials import FORM, OPTIONS, Credentials, shown
-from regnum_coordination.drivers.endpoints import is_address, parse_endpoint
+from regnum_coordination.drivers.endpoints import parse_endpoint
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import check_path
 
@@ -17,6 +20,19 @@ _FORM: Final = (
     "use etcd://host:port[,host:port...][/prefix][?option&option...] with the options max_txn_ops=N, server_name=NAME, "
     f"{FORM}"
 )
+
+
+def one_family(members: Sequence[tuple[Sequence[str], int]]) -> tuple[tuple[str, int], ...]:
+    """An address of each member, all of one family, since gRPC's list of addresses takes no others.
+
+    That is IPv4 where any member has such an address. Members that have none of the family are left out.
+
+    Args:
+        members: addresses and port of each.
+    """
+    ipv4 = any(":" not in host for hosts, _ in members for host in hosts)
+    fitting = (([host for host in hosts if (":" not in host) is ipv4], port) for hosts, port in members)
+    return tuple((hosts[0], port) for hosts, port in fitting if hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +96,7 @@ class EtcdAddress:
     @property
     def targets(self) -> tuple[str, ...]:
         """A gRPC target for each endpoint."""
-        return tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.endpoints)
+        return tuple(joined(host, port) for host, port in self.endpoints)
 
     @property
     def unresolved(self) -> tuple[str, ...]:

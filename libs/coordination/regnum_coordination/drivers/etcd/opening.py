@@ -10,10 +10,12 @@ import etcd3
 import grpc
 from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
+from regnum_service.channel import aio_channel
 from regnum_service.renewed_channel import RenewedChannel, is_name
+from regnum_telemetry.rpc_client import DIRECT
 
 from regnum_coordination.drivers.credentials import Credentials, read
-from regnum_coordination.drivers.etcd.address import EtcdAddress
+from regnum_coordination.drivers.etcd.address import EtcdAddress, one_family
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
 from regnum_coordination.drivers.etcd.session import LeaseSession
@@ -62,9 +64,7 @@ def _channel(
     options = _channel_options(address)
 
     def make() -> grpc.aio.Channel:
-        if credentials is None:
-            return grpc.aio.insecure_channel(target, options=options)
-        return grpc.aio.secure_channel(target, credentials, options=options)
+        return aio_channel(target, credentials=credentials, options=options)
 
     return RenewedChannel(make, follows_name=True) if follows_name else make()
 
@@ -96,7 +96,9 @@ def _client(address: EtcdAddress, timeout_s: float) -> Any:
             ("cert_key", address.credentials.key),
         )
     }
-    return etcd3.client(host=host, port=port, timeout=timeout_s, grpc_options=_channel_options(address), **files)
+    return etcd3.client(
+        host=host, port=port, timeout=timeout_s, grpc_options=(*DIRECT, *_channel_options(address)), **files
+    )
 
 
 async def _resolved(address: EtcdAddress) -> EtcdAddress:
@@ -105,16 +107,16 @@ async def _resolved(address: EtcdAddress) -> EtcdAddress:
     Where names are made with what they stand for, a member that is away has none; the others are enough.
     """
     loop = asyncio.get_running_loop()
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     unknown: dict[str, str] = {}
     for host in address.unresolved:
         try:
-            answers = await loop.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+            answers = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             unknown[host] = str(error)
         else:
-            found[host] = str(answers[0][4][0])
-    known = tuple((found.get(host, host), port) for host, port in address.endpoints if host not in unknown)
+            found[host] = [str(answer[4][0]) for answer in answers]
+    known = one_family([(found.get(host, [host]), port) for host, port in address.endpoints if host not in unknown])
     if not known:
         reasons = "; ".join(f"{host}: {reason}" for host, reason in unknown.items())
         raise ConnectionLoss(f"no name of an etcd member can be resolved ({reasons}); are the names in the URL right?")

@@ -13,7 +13,14 @@ from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.members import MemberChoice
 from regnum_coordination.drivers.etcd.tokens import Metadata, TokenSource
 from regnum_coordination.drivers.etcd.transactions import is_read_only
-from regnum_coordination.errors import Compacted, ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
+from regnum_coordination.errors import (
+    Compacted,
+    ConnectionLoss,
+    CoordinationError,
+    InvalidRequest,
+    SessionExpired,
+    StoreFull,
+)
 
 CHANNEL_OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.keepalive_time_ms", 6_000),
@@ -68,6 +75,8 @@ NOT_FOUND is only ever a lease; OUT_OF_RANGE a compacted revision, which readers
 
 ASKS_FOR_A_USER: Final = "user name is empty"
 """In etcd's refusal of a call without a token."""
+NO_SPACE: Final = "database space exceeded"
+"""In etcd's refusal of what takes room, while its alarm NOSPACE is on."""
 OLD_REVISIONS: Final = ("revision of auth store is old", "revision in header is old")
 """In etcd's refusals of a token from before a change of users or roles."""
 
@@ -83,6 +92,11 @@ class _TokenRefusedError(Exception):
 
 def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
     """The port's error for a status."""
+    if details is not None and NO_SPACE in details:
+        return StoreFull(
+            f"etcd takes no writes: {details} (alarm NOSPACE); compact and defragment it, or raise its "
+            "--quota-backend-bytes, and then disarm the alarm"
+        )
     kind = ERRORS.get(code, ConnectionLoss)
     if kind is ConnectionLoss:
         return ConnectionLoss(f"etcd: {code.name}: {details}; a write may have happened, resolve by repeating it")

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
+from regnum_model.nodes.processes import joined
+
 from regnum_coordination.drivers.credentials import FORM as CREDENTIALS_FORM
 from regnum_coordination.drivers.credentials import OPTIONS, Credentials, shown
 from regnum_coordination.drivers.endpoints import parse_endpoint
@@ -58,4 +60,4 @@ class ZooKeeperAddress:
     @property
     def hosts(self) -> str:
         """The servers as kazoo takes them."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.endpoints)
+        return ",".join(joined(host, port) for host, port in self.endpoints)

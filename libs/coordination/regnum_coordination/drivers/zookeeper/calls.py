@@ -19,6 +19,7 @@ from typing import Any, Final
 from kazoo.exceptions import WriterNotClosedException
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
+from regnum_model.nodes.processes import joined
 
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.answers import to_error
@@ -116,7 +117,7 @@ class ZooKeeperCalls:
             pass
         if not self._linked:
             await self.stop()
-            hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+            hosts = ",".join(joined(host, port) for host, port in self._client.hosts)
             raise ConnectionLoss(f"no ZooKeeper answers at {hosts}; is it running, and do the URL's options fit?")
 
     def abort_link(self) -> None:

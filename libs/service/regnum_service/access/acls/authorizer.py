@@ -15,6 +15,7 @@ from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 from regnum_model.acls.bindings import Entry, ResourcePattern
 from regnum_model.acls.index import AclIndex, Decision
 from regnum_model.acls.reach import Reach
+from regnum_telemetry import tracing
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -190,4 +191,5 @@ class AclAuthorizer:
 
     def _deny(self, who: Caller, operation: Operation, type: ResourceType, name: str, rule: str) -> None:
         self._denials.add()
+        tracing.refuse()
         self._audit.denied(who, operation, type, name, rule=rule, call=call_name())

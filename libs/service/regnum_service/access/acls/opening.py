@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from regnum_coordination.port import Store
@@ -14,6 +15,7 @@ from regnum_service.access.acls.following import AclFollower
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.access.listener import ListenerAccess
+from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Spawn
@@ -54,7 +56,7 @@ class AccessControl:
         """Follow one session in a task; returns what ends that."""
         if self.follower is None:
             return lambda: None
-        return spawn("access rules", self.follower.follow(store)).cancel
+        return partial(end_task, spawn("access rules", self.follower.follow(store)))
 
     def surrendered(self) -> None:
         """This process gave up what it had: see ``AclFollower.surrendered``."""

@@ -304,7 +304,11 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         **_all(
             "regnum.broker.v1.FiguresService",
             # Strays have names of topics too, which nobody may have a right to any more.
-            {"DescribeFigures": OnCluster(_DESCRIBE_CLUSTER), "DescribeStrays": OnCluster(_DESCRIBE_CLUSTER)},
+            {
+                "DescribeFigures": OnCluster(_DESCRIBE_CLUSTER),
+                "DescribeStrays": OnCluster(_DESCRIBE_CLUSTER),
+                "DescribeClientUsage": OnCluster(_DESCRIBE_CLUSTER),
+            },
         ),
         **_all("regnum.metadata.v1.MetadataService", _METADATA),
         # It names every topic, and is for those who run the cluster.

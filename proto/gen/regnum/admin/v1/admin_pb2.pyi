@@ -2512,6 +2512,7 @@ class DescribeHealthResponse(_message.Message):
     INTER_BROKER_PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
     CONTROLLER_WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     STORE_WENT_BACK_FIELD_NUMBER: _builtins.int
+    STORE_TROUBLE_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -2537,6 +2538,10 @@ class DescribeHealthResponse(_message.Message):
     store_went_back: _builtins.str
     """What proves that the coordination store was put back to an earlier state. While that is so no partition gets another
     leader and no log is deleted. Empty: nothing does.
+    """
+    store_trouble: _builtins.str
+    """What is wrong with the coordination store, as the end of a sentence that begins with it: it takes no writes, with the
+    reason in its own words, or it is slow. Empty: nothing is.
     """
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerHealth]:
@@ -2597,10 +2602,11 @@ class DescribeHealthResponse(_message.Message):
         inter_broker_protocol_max: _builtins.int = ...,
         controller_wall_clock_ms: _builtins.int = ...,
         store_went_back: _builtins.str = ...,
+        store_trouble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_trouble", b"store_trouble", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2629,7 +2635,7 @@ class ProcessRelease(_message.Message):
     protocol_max: _builtins.int
     """Highest that it speaks."""
     refused: _builtins.str
-    """Why it takes no part in the cluster, though it is registered. Empty: it does."""
+    """Why it takes no part in the cluster, or is told nothing, though it is registered. Empty: nothing is wrong."""
     def __init__(
         self,
         *,
@@ -2664,6 +2670,9 @@ class BrokerHealth(_message.Message):
     DRAINING_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_MS_FIELD_NUMBER: _builtins.int
     EXPIRY_HELD_BACK_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REFUSES_WRITES_BECAUSE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     registered: _builtins.bool
@@ -2682,6 +2691,12 @@ class BrokerHealth(_message.Message):
     """Its wall clock less the controller's, in milliseconds, as it says. Absent: it does not say, or is not registered."""
     expiry_held_back: _builtins.bool
     """That is more than its clock-difference-max-s: it deletes and forgets nothing by time."""
+    disk_free_bytes: _builtins.int
+    """Bytes that are free on the disk of its log directory. Absent: it does not say, or is not registered."""
+    disk_size_bytes: _builtins.int
+    """Bytes of that disk. Absent: it does not say, or is not registered."""
+    refuses_writes_because: _builtins.str
+    """Why it appends no records, in words: its disk is full, or does not answer. Empty: it appends."""
     @_builtins.property
     def oldest_order_age(self) -> _duration_pb2.Duration:
         """Age of the oldest of them. Absent when there is none."""
@@ -2699,14 +2714,26 @@ class BrokerHealth(_message.Message):
         draining: _builtins.bool = ...,
         clock_ahead_ms: _builtins.int | None = ...,
         expiry_held_back: _builtins.bool = ...,
+        disk_free_bytes: _builtins.int | None = ...,
+        disk_size_bytes: _builtins.int | None = ...,
+        refuses_writes_because: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "clock_ahead_ms", b"clock_ahead_ms", "oldest_order_age", b"oldest_order_age"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "oldest_order_age", b"oldest_order_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "refuses_writes_because", b"refuses_writes_because", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_ahead_ms: _TypeAlias = _typing.Literal["clock_ahead_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_ahead_ms: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms"]  # noqa: Y015
+    _WhichOneofReturnType__disk_free_bytes: _TypeAlias = _typing.Literal["disk_free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_free_bytes: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__disk_size_bytes: _TypeAlias = _typing.Literal["disk_size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_size_bytes: _TypeAlias = _typing.Literal["_disk_size_bytes", b"_disk_size_bytes"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_ahead_ms) -> _WhichOneofReturnType__clock_ahead_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_free_bytes) -> _WhichOneofReturnType__disk_free_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_size_bytes) -> _WhichOneofReturnType__disk_size_bytes | None: ...
 
 Global___BrokerHealth: _TypeAlias = BrokerHealth  # noqa: Y015
 
@@ -2776,8 +2803,11 @@ class TroubledPartition(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     TROUBLES_FIELD_NUMBER: _builtins.int
     AGE_FIELD_NUMBER: _builtins.int
+    NOT_WRITABLE_BECAUSE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
+    not_writable_because: _builtins.str
+    """NOT_WRITABLE: why no write can succeed, in words. Empty: it is another trouble."""
     @_builtins.property
     def state(self) -> _types_pb2.PartitionState:
         """Its number, leader, in-sync replicas and assignment, and why it has no leader if that is known."""
@@ -2797,10 +2827,11 @@ class TroubledPartition(_message.Message):
         state: _types_pb2.PartitionState | None = ...,
         troubles: _abc.Iterable[_metadata_pb2.PartitionTrouble.ValueType] | None = ...,
         age: _duration_pb2.Duration | None = ...,
+        not_writable_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "state", b"state", "topic", b"topic", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "not_writable_because", b"not_writable_because", "state", b"state", "topic", b"topic", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3238,6 +3269,9 @@ class DescribedBroker(_message.Message):
     IN_SYNC_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REFUSES_WRITES_BECAUSE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     error_code: _errors_pb2.ErrorCode.ValueType
@@ -3264,6 +3298,12 @@ class DescribedBroker(_message.Message):
     """Replicas that it cannot use: damaged files, or a failed disk."""
     draining: _builtins.bool
     """Whether it is being drained: it is given no new replicas. Also of one that is not registered."""
+    disk_free_bytes: _builtins.int
+    """Bytes that are free on the disk of its log directory. Absent: it does not say, or is not registered."""
+    disk_size_bytes: _builtins.int
+    """Bytes of that disk. Absent: it does not say, or is not registered."""
+    refuses_writes_because: _builtins.str
+    """Why it appends no records, in words. Empty: it appends, or does not say."""
     @_builtins.property
     def client(self) -> _types_pb2.Endpoint:
         """Listener for clients."""
@@ -3295,12 +3335,22 @@ class DescribedBroker(_message.Message):
         in_sync: _builtins.int = ...,
         offline_replicas: _builtins.int = ...,
         draining: _builtins.bool = ...,
+        disk_free_bytes: _builtins.int | None = ...,
+        disk_size_bytes: _builtins.int | None = ...,
+        refuses_writes_because: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "internal", b"internal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "client", b"client", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "internal", b"internal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "draining", b"draining", "epoch", b"epoch", "error_code", b"error_code", "in_sync", b"in_sync", "internal", b"internal", "leaders", b"leaders", "leaving", b"leaving", "live", b"live", "log_ids", b"log_ids", "offline_replicas", b"offline_replicas", "preferred", b"preferred", "rack", b"rack", "registration", b"registration", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "broker_id", b"broker_id", "client", b"client", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "draining", b"draining", "epoch", b"epoch", "error_code", b"error_code", "in_sync", b"in_sync", "internal", b"internal", "leaders", b"leaders", "leaving", b"leaving", "live", b"live", "log_ids", b"log_ids", "offline_replicas", b"offline_replicas", "preferred", b"preferred", "rack", b"rack", "refuses_writes_because", b"refuses_writes_because", "registration", b"registration", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__disk_free_bytes: _TypeAlias = _typing.Literal["disk_free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_free_bytes: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__disk_size_bytes: _TypeAlias = _typing.Literal["disk_size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_size_bytes: _TypeAlias = _typing.Literal["_disk_size_bytes", b"_disk_size_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_free_bytes) -> _WhichOneofReturnType__disk_free_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_size_bytes) -> _WhichOneofReturnType__disk_size_bytes | None: ...
 
 Global___DescribedBroker: _TypeAlias = DescribedBroker  # noqa: Y015
 

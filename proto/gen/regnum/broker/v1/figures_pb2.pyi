@@ -80,6 +80,10 @@ class DescribeFiguresResponse(_message.Message):
     REPLICAS_AWAITED_FIELD_NUMBER: _builtins.int
     STRAYS_FIELD_NUMBER: _builtins.int
     STRAY_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REFUSES_WRITES_BECAUSE_FIELD_NUMBER: _builtins.int
+    STORE_TROUBLE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Id of the broker."""
     metadata_controller_epoch: _builtins.int
@@ -132,6 +136,14 @@ class DescribeFiguresResponse(_message.Message):
     """Strays, as DescribeStrays lists them. Absent: it has not looked yet since it registered."""
     stray_bytes: _builtins.int
     """Bytes of their segments; they are part of log_bytes."""
+    disk_free_bytes: _builtins.int
+    """Bytes that are free on the disk of its log directory. Absent: not known."""
+    disk_size_bytes: _builtins.int
+    """Bytes of that disk. Absent: not known."""
+    refuses_writes_because: _builtins.str
+    """Why it appends no records, in words: its disk is full, or does not answer. Empty: it appends."""
+    store_trouble: _builtins.str
+    """How its session with the coordination store is: connected, suspended or lost, and why, in words. Empty: connected."""
     @_builtins.property
     def uptime(self) -> _duration_pb2.Duration:
         """Time since it started."""
@@ -181,21 +193,150 @@ class DescribeFiguresResponse(_message.Message):
         replicas_awaited: _builtins.int = ...,
         strays: _builtins.int | None = ...,
         stray_bytes: _builtins.int | None = ...,
+        disk_free_bytes: _builtins.int | None = ...,
+        disk_size_bytes: _builtins.int | None = ...,
+        refuses_writes_because: _builtins.str = ...,
+        store_trouble: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_stray_bytes", b"_stray_bytes", "_strays", b"_strays", "loop_lag_max", b"loop_lag_max", "produce_p99", b"produce_p99", "rates_over", b"rates_over", "stray_bytes", b"stray_bytes", "strays", b"strays", "uptime", b"uptime"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "_stray_bytes", b"_stray_bytes", "_strays", b"_strays", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "loop_lag_max", b"loop_lag_max", "produce_p99", b"produce_p99", "rates_over", b"rates_over", "stray_bytes", b"stray_bytes", "strays", b"strays", "uptime", b"uptime"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stray_bytes", b"_stray_bytes", "_strays", b"_strays", "broker_id", b"broker_id", "connections", b"connections", "fetched_bytes_per_second", b"fetched_bytes_per_second", "fetched_records_per_second", b"fetched_records_per_second", "leading", b"leading", "lifeline_open", b"lifeline_open", "log_bytes", b"log_bytes", "log_segments", b"log_segments", "loop_lag_max", b"loop_lag_max", "metadata_controller_epoch", b"metadata_controller_epoch", "metadata_version", b"metadata_version", "not_ready_because", b"not_ready_because", "offline", b"offline", "open_files", b"open_files", "open_files_max", b"open_files_max", "produce_p99", b"produce_p99", "produced_bytes_per_second", b"produced_bytes_per_second", "produced_records_per_second", b"produced_records_per_second", "rates_over", b"rates_over", "refused_batches_per_second", b"refused_batches_per_second", "replicas", b"replicas", "replicas_awaited", b"replicas_awaited", "replicated_in_bytes_per_second", b"replicated_in_bytes_per_second", "replicated_out_bytes_per_second", b"replicated_out_bytes_per_second", "resident_bytes", b"resident_bytes", "stray_bytes", b"stray_bytes", "strays", b"strays", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated", "uptime", b"uptime"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "_stray_bytes", b"_stray_bytes", "_strays", b"_strays", "broker_id", b"broker_id", "connections", b"connections", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "fetched_bytes_per_second", b"fetched_bytes_per_second", "fetched_records_per_second", b"fetched_records_per_second", "leading", b"leading", "lifeline_open", b"lifeline_open", "log_bytes", b"log_bytes", "log_segments", b"log_segments", "loop_lag_max", b"loop_lag_max", "metadata_controller_epoch", b"metadata_controller_epoch", "metadata_version", b"metadata_version", "not_ready_because", b"not_ready_because", "offline", b"offline", "open_files", b"open_files", "open_files_max", b"open_files_max", "produce_p99", b"produce_p99", "produced_bytes_per_second", b"produced_bytes_per_second", "produced_records_per_second", b"produced_records_per_second", "rates_over", b"rates_over", "refused_batches_per_second", b"refused_batches_per_second", "refuses_writes_because", b"refuses_writes_because", "replicas", b"replicas", "replicas_awaited", b"replicas_awaited", "replicated_in_bytes_per_second", b"replicated_in_bytes_per_second", "replicated_out_bytes_per_second", b"replicated_out_bytes_per_second", "resident_bytes", b"resident_bytes", "store_trouble", b"store_trouble", "stray_bytes", b"stray_bytes", "strays", b"strays", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated", "uptime", b"uptime"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__disk_free_bytes: _TypeAlias = _typing.Literal["disk_free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_free_bytes: _TypeAlias = _typing.Literal["_disk_free_bytes", b"_disk_free_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__disk_size_bytes: _TypeAlias = _typing.Literal["disk_size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__disk_size_bytes: _TypeAlias = _typing.Literal["_disk_size_bytes", b"_disk_size_bytes"]  # noqa: Y015
     _WhichOneofReturnType__stray_bytes: _TypeAlias = _typing.Literal["stray_bytes"]  # noqa: Y015
     _WhichOneofArgType__stray_bytes: _TypeAlias = _typing.Literal["_stray_bytes", b"_stray_bytes"]  # noqa: Y015
     _WhichOneofReturnType__strays: _TypeAlias = _typing.Literal["strays"]  # noqa: Y015
     _WhichOneofArgType__strays: _TypeAlias = _typing.Literal["_strays", b"_strays"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_free_bytes) -> _WhichOneofReturnType__disk_free_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__disk_size_bytes) -> _WhichOneofReturnType__disk_size_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stray_bytes) -> _WhichOneofReturnType__stray_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__strays) -> _WhichOneofReturnType__strays | None: ...
 
 Global___DescribeFiguresResponse: _TypeAlias = DescribeFiguresResponse  # noqa: Y015
+
+@_typing.final
+class DescribeClientUsageRequest(_message.Message):
+    """Asks who uses quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """How many of each quota at most; 0, and what is above it, means 1,000."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientUsageRequest: _TypeAlias = DescribeClientUsageRequest  # noqa: Y015
+
+@_typing.final
+class DescribeClientUsageResponse(_message.Message):
+    """Answers DescribeClientUsageRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    USAGES_FIELD_NUMBER: _builtins.int
+    ACCOUNTS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Id of the broker."""
+    accounts: _builtins.int
+    """How many of these there are, those that are not named among them."""
+    @_builtins.property
+    def usages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientUsage]:
+        """Entities with a quota that did something within the last hour, those that did so last first."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        usages: _abc.Iterable[Global___ClientUsage] | None = ...,
+        accounts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounts", b"accounts", "broker_id", b"broker_id", "usages", b"usages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientUsageResponse: _TypeAlias = DescribeClientUsageResponse  # noqa: Y015
+
+@_typing.final
+class ClientUsage(_message.Message):
+    """What one entity does of one kind at this broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    quota: _builtins.str
+    """Which quota: producer_byte_rate, consumer_byte_rate (bytes a second) or request_percentage."""
+    user: _builtins.str
+    """User. Absent: for no particular one."""
+    client_id: _builtins.str
+    """Client id. Absent: for no particular one; empty: clients that do not name themselves."""
+    rate: _builtins.float
+    """What it does, over the windows of quotas."""
+    limit: _builtins.float
+    """What its quota allows at this broker."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """How long it has to wait now. 0: not at all."""
+
+    @_builtins.property
+    def idle(self) -> _duration_pb2.Duration:
+        """Time since it did something."""
+
+    def __init__(
+        self,
+        *,
+        quota: _builtins.str = ...,
+        user: _builtins.str | None = ...,
+        client_id: _builtins.str | None = ...,
+        rate: _builtins.float = ...,
+        limit: _builtins.float = ...,
+        wait: _duration_pb2.Duration | None = ...,
+        idle: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "idle", b"idle", "user", b"user", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "idle", b"idle", "limit", b"limit", "quota", b"quota", "rate", b"rate", "user", b"user", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
+    _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
+    _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
+
+Global___ClientUsage: _TypeAlias = ClientUsage  # noqa: Y015
 
 @_typing.final
 class DescribeStraysRequest(_message.Message):

@@ -46,6 +46,11 @@ class FiguresServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysResponse.FromString,
                 _registered_method=True)
+        self.DescribeClientUsage = channel.unary_unary(
+                '/regnum.broker.v1.FiguresService/DescribeClientUsage',
+                request_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeClientUsageRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeClientUsageResponse.FromString,
+                _registered_method=True)
 
 
 class FiguresServiceServicer:
@@ -69,6 +74,14 @@ class FiguresServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeClientUsage(self, request, context):
+        """Who uses the quotas of bytes and of time that this broker measures by itself, and who has to wait here (KIP-13, KIP-124):
+        of each quota those that used it last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FiguresServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +94,11 @@ def add_FiguresServiceServicer_to_server(servicer, server):
                     servicer.DescribeStrays,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysResponse.SerializeToString,
+            ),
+            'DescribeClientUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeClientUsage,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeClientUsageRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeClientUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -139,6 +157,33 @@ class FiguresService:
             '/regnum.broker.v1.FiguresService/DescribeStrays',
             regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeStraysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeClientUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.FiguresService/DescribeClientUsage',
+            regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeClientUsageRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_figures__pb2.DescribeClientUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

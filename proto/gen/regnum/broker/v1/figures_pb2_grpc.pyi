@@ -42,6 +42,10 @@ class FiguresServiceStub:
     no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
     BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
     """
+    DescribeClientUsage: _grpc.UnaryUnaryMultiCallable[_figures_pb2.DescribeClientUsageRequest, _figures_pb2.DescribeClientUsageResponse]
+    """Who uses the quotas of bytes and of time that this broker measures by itself, and who has to wait here (KIP-13, KIP-124):
+    of each quota those that used it last.
+    """
 
 @_typing.type_check_only
 class FiguresServiceAsyncStub(FiguresServiceStub):
@@ -56,6 +60,10 @@ class FiguresServiceAsyncStub(FiguresServiceStub):
     """Strays: logs on the disks of this broker of which the newest metadata names neither topic id nor partition, and that
     no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
     BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
+    """
+    DescribeClientUsage: _aio.UnaryUnaryMultiCallable[_figures_pb2.DescribeClientUsageRequest, _figures_pb2.DescribeClientUsageResponse]  # type: ignore[assignment]
+    """Who uses the quotas of bytes and of time that this broker measures by itself, and who has to wait here (KIP-13, KIP-124):
+    of each quota those that used it last.
     """
 
 class FiguresServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -80,6 +88,16 @@ class FiguresServiceServicer(metaclass=_abc_1.ABCMeta):
         """Strays: logs on the disks of this broker of which the newest metadata names neither topic id nor partition, and that
         no order is about, for at least stray.grace.s. They are kept. In the order of topic id and partition, in pages.
         BROKER_NOT_AVAILABLE: the broker has not looked yet since it registered.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeClientUsage(
+        self,
+        request: _figures_pb2.DescribeClientUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_figures_pb2.DescribeClientUsageResponse, _abc.Awaitable[_figures_pb2.DescribeClientUsageResponse]]:
+        """Who uses the quotas of bytes and of time that this broker measures by itself, and who has to wait here (KIP-13, KIP-124):
+        of each quota those that used it last.
         """
 
 def add_FiguresServiceServicer_to_server(servicer: FiguresServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

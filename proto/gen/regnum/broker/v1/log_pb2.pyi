@@ -1055,7 +1055,9 @@ class OffsetQuery(_message.Message):
 
     @_builtins.property
     def at_or_after(self) -> _timestamp_pb2.Timestamp:
-        """The first whose batch has a timestamp at or after this, in whole milliseconds."""
+        """That of the first record with a timestamp at or after this, in whole milliseconds. (Brokers of before say where
+        the batch of that record begins.)
+        """
 
     def __init__(
         self,
@@ -1149,6 +1151,7 @@ class OffsetResult(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -1160,9 +1163,13 @@ class OffsetResult(_message.Message):
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
     offset: _builtins.int
-    """The offset. -1 means no batch that young."""
+    """The offset. -1 means no record that young."""
     leader_epoch: _builtins.int
     """Current leader epoch."""
+    timestamp_ms: _builtins.int
+    """Of the record that a query by time found: its timestamp, milliseconds since 1970. Absent: another offset was asked
+    for, there is no such record, or what is told is the begin of a batch that cannot be decoded.
+    """
     @_builtins.property
     def current_leader(self) -> _types_pb2.CurrentLeader:
         """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
@@ -1184,12 +1191,15 @@ class OffsetResult(_message.Message):
         leader_epoch: _builtins.int = ...,
         current_leader: _types_pb2.CurrentLeader | None = ...,
         status: _status_pb2.Status | None = ...,
+        timestamp_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_timestamp_ms", b"_timestamp_ms", "current_leader", b"current_leader", "status", b"status", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamp_ms", b"_timestamp_ms", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "status", b"status", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__timestamp_ms: _TypeAlias = _typing.Literal["timestamp_ms"]  # noqa: Y015
+    _WhichOneofArgType__timestamp_ms: _TypeAlias = _typing.Literal["_timestamp_ms", b"_timestamp_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamp_ms) -> _WhichOneofReturnType__timestamp_ms | None: ...
 
 Global___OffsetResult: _TypeAlias = OffsetResult  # noqa: Y015
 

@@ -28,7 +28,7 @@ from regnum.election.v1 import standby_pb2 as regnum_dot_election_dot_v1_dot_sta
 from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#regnum/election/v1/controller.proto\x12\x12regnum.election.v1\x1a\x17google/rpc/status.proto\x1a regnum/election/v1/history.proto\x1a regnum/election/v1/standby.proto\x1a\x1cregnum/types/v1/errors.proto\"V\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x10\n\x08\x63\x61n_wait\x18\x03 \x01(\x08\"\xb2\x01\n\x1a\x43ontrolledShutdownResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x1c\n\x14remaining_partitions\x18\x02 \x01(\x05\x12\x15\n\rbelow_min_isr\x18\x03 \x01(\x05\x12/\n\x04held\x18\x04 \x03(\x0b\x32!.regnum.election.v1.HeldPartition\"1\n\rHeldPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"w\n\x1b\x41llocateProducerIdsResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x99\x01\n\x0eOriginalCaller\x12\x16\n\x0eprincipal_type\x18\x01 \x01(\t\x12\x16\n\x0eprincipal_name\x18\x02 \x01(\t\x12\x1b\n\x13token_authenticated\x18\x03 \x01(\x08\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x12\n\nconnection\x18\x05 \x01(\t\x12\x11\n\tencrypted\x18\x06 \x01(\x08\"\x93\x01\n\x0f\x45nvelopeRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x32\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\".regnum.election.v1.OriginalCaller\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x12\x13\n\x0bmutation_id\x18\x05 \x01(\t\"z\n\x10\x45nvelopeResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12\x10\n\x08response\x18\x02 \x01(\x0c\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\x12\x18\n\x10throttle_time_ms\x18\x04 \x01(\x05\"\xa8\x01\n\x19\x43reateOffsetsTopicRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x32\n\x06\x63\x61ller\x18\x04 \x01(\x0b\x32\".regnum.election.v1.OriginalCaller\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\t\"c\n\x1a\x43reateOffsetsTopicResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\x15\n\x13ProbeBrokersRequest\"F\n\x14ProbeBrokersResponse\x12\x1b\n\x0ereached_broker\x18\x01 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_reached_broker\"\xe0\x03\n\x15\x42rokerLifelineRequest\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.regnum.election.v1.LifelineHello\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\x16\n\x0eprobe_answered\x18\x03 \x01(\x03\x12\x32\n\x0bisr_reports\x18\x04 \x03(\x0b\x32\x1d.regnum.election.v1.IsrReport\x12\x15\n\rreport_number\x18\x05 \x01(\x03\x12<\n\x10offline_replicas\x18\x06 \x03(\x0b\x32\".regnum.election.v1.OfflineReplica\x12\x39\n\x0e\x66\x65tch_contacts\x18\x07 \x01(\x0b\x32!.regnum.election.v1.FetchContacts\x12\x30\n\x04\x62usy\x18\x08 \x01(\x0b\x32\".regnum.election.v1.BusyPartitions\x12:\n\x0fmoving_replicas\x18\t \x03(\x0b\x32!.regnum.election.v1.MovingReplica\x12=\n\x10\x63lock_difference\x18\n \x01(\x0b\x32#.regnum.election.v1.ClockDifference\"=\n\x0f\x43lockDifference\x12\x10\n\x08\x61head_ms\x18\x01 \x01(\x03\x12\x18\n\x10\x65xpiry_held_back\x18\x02 \x01(\x08\"z\n\rMovingReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"P\n\rLifelineHello\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x16\n\x0e\x61waits_in_sync\x18\x03 \x01(\x08\"F\n\rFetchContacts\x12\x1b\n\x13unreachable_leaders\x18\x01 \x03(\x05\x12\x18\n\x10silent_followers\x18\x02 \x03(\x05\"?\n\x0e\x42usyPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"1\n\tBusyTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\\\n\tIsrReport\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0c\n\x04node\x18\x05 \x01(\x0c\"5\n\x0eOfflineReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\xf9\x01\n\x16\x42rokerLifelineResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\r\n\x05probe\x18\x03 \x01(\x03\x12\x1b\n\x13report_acknowledged\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x18\n\x10\x62\x65\x61t_interval_ms\x18\x06 \x01(\x05\x12\x33\n\x0b\x63\x61tching_up\x18\x07 \x01(\x0b\x32\x1e.regnum.election.v1.CatchingUp\x12\x1a\n\rwall_clock_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_wall_clock_ms\"@\n\nCatchingUp\x12\x0f\n\x07\x63ounted\x18\x01 \x01(\x08\x12\x10\n\x08replicas\x18\x02 \x01(\x05\x12\x0f\n\x07\x61waited\x18\x03 \x01(\x05\x32\xf6\x05\n\x11\x43ontrollerService\x12s\n\x12\x43ontrolledShutdown\x12-.regnum.election.v1.ControlledShutdownRequest\x1a..regnum.election.v1.ControlledShutdownResponse\x12v\n\x13\x41llocateProducerIds\x12..regnum.election.v1.AllocateProducerIdsRequest\x1a/.regnum.election.v1.AllocateProducerIdsResponse\x12U\n\x08\x45nvelope\x12#.regnum.election.v1.EnvelopeRequest\x1a$.regnum.election.v1.EnvelopeResponse\x12s\n\x12\x43reateOffsetsTopic\x12-.regnum.election.v1.CreateOffsetsTopicRequest\x1a..regnum.election.v1.CreateOffsetsTopicResponse\x12\x61\n\x0cProbeBrokers\x12\'.regnum.election.v1.ProbeBrokersRequest\x1a(.regnum.election.v1.ProbeBrokersResponse\x12`\n\x0b\x46ollowState\x12&.regnum.election.v1.FollowStateRequest\x1a\'.regnum.election.v1.FollowStateResponse0\x01\x12\x63\n\x0c\x46ollowEvents\x12\'.regnum.election.v1.FollowEventsRequest\x1a(.regnum.election.v1.FollowEventsResponse0\x01\x32~\n\x0fLifelineService\x12k\n\x0e\x42rokerLifeline\x12).regnum.election.v1.BrokerLifelineRequest\x1a*.regnum.election.v1.BrokerLifelineResponse(\x01\x30\x01\x42J\n\x12regnum.election.v1P\x01Z\x1dregnum/election/v1;electionv1\xaa\x02\x12Regnum.Election.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#regnum/election/v1/controller.proto\x12\x12regnum.election.v1\x1a\x17google/rpc/status.proto\x1a regnum/election/v1/history.proto\x1a regnum/election/v1/standby.proto\x1a\x1cregnum/types/v1/errors.proto\"V\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x10\n\x08\x63\x61n_wait\x18\x03 \x01(\x08\"\xb2\x01\n\x1a\x43ontrolledShutdownResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x1c\n\x14remaining_partitions\x18\x02 \x01(\x05\x12\x15\n\rbelow_min_isr\x18\x03 \x01(\x05\x12/\n\x04held\x18\x04 \x03(\x0b\x32!.regnum.election.v1.HeldPartition\"1\n\rHeldPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"w\n\x1b\x41llocateProducerIdsResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x99\x01\n\x0eOriginalCaller\x12\x16\n\x0eprincipal_type\x18\x01 \x01(\t\x12\x16\n\x0eprincipal_name\x18\x02 \x01(\t\x12\x1b\n\x13token_authenticated\x18\x03 \x01(\x08\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x12\n\nconnection\x18\x05 \x01(\t\x12\x11\n\tencrypted\x18\x06 \x01(\x08\"\x93\x01\n\x0f\x45nvelopeRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x32\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\".regnum.election.v1.OriginalCaller\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x12\x13\n\x0bmutation_id\x18\x05 \x01(\t\"\x8b\x01\n\x10\x45nvelopeResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x03\x12\x10\n\x08response\x18\x02 \x01(\x0c\x12\"\n\x06status\x18\x03 \x01(\x0b\x32\x12.google.rpc.Status\x12\x18\n\x10throttle_time_ms\x18\x04 \x01(\x05\x12\x0f\n\x07refused\x18\x05 \x01(\x08\"\xa8\x01\n\x19\x43reateOffsetsTopicRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x32\n\x06\x63\x61ller\x18\x04 \x01(\x0b\x32\".regnum.election.v1.OriginalCaller\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x0b\n\x03key\x18\x06 \x01(\t\"c\n\x1a\x43reateOffsetsTopicResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\"\x15\n\x13ProbeBrokersRequest\"F\n\x14ProbeBrokersResponse\x12\x1b\n\x0ereached_broker\x18\x01 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_reached_broker\"\xde\x04\n\x15\x42rokerLifelineRequest\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.regnum.election.v1.LifelineHello\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\x16\n\x0eprobe_answered\x18\x03 \x01(\x03\x12\x32\n\x0bisr_reports\x18\x04 \x03(\x0b\x32\x1d.regnum.election.v1.IsrReport\x12\x15\n\rreport_number\x18\x05 \x01(\x03\x12<\n\x10offline_replicas\x18\x06 \x03(\x0b\x32\".regnum.election.v1.OfflineReplica\x12\x39\n\x0e\x66\x65tch_contacts\x18\x07 \x01(\x0b\x32!.regnum.election.v1.FetchContacts\x12\x30\n\x04\x62usy\x18\x08 \x01(\x0b\x32\".regnum.election.v1.BusyPartitions\x12:\n\x0fmoving_replicas\x18\t \x03(\x0b\x32!.regnum.election.v1.MovingReplica\x12=\n\x10\x63lock_difference\x18\n \x01(\x0b\x32#.regnum.election.v1.ClockDifference\x12<\n\rlog_directory\x18\x0b \x01(\x0b\x32%.regnum.election.v1.LogDirectoryState\x12>\n\x0buncommitted\x18\x0c \x01(\x0b\x32).regnum.election.v1.UncommittedPartitions\"|\n\x11LogDirectoryState\x12\x17\n\nfree_bytes\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\nsize_bytes\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\x0frefuses_because\x18\x03 \x01(\tB\r\n\x0b_free_bytesB\r\n\x0b_size_bytes\"F\n\x15UncommittedPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"=\n\x0f\x43lockDifference\x12\x10\n\x08\x61head_ms\x18\x01 \x01(\x03\x12\x18\n\x10\x65xpiry_held_back\x18\x02 \x01(\x08\"z\n\rMovingReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"P\n\rLifelineHello\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x16\n\x0e\x61waits_in_sync\x18\x03 \x01(\x08\"F\n\rFetchContacts\x12\x1b\n\x13unreachable_leaders\x18\x01 \x03(\x05\x12\x18\n\x10silent_followers\x18\x02 \x03(\x05\"?\n\x0e\x42usyPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"1\n\tBusyTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\\\n\tIsrReport\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0c\n\x04node\x18\x05 \x01(\x0c\"5\n\x0eOfflineReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\xf9\x01\n\x16\x42rokerLifelineResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\r\n\x05probe\x18\x03 \x01(\x03\x12\x1b\n\x13report_acknowledged\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x18\n\x10\x62\x65\x61t_interval_ms\x18\x06 \x01(\x05\x12\x33\n\x0b\x63\x61tching_up\x18\x07 \x01(\x0b\x32\x1e.regnum.election.v1.CatchingUp\x12\x1a\n\rwall_clock_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_wall_clock_ms\"@\n\nCatchingUp\x12\x0f\n\x07\x63ounted\x18\x01 \x01(\x08\x12\x10\n\x08replicas\x18\x02 \x01(\x05\x12\x0f\n\x07\x61waited\x18\x03 \x01(\x05\x32\xf6\x05\n\x11\x43ontrollerService\x12s\n\x12\x43ontrolledShutdown\x12-.regnum.election.v1.ControlledShutdownRequest\x1a..regnum.election.v1.ControlledShutdownResponse\x12v\n\x13\x41llocateProducerIds\x12..regnum.election.v1.AllocateProducerIdsRequest\x1a/.regnum.election.v1.AllocateProducerIdsResponse\x12U\n\x08\x45nvelope\x12#.regnum.election.v1.EnvelopeRequest\x1a$.regnum.election.v1.EnvelopeResponse\x12s\n\x12\x43reateOffsetsTopic\x12-.regnum.election.v1.CreateOffsetsTopicRequest\x1a..regnum.election.v1.CreateOffsetsTopicResponse\x12\x61\n\x0cProbeBrokers\x12\'.regnum.election.v1.ProbeBrokersRequest\x1a(.regnum.election.v1.ProbeBrokersResponse\x12`\n\x0b\x46ollowState\x12&.regnum.election.v1.FollowStateRequest\x1a\'.regnum.election.v1.FollowStateResponse0\x01\x12\x63\n\x0c\x46ollowEvents\x12\'.regnum.election.v1.FollowEventsRequest\x1a(.regnum.election.v1.FollowEventsResponse0\x01\x32~\n\x0fLifelineService\x12k\n\x0e\x42rokerLifeline\x12).regnum.election.v1.BrokerLifelineRequest\x1a*.regnum.election.v1.BrokerLifelineResponse(\x01\x30\x01\x42J\n\x12regnum.election.v1P\x01Z\x1dregnum/election/v1;electionv1\xaa\x02\x12Regnum.Election.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,40 +50,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ORIGINALCALLER']._serialized_end=848
   _globals['_ENVELOPEREQUEST']._serialized_start=851
   _globals['_ENVELOPEREQUEST']._serialized_end=998
-  _globals['_ENVELOPERESPONSE']._serialized_start=1000
-  _globals['_ENVELOPERESPONSE']._serialized_end=1122
-  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_start=1125
-  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_end=1293
-  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_start=1295
-  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_end=1394
-  _globals['_PROBEBROKERSREQUEST']._serialized_start=1396
-  _globals['_PROBEBROKERSREQUEST']._serialized_end=1417
-  _globals['_PROBEBROKERSRESPONSE']._serialized_start=1419
-  _globals['_PROBEBROKERSRESPONSE']._serialized_end=1489
-  _globals['_BROKERLIFELINEREQUEST']._serialized_start=1492
-  _globals['_BROKERLIFELINEREQUEST']._serialized_end=1972
-  _globals['_CLOCKDIFFERENCE']._serialized_start=1974
-  _globals['_CLOCKDIFFERENCE']._serialized_end=2035
-  _globals['_MOVINGREPLICA']._serialized_start=2037
-  _globals['_MOVINGREPLICA']._serialized_end=2159
-  _globals['_LIFELINEHELLO']._serialized_start=2161
-  _globals['_LIFELINEHELLO']._serialized_end=2241
-  _globals['_FETCHCONTACTS']._serialized_start=2243
-  _globals['_FETCHCONTACTS']._serialized_end=2313
-  _globals['_BUSYPARTITIONS']._serialized_start=2315
-  _globals['_BUSYPARTITIONS']._serialized_end=2378
-  _globals['_BUSYTOPIC']._serialized_start=2380
-  _globals['_BUSYTOPIC']._serialized_end=2429
-  _globals['_ISRREPORT']._serialized_start=2431
-  _globals['_ISRREPORT']._serialized_end=2523
-  _globals['_OFFLINEREPLICA']._serialized_start=2525
-  _globals['_OFFLINEREPLICA']._serialized_end=2578
-  _globals['_BROKERLIFELINERESPONSE']._serialized_start=2581
-  _globals['_BROKERLIFELINERESPONSE']._serialized_end=2830
-  _globals['_CATCHINGUP']._serialized_start=2832
-  _globals['_CATCHINGUP']._serialized_end=2896
-  _globals['_CONTROLLERSERVICE']._serialized_start=2899
-  _globals['_CONTROLLERSERVICE']._serialized_end=3657
-  _globals['_LIFELINESERVICE']._serialized_start=3659
-  _globals['_LIFELINESERVICE']._serialized_end=3785
+  _globals['_ENVELOPERESPONSE']._serialized_start=1001
+  _globals['_ENVELOPERESPONSE']._serialized_end=1140
+  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_start=1143
+  _globals['_CREATEOFFSETSTOPICREQUEST']._serialized_end=1311
+  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_start=1313
+  _globals['_CREATEOFFSETSTOPICRESPONSE']._serialized_end=1412
+  _globals['_PROBEBROKERSREQUEST']._serialized_start=1414
+  _globals['_PROBEBROKERSREQUEST']._serialized_end=1435
+  _globals['_PROBEBROKERSRESPONSE']._serialized_start=1437
+  _globals['_PROBEBROKERSRESPONSE']._serialized_end=1507
+  _globals['_BROKERLIFELINEREQUEST']._serialized_start=1510
+  _globals['_BROKERLIFELINEREQUEST']._serialized_end=2116
+  _globals['_LOGDIRECTORYSTATE']._serialized_start=2118
+  _globals['_LOGDIRECTORYSTATE']._serialized_end=2242
+  _globals['_UNCOMMITTEDPARTITIONS']._serialized_start=2244
+  _globals['_UNCOMMITTEDPARTITIONS']._serialized_end=2314
+  _globals['_CLOCKDIFFERENCE']._serialized_start=2316
+  _globals['_CLOCKDIFFERENCE']._serialized_end=2377
+  _globals['_MOVINGREPLICA']._serialized_start=2379
+  _globals['_MOVINGREPLICA']._serialized_end=2501
+  _globals['_LIFELINEHELLO']._serialized_start=2503
+  _globals['_LIFELINEHELLO']._serialized_end=2583
+  _globals['_FETCHCONTACTS']._serialized_start=2585
+  _globals['_FETCHCONTACTS']._serialized_end=2655
+  _globals['_BUSYPARTITIONS']._serialized_start=2657
+  _globals['_BUSYPARTITIONS']._serialized_end=2720
+  _globals['_BUSYTOPIC']._serialized_start=2722
+  _globals['_BUSYTOPIC']._serialized_end=2771
+  _globals['_ISRREPORT']._serialized_start=2773
+  _globals['_ISRREPORT']._serialized_end=2865
+  _globals['_OFFLINEREPLICA']._serialized_start=2867
+  _globals['_OFFLINEREPLICA']._serialized_end=2920
+  _globals['_BROKERLIFELINERESPONSE']._serialized_start=2923
+  _globals['_BROKERLIFELINERESPONSE']._serialized_end=3172
+  _globals['_CATCHINGUP']._serialized_start=3174
+  _globals['_CATCHINGUP']._serialized_end=3238
+  _globals['_CONTROLLERSERVICE']._serialized_start=3241
+  _globals['_CONTROLLERSERVICE']._serialized_end=3999
+  _globals['_LIFELINESERVICE']._serialized_start=4001
+  _globals['_LIFELINESERVICE']._serialized_end=4127
 # @@protoc_insertion_point(module_scope)

@@ -266,12 +266,15 @@ class EnvelopeResponse(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """As in the request."""
     response: _builtins.bytes
     """The answer, as the client gets it. Empty with a status."""
     throttle_time_ms: _builtins.int
     """For how long the client has to wait before its next call, in milliseconds, as the answer says."""
+    refused: _builtins.bool
+    """Something of it was refused to the caller, who sent a place in a trace: the broker exports no spans of it either."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """The call was refused as a whole: gRPC's status for it, with google.rpc details. Absent: it was not."""
@@ -283,10 +286,11 @@ class EnvelopeResponse(_message.Message):
         response: _builtins.bytes = ...,
         status: _status_pb2.Status | None = ...,
         throttle_time_ms: _builtins.int = ...,
+        refused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "response", b"response", "status", b"status", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "refused", b"refused", "response", b"response", "status", b"status", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -419,6 +423,8 @@ class BrokerLifelineRequest(_message.Message):
     BUSY_FIELD_NUMBER: _builtins.int
     MOVING_REPLICAS_FIELD_NUMBER: _builtins.int
     CLOCK_DIFFERENCE_FIELD_NUMBER: _builtins.int
+    LOG_DIRECTORY_FIELD_NUMBER: _builtins.int
+    UNCOMMITTED_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -461,6 +467,18 @@ class BrokerLifelineRequest(_message.Message):
         does not compare them.
         """
 
+    @_builtins.property
+    def log_directory(self) -> Global___LogDirectoryState:
+        """The disk of the broker's log directory. Absent: as this stream said last; the controller knows nothing of it if it
+        never did.
+        """
+
+    @_builtins.property
+    def uncommitted(self) -> Global___UncommittedPartitions:
+        """Partitions that the broker leads in which nothing was committed for seconds though records wait for it and enough
+        replicas are in sync. Absent: as this stream said last, and none if it never did.
+        """
+
     def __init__(
         self,
         *,
@@ -474,14 +492,77 @@ class BrokerLifelineRequest(_message.Message):
         busy: Global___BusyPartitions | None = ...,
         moving_replicas: _abc.Iterable[Global___MovingReplica] | None = ...,
         clock_difference: Global___ClockDifference | None = ...,
+        log_directory: Global___LogDirectoryState | None = ...,
+        uncommitted: Global___UncommittedPartitions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "log_directory", b"log_directory", "uncommitted", b"uncommitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "log_directory", b"log_directory", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number", "uncommitted", b"uncommitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerLifelineRequest: _TypeAlias = BrokerLifelineRequest  # noqa: Y015
+
+@_typing.final
+class LogDirectoryState(_message.Message):
+    """The disk of a broker's log directory, by the broker's own account."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REFUSES_BECAUSE_FIELD_NUMBER: _builtins.int
+    free_bytes: _builtins.int
+    """Bytes that are free for the broker. Absent: not known."""
+    size_bytes: _builtins.int
+    """Bytes of the whole disk. Absent: not known."""
+    refuses_because: _builtins.str
+    """Why the broker appends no records, in words: the disk is full, or does not answer. Empty: it appends."""
+    def __init__(
+        self,
+        *,
+        free_bytes: _builtins.int | None = ...,
+        size_bytes: _builtins.int | None = ...,
+        refuses_because: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "_size_bytes", b"_size_bytes", "free_bytes", b"free_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "_size_bytes", b"_size_bytes", "free_bytes", b"free_bytes", "refuses_because", b"refuses_because", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
+    _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__size_bytes: _TypeAlias = _typing.Literal["size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__free_bytes) -> _WhichOneofReturnType__free_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size_bytes) -> _WhichOneofReturnType__size_bytes | None: ...
+
+Global___LogDirectoryState: _TypeAlias = LogDirectoryState  # noqa: Y015
+
+@_typing.final
+class UncommittedPartitions(_message.Message):
+    """Partitions in which records wait. At most 1,000."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___BusyTopic]:
+        """Those of each topic."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___BusyTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncommittedPartitions: _TypeAlias = UncommittedPartitions  # noqa: Y015
 
 @_typing.final
 class ClockDifference(_message.Message):

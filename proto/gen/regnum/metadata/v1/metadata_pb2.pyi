@@ -35,6 +35,11 @@ class _PartitionTroubleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Part
     """Not all of its replicas are in sync."""
     PARTITION_TROUBLE_UNDER_MIN_ISR: _PartitionTrouble.ValueType  # 3
     """Fewer replicas are in sync than min.insync.replicas asks for: writes with acks=all are refused."""
+    PARTITION_TROUBLE_NOT_WRITABLE: _PartitionTrouble.ValueType  # 4
+    """It has a leader and enough replicas in sync, and no write with acks=all can succeed all the same: the disk of the
+    leader, or of so many members of the ISR, takes no records, or nothing was committed for seconds. Only the controller
+    knows: topics cannot be chosen by it.
+    """
 
 class PartitionTrouble(_PartitionTrouble, metaclass=_PartitionTroubleEnumTypeWrapper):
     """What may be wrong with a partition, as an answering process sees it."""
@@ -47,6 +52,11 @@ PARTITION_TROUBLE_UNDER_REPLICATED: PartitionTrouble.ValueType  # 2
 """Not all of its replicas are in sync."""
 PARTITION_TROUBLE_UNDER_MIN_ISR: PartitionTrouble.ValueType  # 3
 """Fewer replicas are in sync than min.insync.replicas asks for: writes with acks=all are refused."""
+PARTITION_TROUBLE_NOT_WRITABLE: PartitionTrouble.ValueType  # 4
+"""It has a leader and enough replicas in sync, and no write with acks=all can succeed all the same: the disk of the
+leader, or of so many members of the ISR, takes no records, or nothing was committed for seconds. Only the controller
+knows: topics cannot be chosen by it.
+"""
 Global___PartitionTrouble: _TypeAlias = PartitionTrouble  # noqa: Y015
 
 @_typing.final
@@ -71,7 +81,7 @@ class GetMetadataRequest(_message.Message):
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Topics to describe. Empty means all, unless brokers_only is set."""
+        """Topics to describe, at most 10,000. Empty means all, unless brokers_only is set."""
 
     def __init__(
         self,

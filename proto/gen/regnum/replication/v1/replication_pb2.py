@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'regnum/replication/v1/replication.proto\x12\x15regnum.replication.v1\x1a\x1cregnum/types/v1/errors.proto\"\xef\x02\n\x13\x46\x65tchReplicaRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x14\n\x0cregistration\x18\x03 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12\x11\n\tmin_bytes\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x37\n\tpositions\x18\x07 \x03(\x0b\x32$.regnum.replication.v1.FetchPosition\x12<\n\tforgotten\x18\x08 \x03(\x0b\x32).regnum.replication.v1.ForgottenPartition\x12 \n\x13throttled_bytes_max\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\ranswers_taken\x18\n \x01(\x03H\x01\x88\x01\x01\x42\x16\n\x14_throttled_bytes_maxB\x10\n\x0e_answers_taken\"\xe7\x01\n\rFetchPosition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x11\n\tcontinues\x18\x07 \x01(\x08\x12\x34\n\nlast_batch\x18\x08 \x01(\x0b\x32 .regnum.replication.v1.BatchMark\"X\n\tBatchMark\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0b\n\x03\x63rc\x18\x04 \x01(\x07\"9\n\x12\x46orgottenPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"k\n\x14\x46\x65tchReplicaResponse\x12;\n\npartitions\x18\x01 \x03(\x0b\x32\'.regnum.replication.v1.FetchedPartition\x12\x16\n\x0erequests_taken\x18\x02 \x01(\x03\"\xca\x02\n\x10\x46\x65tchedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12>\n\x0f\x64iverging_epoch\x18\x07 \x01(\x0b\x32%.regnum.replication.v1.DivergingEpoch\x12\x0f\n\x07records\x18\x08 \x01(\x0c\x12\x11\n\tthrottled\x18\t \x01(\x08\x12\x33\n\town_batch\x18\n \x01(\x0b\x32 .regnum.replication.v1.BatchMark\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"e\n\x1bOffsetForLeaderEpochRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x32\n\x07queries\x18\x02 \x03(\x0b\x32!.regnum.replication.v1.EpochQuery\"e\n\nEpochQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"M\n\x1cOffsetForLeaderEpochResponse\x12-\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x1f.regnum.replication.v1.EpochEnd\"\x89\x01\n\x08\x45pochEnd\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x32\x82\x02\n\x12ReplicationService\x12k\n\x0c\x46\x65tchReplica\x12*.regnum.replication.v1.FetchReplicaRequest\x1a+.regnum.replication.v1.FetchReplicaResponse(\x01\x30\x01\x12\x7f\n\x14OffsetForLeaderEpoch\x12\x32.regnum.replication.v1.OffsetForLeaderEpochRequest\x1a\x33.regnum.replication.v1.OffsetForLeaderEpochResponseBV\n\x15regnum.replication.v1P\x01Z#regnum/replication/v1;replicationv1\xaa\x02\x15Regnum.Replication.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'regnum/replication/v1/replication.proto\x12\x15regnum.replication.v1\x1a\x1cregnum/types/v1/errors.proto\"\x8f\x03\n\x13\x46\x65tchReplicaRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x14\n\x0cregistration\x18\x03 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12\x11\n\tmin_bytes\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x37\n\tpositions\x18\x07 \x03(\x0b\x32$.regnum.replication.v1.FetchPosition\x12<\n\tforgotten\x18\x08 \x03(\x0b\x32).regnum.replication.v1.ForgottenPartition\x12 \n\x13throttled_bytes_max\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\ranswers_taken\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x1e\n\x16stores_nothing_because\x18\x0b \x01(\tB\x16\n\x14_throttled_bytes_maxB\x10\n\x0e_answers_taken\"\xe7\x01\n\rFetchPosition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x11\n\tcontinues\x18\x07 \x01(\x08\x12\x34\n\nlast_batch\x18\x08 \x01(\x0b\x32 .regnum.replication.v1.BatchMark\"X\n\tBatchMark\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0b\n\x03\x63rc\x18\x04 \x01(\x07\"9\n\x12\x46orgottenPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"k\n\x14\x46\x65tchReplicaResponse\x12;\n\npartitions\x18\x01 \x03(\x0b\x32\'.regnum.replication.v1.FetchedPartition\x12\x16\n\x0erequests_taken\x18\x02 \x01(\x03\"\xca\x02\n\x10\x46\x65tchedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12>\n\x0f\x64iverging_epoch\x18\x07 \x01(\x0b\x32%.regnum.replication.v1.DivergingEpoch\x12\x0f\n\x07records\x18\x08 \x01(\x0c\x12\x11\n\tthrottled\x18\t \x01(\x08\x12\x33\n\town_batch\x18\n \x01(\x0b\x32 .regnum.replication.v1.BatchMark\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"e\n\x1bOffsetForLeaderEpochRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x32\n\x07queries\x18\x02 \x03(\x0b\x32!.regnum.replication.v1.EpochQuery\"e\n\nEpochQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"M\n\x1cOffsetForLeaderEpochResponse\x12-\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x1f.regnum.replication.v1.EpochEnd\"\x89\x01\n\x08\x45pochEnd\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x32\x82\x02\n\x12ReplicationService\x12k\n\x0c\x46\x65tchReplica\x12*.regnum.replication.v1.FetchReplicaRequest\x1a+.regnum.replication.v1.FetchReplicaResponse(\x01\x30\x01\x12\x7f\n\x14OffsetForLeaderEpoch\x12\x32.regnum.replication.v1.OffsetForLeaderEpochRequest\x1a\x33.regnum.replication.v1.OffsetForLeaderEpochResponseBV\n\x15regnum.replication.v1P\x01Z#regnum/replication/v1;replicationv1\xaa\x02\x15Regnum.Replication.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,27 +34,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025regnum.replication.v1P\001Z#regnum/replication/v1;replicationv1\252\002\025Regnum.Replication.V1'
   _globals['_FETCHREPLICAREQUEST']._serialized_start=97
-  _globals['_FETCHREPLICAREQUEST']._serialized_end=464
-  _globals['_FETCHPOSITION']._serialized_start=467
-  _globals['_FETCHPOSITION']._serialized_end=698
-  _globals['_BATCHMARK']._serialized_start=700
-  _globals['_BATCHMARK']._serialized_end=788
-  _globals['_FORGOTTENPARTITION']._serialized_start=790
-  _globals['_FORGOTTENPARTITION']._serialized_end=847
-  _globals['_FETCHREPLICARESPONSE']._serialized_start=849
-  _globals['_FETCHREPLICARESPONSE']._serialized_end=956
-  _globals['_FETCHEDPARTITION']._serialized_start=959
-  _globals['_FETCHEDPARTITION']._serialized_end=1289
-  _globals['_DIVERGINGEPOCH']._serialized_start=1291
-  _globals['_DIVERGINGEPOCH']._serialized_end=1342
-  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_start=1344
-  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_end=1445
-  _globals['_EPOCHQUERY']._serialized_start=1447
-  _globals['_EPOCHQUERY']._serialized_end=1548
-  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_start=1550
-  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_end=1627
-  _globals['_EPOCHEND']._serialized_start=1630
-  _globals['_EPOCHEND']._serialized_end=1767
-  _globals['_REPLICATIONSERVICE']._serialized_start=1770
-  _globals['_REPLICATIONSERVICE']._serialized_end=2028
+  _globals['_FETCHREPLICAREQUEST']._serialized_end=496
+  _globals['_FETCHPOSITION']._serialized_start=499
+  _globals['_FETCHPOSITION']._serialized_end=730
+  _globals['_BATCHMARK']._serialized_start=732
+  _globals['_BATCHMARK']._serialized_end=820
+  _globals['_FORGOTTENPARTITION']._serialized_start=822
+  _globals['_FORGOTTENPARTITION']._serialized_end=879
+  _globals['_FETCHREPLICARESPONSE']._serialized_start=881
+  _globals['_FETCHREPLICARESPONSE']._serialized_end=988
+  _globals['_FETCHEDPARTITION']._serialized_start=991
+  _globals['_FETCHEDPARTITION']._serialized_end=1321
+  _globals['_DIVERGINGEPOCH']._serialized_start=1323
+  _globals['_DIVERGINGEPOCH']._serialized_end=1374
+  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_start=1376
+  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_end=1477
+  _globals['_EPOCHQUERY']._serialized_start=1479
+  _globals['_EPOCHQUERY']._serialized_end=1580
+  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_start=1582
+  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_end=1659
+  _globals['_EPOCHEND']._serialized_start=1662
+  _globals['_EPOCHEND']._serialized_end=1799
+  _globals['_REPLICATIONSERVICE']._serialized_start=1802
+  _globals['_REPLICATIONSERVICE']._serialized_end=2060
 # @@protoc_insertion_point(module_scope)

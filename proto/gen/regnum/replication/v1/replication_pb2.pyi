@@ -35,6 +35,7 @@ class FetchReplicaRequest(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     THROTTLED_BYTES_MAX_FIELD_NUMBER: _builtins.int
     ANSWERS_TAKEN_FIELD_NUMBER: _builtins.int
+    STORES_NOTHING_BECAUSE_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.int
     """Broker id of the follower."""
     broker_epoch: _builtins.int
@@ -54,6 +55,10 @@ class FetchReplicaRequest(_message.Message):
     answers_taken: _builtins.int
     """How many answers of this stream the follower had carried out when it sent this request. Absent: it takes one answer
     for each request, and none besides.
+    """
+    stores_nothing_because: _builtins.str
+    """Why the follower stores nothing now, in words: its disk is full. Empty: it stores. The leader takes it out of the ISR
+    of partitions in which it lacks records, and lets it join none meanwhile.
     """
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPosition]:
@@ -76,10 +81,11 @@ class FetchReplicaRequest(_message.Message):
         forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
         throttled_bytes_max: _builtins.int | None = ...,
         answers_taken: _builtins.int | None = ...,
+        stores_nothing_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken", "_throttled_bytes_max", b"_throttled_bytes_max", "answers_taken", b"answers_taken", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken", "_throttled_bytes_max", b"_throttled_bytes_max", "answers_taken", b"answers_taken", "broker_epoch", b"broker_epoch", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "positions", b"positions", "registration", b"registration", "replica_id", b"replica_id", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken", "_throttled_bytes_max", b"_throttled_bytes_max", "answers_taken", b"answers_taken", "broker_epoch", b"broker_epoch", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "positions", b"positions", "registration", b"registration", "replica_id", b"replica_id", "stores_nothing_because", b"stores_nothing_because", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answers_taken: _TypeAlias = _typing.Literal["answers_taken"]  # noqa: Y015
     _WhichOneofArgType__answers_taken: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken"]  # noqa: Y015

@@ -127,7 +127,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The request was refused by a quota; wait throttle_time_ms and send it again."""
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
-    """A record may not be in this topic: a topic that is compacted takes none without a key."""
+    """A record of a batch cannot be read by every reader (lengths, offsets, headers; the message says which record, and
+    why), or may not be in this topic: a topic that is compacted takes none without a key.
+    """
     ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 80
     """The preferred replica is not live and in sync, so it cannot be given the leadership."""
     ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: _ErrorCode.ValueType  # 83
@@ -172,6 +174,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The principal is not of a type that may own or renew a token."""
     ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: _ErrorCode.ValueType  # 97
     """The principal of a forwarded request cannot be read."""
+    ERROR_CODE_REBOOTSTRAP_REQUIRED: _ErrorCode.ValueType  # 129
+    """The call is for another process than the one that stands at its address now (KIP-1242); nothing was done."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Outcome of one item of a request. Names and numbers are those of the Kafka protocol, so that people who know Kafka
@@ -284,7 +288,9 @@ ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 71
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The request was refused by a quota; wait throttle_time_ms and send it again."""
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
-"""A record may not be in this topic: a topic that is compacted takes none without a key."""
+"""A record of a batch cannot be read by every reader (lengths, offsets, headers; the message says which record, and
+why), or may not be in this topic: a topic that is compacted takes none without a key.
+"""
 ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 80
 """The preferred replica is not live and in sync, so it cannot be given the leadership."""
 ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
@@ -329,4 +335,6 @@ ERROR_CODE_INVALID_PRINCIPAL_TYPE: ErrorCode.ValueType  # 67
 """The principal is not of a type that may own or renew a token."""
 ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: ErrorCode.ValueType  # 97
 """The principal of a forwarded request cannot be read."""
+ERROR_CODE_REBOOTSTRAP_REQUIRED: ErrorCode.ValueType  # 129
+"""The call is for another process than the one that stands at its address now (KIP-1242); nothing was done."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015

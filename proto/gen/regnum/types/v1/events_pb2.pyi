@@ -61,7 +61,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_ORDERS_OVERDUE: _EventKind.ValueType  # 18
     """A live broker has not acknowledged orders in time."""
     EVENT_KIND_TROUBLE_OVERDUE: _EventKind.ValueType  # 19
-    """Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long."""
+    """Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long, or take no writes."""
     EVENT_KIND_REASSIGNMENT_STARTED: _EventKind.ValueType  # 20
     """Somebody asked that a partition goes to other brokers, or that it goes elsewhere than was asked for before."""
     EVENT_KIND_REASSIGNMENT_MOVING: _EventKind.ValueType  # 21
@@ -78,6 +78,16 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """It may be given some again."""
     EVENT_KIND_STORE_WENT_BACK: _EventKind.ValueType  # 27
     """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
+    EVENT_KIND_BROKER_REFUSED: _EventKind.ValueType  # 28
+    """A broker is registered and takes no part, or its address stands for another process; the detail says why."""
+    EVENT_KIND_TOPIC_NODE_EDITED: _EventKind.ValueType  # 29
+    """A topic node names other replicas than the controller accepted: somebody edited it, and the partitions go on as they
+    were accepted.
+    """
+    EVENT_KIND_STORE_WRITES_REFUSED: _EventKind.ValueType  # 30
+    """The coordination store takes no writes: no leader is elected and nothing is changed meanwhile."""
+    EVENT_KIND_STORE_WRITES_TAKEN: _EventKind.ValueType  # 31
+    """It takes writes again."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -121,7 +131,7 @@ EVENT_KIND_PARTITIONS_REMOVED: EventKind.ValueType  # 17
 EVENT_KIND_ORDERS_OVERDUE: EventKind.ValueType  # 18
 """A live broker has not acknowledged orders in time."""
 EVENT_KIND_TROUBLE_OVERDUE: EventKind.ValueType  # 19
-"""Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long."""
+"""Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long, or take no writes."""
 EVENT_KIND_REASSIGNMENT_STARTED: EventKind.ValueType  # 20
 """Somebody asked that a partition goes to other brokers, or that it goes elsewhere than was asked for before."""
 EVENT_KIND_REASSIGNMENT_MOVING: EventKind.ValueType  # 21
@@ -138,6 +148,16 @@ EVENT_KIND_BROKER_DRAINING_ENDED: EventKind.ValueType  # 26
 """It may be given some again."""
 EVENT_KIND_STORE_WENT_BACK: EventKind.ValueType  # 27
 """The coordination store was put back to an earlier state: from here on no partition gets another leader."""
+EVENT_KIND_BROKER_REFUSED: EventKind.ValueType  # 28
+"""A broker is registered and takes no part, or its address stands for another process; the detail says why."""
+EVENT_KIND_TOPIC_NODE_EDITED: EventKind.ValueType  # 29
+"""A topic node names other replicas than the controller accepted: somebody edited it, and the partitions go on as they
+were accepted.
+"""
+EVENT_KIND_STORE_WRITES_REFUSED: EventKind.ValueType  # 30
+"""The coordination store takes no writes: no leader is elected and nothing is changed meanwhile."""
+EVENT_KIND_STORE_WRITES_TAKEN: EventKind.ValueType  # 31
+"""It takes writes again."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:

@@ -1,7 +1,8 @@
 """What the store says, as of now, of who has a partition's replicas (safety rule S13).
 
 Goals: a replica is deleted only if it is certain that it belongs to other brokers: the topic lives under the same id,
-its node names the partition, with other brokers, and does not bring it back here; and the partition is led, by others,
+its node names the partition, with other brokers, and does not bring it back here, nor does the assignment that the
+guard records as accepted (a person may have edited the node); and the partition is led, by others,
 with an ISR and eligible replicas to which this broker does not belong. Whatever is missing, unreadable, of another
 topic, or not to be had at present, is no reason to delete anything.
 
@@ -11,15 +12,17 @@ the controller orders, and that order comes after the deletion or makes the repl
 
 import asyncio
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Node, Store
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
-from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_model.nodes import AcceptedAssignment, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
+
+T = TypeVar("T")
 
 DECODED_BYTES_PER_TURN: Final = 64 * 1024
 """Bytes of nodes decoded between two turns of the loop; larger nodes are decoded on a thread (safety rule S22)."""
@@ -76,8 +79,8 @@ async def _found(store: Store, keys: Sequence[PartitionKey], broker: BrokerId) -
         if isinstance(topic, Assignment):
             found[key] = topic
             continue
-        name, node = topic
-        found[key] = _by_topic_node(node, key.partition, broker)
+        name, said, accepted = topic
+        found[key] = _by_assignments(said, accepted, key.partition, broker)
         if found[key] is Assignment.ELSEWHERE:
             elsewhere.append((key, name))
     states = await _read(store, [paths.leader_and_isr(name, key.partition) for key, name in elsewhere])
@@ -89,38 +92,40 @@ async def _found(store: Store, keys: Sequence[PartitionKey], broker: BrokerId) -
     return found
 
 
-async def _topics(store: Store, ids: Mapping[TopicId, None]) -> dict[TopicId, tuple[str, TopicNode] | Assignment]:
-    """Name and node of each topic, or what can be said without it."""
-    topics: dict[TopicId, tuple[str, TopicNode] | Assignment] = dict.fromkeys(ids, Assignment.UNKNOWN)
-    names: dict[TopicId, str] = {}
+_Known = tuple[str, AcceptedAssignment, AcceptedAssignment | None]
+"""Name of a topic, its assignment as the node says, and as the guard records it."""
+
+
+async def _topics(store: Store, ids: Mapping[TopicId, None]) -> dict[TopicId, _Known | Assignment]:
+    """What is known of each topic, or what can be said without it."""
+    topics: dict[TopicId, _Known | Assignment] = dict.fromkeys(ids, Assignment.UNKNOWN)
+    owners: dict[TopicId, TopicIdNode] = {}
+    turns = Turns(DECODED_BYTES_PER_TURN)
     guards = await _read(store, [paths.topic_id(id) for id in ids])
     for id in ids:
         guard = guards.get(paths.topic_id(id))
         if guard is None:
             topics[id] = Assignment.TOPIC_GONE
             continue
-        try:
-            names[id] = TopicIdNode.decode(guard.data).topic
-        except MalformedNodeError:
-            continue
-    turns = Turns(DECODED_BYTES_PER_TURN)
-    async for some in slices(names.items(), TOPICS_PER_READ):
-        nodes = await _read(store, [paths.topic(name) for _, name in some])
-        for id, name in some:
-            node = nodes.get(paths.topic(name))
-            content = None if node is None else await _decoded(node.data, turns)
+        if (owner := await _decoded(TopicIdNode.decode, guard.data, turns)) is not None:
+            owners[id] = owner
+    async for some in slices(owners.items(), TOPICS_PER_READ):
+        nodes = await _read(store, [paths.topic(owner.topic) for _, owner in some])
+        for id, owner in some:
+            node = nodes.get(paths.topic(owner.topic))
+            content = None if node is None else await _decoded(TopicNode.decode, node.data, turns)
             if content is not None and content.topic_id == id:
-                topics[id] = (name, content)
+                topics[id] = (owner.topic, AcceptedAssignment.of(content), owner.accepted)
     return topics
 
 
-async def _decoded(data: bytes, turns: Turns) -> TopicNode | None:
-    """A topic node; None: nobody can read it."""
+async def _decoded(decode: Callable[[bytes], T], data: bytes, turns: Turns) -> T | None:
+    """A node; None: nobody can read it."""
     try:
         if len(data) >= DECODED_BYTES_PER_TURN:
-            return await asyncio.to_thread(TopicNode.decode, data)
+            return await asyncio.to_thread(decode, data)
         await turns.took(len(data))
-        return TopicNode.decode(data)
+        return decode(data)
     except MalformedNodeError:
         return None
 
@@ -133,14 +138,17 @@ async def _read(store: Store, wanted: Sequence[str]) -> dict[str, Node]:
     return {path: node for path, node in zip(wanted, nodes, strict=True) if node is not None}
 
 
-def _by_topic_node(node: TopicNode, partition: int, broker: BrokerId) -> Assignment:
-    replicas = node.partitions.get(partition)
-    if replicas is None:
-        return Assignment.TOPIC_GONE
-    move = node.reassigning.get(partition)
-    if broker in replicas or (move is not None and broker in move.kept):
+def _by_assignments(
+    said: AcceptedAssignment, accepted: AcceptedAssignment | None, partition: int, broker: BrokerId
+) -> Assignment:
+    if _is_named(said, partition, broker) or (accepted is not None and _is_named(accepted, partition, broker)):
         return Assignment.HERE
-    return Assignment.ELSEWHERE
+    return Assignment.ELSEWHERE if partition in said.partitions else Assignment.TOPIC_GONE
+
+
+def _is_named(assignment: AcceptedAssignment, partition: int, broker: BrokerId) -> bool:
+    move = assignment.reassigning.get(partition)
+    return broker in assignment.partitions.get(partition, ()) or (move is not None and broker in move.kept)
 
 
 def _is_led_by_others(node: Node | None, key: PartitionKey, broker: BrokerId) -> bool:

@@ -46,7 +46,7 @@ async def load(shard: Shard, leadership: Leadership, storage: Storage) -> bool:
         return False
     offset = log.log_start_offset
     while offset < end:
-        found, offset = await storage.read(lambda at=offset: _portion(log, at, end))  # type: ignore[misc]
+        found, offset = await storage.read_for_brokers(lambda at=offset: _portion(log, at, end))  # type: ignore[misc]
         if partition.role is not leadership:
             return False
         await shard.load(found)

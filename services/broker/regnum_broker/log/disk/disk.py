@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from regnum_broker.log.disk.descriptors import Descriptors
 from regnum_broker.log.disk.failing import EXHAUSTED, Failing
+from regnum_broker.log.disk.names import NEW_SUFFIX
 from regnum_broker.log.disk.operations import Operations
 from regnum_broker.log.disk.read_cache import ReadCache
 from regnum_broker.log.disk.reserve import Reserve
@@ -69,6 +70,12 @@ class GuardedDisk(Failing):
                 " delete topics, or make room on the disk",
                 space=True,
             )
+
+    def room(self) -> tuple[int, int] | None:
+        """Bytes that are free for this process, and bytes of the whole disk; None: it does not say. May hang."""
+        with self.operations, suppress(OSError):
+            return self._disk.room(str(self._root))
+        return None
 
     def read(self, path: str, position: int, size: int) -> bytes:
         """Up to ``size`` bytes at ``position``; fewer at the end of the file. FileNotFoundError if there is none.
@@ -248,7 +255,7 @@ class GuardedDisk(Failing):
 
     def _replace(self, path: str, data: bytes, *, sync: bool) -> None:
         self._refuse_if_failed()
-        temporary = path + ".new"
+        temporary = path + NEW_SUFFIX
         try:
             with self.operations:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -309,24 +316,27 @@ class GuardedDisk(Failing):
             raise self._refusal("renaming", path, error) from error
         return True
 
-    def remove_tree(self, path: str, *, expected: Collection[str] = ()) -> None:
-        """Remove a folder with its files; what is not there is fine. A kill may leave half of it.
+    def remove_folder(self, path: str, *, is_own: Callable[[str], bool], expected: Collection[str] = ()) -> bool:
+        """Remove a folder and the files that are ours; what is not there is fine. A kill may leave half of it.
+
+        False: something else is in it, which is left alone, and so is the folder.
 
         Args:
-            path: the folder.
+            path: the folder, or a link to one.
+            is_own: of a file's name, whether it is ours.
             expected: names of all files that most of such folders have: those are not asked what they hold.
         """
         self._refuse_if_failed()
         try:
             _unlink(self._disk, self.operations, (f"{path}/{name}" for name in expected))
-            if not expected or not _remove_folder(self._disk, self.operations, path):
-                with self.operations:
-                    files = self._disk.list_folder(path)
-                _unlink(self._disk, self.operations, files)
-                with self.operations:
-                    self._disk.remove_folder(path)
+            if expected and _remove_folder(self._disk, self.operations, path):
+                return True
+            with self.operations:
+                files = self._disk.list_folder(path)
+            _unlink(self._disk, self.operations, (file for file in files if is_own(file.rpartition("/")[2])))
+            return _remove_folder(self._disk, self.operations, path)
         except FileNotFoundError:
-            return
+            return True
         except OSError as error:
             raise self._refusal("deleting", path, error) from error
 
@@ -378,7 +388,8 @@ def _write_all(disk: Disk, descriptor: int, buffers: Sequence[WriteBuffer], posi
 
 def _unlink(disk: Disk, operations: Operations, files: Iterable[str]) -> None:
     for file in files:
-        with operations, suppress(FileNotFoundError):
+        # A folder with a file's name is not ours.
+        with operations, suppress(FileNotFoundError, IsADirectoryError):
             disk.unlink(file)
 
 
@@ -387,6 +398,10 @@ def _remove_folder(disk: Disk, operations: Operations, path: str) -> bool:
     try:
         with operations:
             disk.remove_folder(path)
+    except NotADirectoryError:
+        # A link to a folder on another disk: what it leads to was ours.
+        with operations:
+            disk.unlink(path)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
             # Systems differ in which they say.
@@ -402,7 +417,3 @@ def _check_length(descriptor: int, path: str, position: int) -> None:
         raise DamagedFileError(
             f"{path} was removed, or cut to {status.st_size} bytes, while it was in use; it had {position}"
         )
-
-
-DELETED_SUFFIX: Final = ".deleted"
-"""Ending of a folder that is being removed."""

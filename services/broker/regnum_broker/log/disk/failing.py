@@ -50,10 +50,9 @@ class Failing:
         return self._fail(doing, path, error, lost=error.errno not in NOT_ASKED)
 
     def _exhausted(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError:
-        return ResourceExhaustedError(
-            f"{doing} {path}: {error}; nothing was lost: make room on the disk, or raise the limit of open files",
-            space=error.errno in NO_SPACE,
-        )
+        space = error.errno in NO_SPACE
+        wants = "the disk is full: make room on it" if space else "raise the limit of open files"
+        return ResourceExhaustedError(f"{doing} {path}: {error}; nothing was lost; {wants}", space=space)
 
     def _fail(self, doing: str, path: str, error: OSError, *, lost: bool) -> DirectoryFailedError:
         message = (

@@ -65,7 +65,8 @@ def described(content: bytes, reader: LockHolder) -> str:
                 f"a process of host {host}, since {since} (pid {pid} there, which means nothing here: another"
                 " container, Pod or machine)"
             )
-    return "a process that has left no word of itself"
+        case _:
+            return "a process that has left no word of itself"
 
 
 def acquire_lock(path: Path, holder: LockHolder) -> int:

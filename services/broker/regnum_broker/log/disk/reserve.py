@@ -8,6 +8,9 @@ from typing import Final
 
 from regnum_broker.log.disk.system_calls import Disk
 
+ROOM_AGAIN_BYTES: Final = 2 * 1024 * 1024
+"""Room beside the reserve with which a disk that refused records is not full any more: they fit, and some more."""
+
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What the system says when the disk, or the owner's share of it, is full."""
 
@@ -20,15 +23,26 @@ class Reserve:
         self._size_bytes = size_bytes
         self._disk = disk
         self._full = False
+        self._refused = False
 
     @property
     def full(self) -> bool:
         """Whether the room was given away, or could not be taken: nothing but bookkeeping is written then."""
         return self._full
 
+    @property
+    def wanting(self) -> bool:
+        """Whether ``make`` has something to find out: records were refused, or there is no room for the reserve."""
+        return self._full or self._refused
+
+    def refused(self) -> None:
+        """Take up that records found no room, whatever smaller ones find: so until ``make`` finds more."""
+        self._refused = True
+
     def make(self) -> bool:
         """Take the room, unless it is held; returns whether the disk has it. Writes no data."""
         if self._size_bytes == 0:
+            self._refused = False
             return True
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -46,6 +60,22 @@ class Reserve:
                 self._path.unlink(missing_ok=True)
             return False
         self._full = False
+        self._refused = self._refused and not self._has_room_again()
+        return True
+
+    def _has_room_again(self) -> bool:
+        """Whether the system gives more room than the reserve: what it says is free may not be for this process."""
+        probe = self._path.with_name("reserve.probe")
+        try:
+            descriptor = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                # Its room goes with the descriptor, also with a kill.
+                probe.unlink()
+                self._disk.allocate(descriptor, min(ROOM_AGAIN_BYTES, self._size_bytes))
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return False
         return True
 
     def release(self) -> bool:

@@ -29,6 +29,11 @@ class Disk:
         """Take room for a file of that size."""
         os.posix_fallocate(descriptor, 0, size)
 
+    def room(self, path: str) -> tuple[int, int]:
+        """Bytes that are free for this process on the file system of a path, and bytes that it has."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+
     def open_folder(self, path: str) -> int:
         """Open a folder, to bring the names in it to the disk."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

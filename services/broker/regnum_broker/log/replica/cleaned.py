@@ -16,8 +16,6 @@ from typing import Any, Final
 from regnum_broker.log.disk.lines import decode_line, encode_line
 from regnum_broker.log.epochs import EpochCache
 
-CLEANED_FILE: Final = "cleaned"
-"""File in a replica's folder that has its marks."""
 MARKS_MAX: Final = 16
 """Of more, one between two others goes: what lies below it is then judged by the later one."""
 

@@ -5,7 +5,8 @@ from typing import Final
 from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
-from regnum_broker.log.folders import NAME_FILE, name_folder
+from regnum_broker.log.disk.names import NAME_FILE
+from regnum_broker.log.folders import name_folder
 from regnum_broker.log.replica.host import ReplicaHost
 
 

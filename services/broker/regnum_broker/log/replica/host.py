@@ -34,6 +34,9 @@ class ReplicaHost(Protocol):
     def before_append(self) -> None:
         """The same, and refuse while the disk is full."""
 
+    def no_room(self) -> None:
+        """Take up that records were refused because the disk is full."""
+
     def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
         """Write to the journal."""
 

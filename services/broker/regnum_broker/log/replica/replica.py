@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 from regnum_records.header import BatchHeader
+from regnum_records.read import Placed
 
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
@@ -39,7 +40,7 @@ from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 class ReplicaLog(Cutting):
     """One replica. Created by LogDirectory only.
 
-    Properties (``producers`` excepted), ``read``, ``batch_at``, ``offset_for_timestamp`` and ``configure`` are for any
+    Properties (``producers`` excepted), ``read``, ``batch_at``, ``record_at_or_after`` and ``configure`` are for any
     thread; all else is for the directory's writer thread alone.
     """
 
@@ -260,15 +261,19 @@ class ReplicaLog(Cutting):
         """
         return self._shown.batch_at(offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """Base offset of the first batch with a timestamp at or after ``timestamp_ms``; None: no batch is that young.
+    def record_at_or_after(self, timestamp_ms: int) -> Placed | None:
+        """The first record with a timestamp at or after ``timestamp_ms``; None: none is that young.
+
+        Reads and decodes one batch, which the index finds; further ones only behind heads that claim what no record of
+        theirs has. Where a batch cannot be decoded, or too many heads claim too much, it is the begin of the batch,
+        without a timestamp: nothing at or after the moment lies before it.
 
         Raises:
             CorruptLogError: the files contradict themselves, or cannot be read.
             ResourceExhaustedError: no descriptor for it now.
             UnknownReplicaError: it was deleted.
         """
-        return self._shown.offset_for_timestamp(timestamp_ms)
+        return self._shown.record_at_or_after(timestamp_ms)
 
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""

@@ -18,16 +18,10 @@ from regnum_model.ids import NO_EPOCH
 from regnum_records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, read_header
 
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.names import INDEX_SUFFIX, LOG_SUFFIX, file_name
 from regnum_broker.log.disk.system_calls import WriteBuffer
 from regnum_broker.log.replica.host import ReplicaHost
 from regnum_broker.log.replica.index import INTERVAL_BYTES, NO_TIMESTAMP, SegmentIndex, Summary, decode_index
-
-LOG_SUFFIX: Final = ".log"
-INDEX_SUFFIX: Final = ".index"
-CLEANED_SUFFIX: Final = ".cleaned"
-"""Added to the name of a segment's file: what compaction makes of it, until that is whole."""
-SWAP_SUFFIX: Final = ".swap"
-"""Added likewise: it is whole, and takes the place of several segments."""
 
 BATCHES_BYTES: Final = 1024 * 1024
 """Bytes that one read of whole batches brings, or one batch."""
@@ -40,11 +34,6 @@ _EXTENT: Final = struct.Struct(">qi11xi")
 
 class DamagedSegmentError(DamagedFileError):
     """A segment's bytes are not batches one after another. The replica turns it into a CorruptLogError."""
-
-
-def file_name(offset: int) -> str:
-    """An offset as file names carry it: 20 digits, so that names sort as offsets do."""
-    return f"{offset:020d}"
 
 
 class Segment:
@@ -142,12 +131,12 @@ class Segment:
     @property
     def path(self) -> str:
         """The file with its batches."""
-        return f"{self._folder}/{self.base_offset:020d}{LOG_SUFFIX}"
+        return f"{self._folder}/{file_name(self.base_offset)}{LOG_SUFFIX}"
 
     @property
     def index_path(self) -> str:
         """The file with its index."""
-        return f"{self._folder}/{self.base_offset:020d}{INDEX_SUFFIX}"
+        return f"{self._folder}/{file_name(self.base_offset)}{INDEX_SUFFIX}"
 
     @property
     def index(self) -> SegmentIndex:
@@ -266,19 +255,15 @@ class Segment:
                 return position, header
         return self.size_bytes, None
 
-    def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> int | None:
-        """Base offset of the first batch with a timestamp at or after ``timestamp_ms`` and records from an offset on.
-
-        At least that offset: it may lie within the batch.
-        """
+    def batches_since(self, timestamp_ms: int, *, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Batches that say to have a timestamp at or after ``timestamp_ms``, and have records from an offset on."""
         if self.timestamp_ms_max < timestamp_ms or self.next_offset <= start_offset:
-            return None
+            return
         index = self._loaded_index()
         position = max(index.position_for_timestamp(timestamp_ms), index.position_for_offset(start_offset))
-        for _, header in self.headers(position):
+        for at, header in self.headers(position):
             if header.max_timestamp_ms >= timestamp_ms and header.next_offset > start_offset:
-                return max(header.base_offset, start_offset)
-        return None
+                yield header, self._read_exactly(at, header.size_bytes)
 
     def cut(self, position: int, next_offset: int) -> "Segment":
         """The segment without the batches from ``position`` on. This one must not be written to any more."""

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from regnum_model.ids import PartitionKey
+from regnum_records.errors import CorruptBatchError
 from regnum_records.header import BatchHeader
+from regnum_records.read import Placed, first_at_or_after
 
 from regnum_broker.log.disk.disk import DamagedFileError
 from regnum_broker.log.errors import (
@@ -28,6 +30,9 @@ from regnum_broker.log.replica.segment import Segment, segment_of
 READ_ATTEMPTS: Final = 4
 """Times that a read starts again beside swaps before it has them wait, and then beside truncations before it returns
 nothing: the log ends elsewhere after each, so that who asks again finds something else."""
+
+DECODED_MAX: Final = 8
+"""Batches that one search decodes in vain: their heads claim a timestamp that no record of theirs has."""
 
 T = TypeVar("T")
 
@@ -80,13 +85,24 @@ class ShownLog:
 
         return self._beside_writer(attempt, b"")
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """See ``ReplicaLog.offset_for_timestamp``."""
+    def record_at_or_after(self, timestamp_ms: int) -> Placed | None:
+        """See ``ReplicaLog.record_at_or_after``."""
 
-        def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> int | None:
+        def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> Placed | None:
             start = self.log_start_offset
-            found = (segment.find_timestamp(timestamp_ms, start_offset=start) for segment in segments)
-            return next((offset for offset in found if offset is not None), None)
+            young = (one for segment in segments for one in segment.batches_since(timestamp_ms, start_offset=start))
+            for tries, (header, batch) in enumerate(young):
+                begin = Placed(max(header.base_offset, start), None)
+                if tries == DECODED_MAX:
+                    return begin
+                try:
+                    found = first_at_or_after(batch, timestamp_ms, from_offset=start)
+                except CorruptBatchError:
+                    # Its reader meets it, and hears how to go on.
+                    return begin
+                if found is not None:
+                    return found
+            return None
 
         return self._beside_writer(attempt, None)
 

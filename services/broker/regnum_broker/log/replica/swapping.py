@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.names import CLEANED_FILE, CLEANED_SUFFIX, SWAP_SUFFIX
 from regnum_broker.log.errors import ResourceExhaustedError
-from regnum_broker.log.replica.cleaned import CLEANED_FILE, CleanedMark, encode_marks, valid_marks, with_mark
+from regnum_broker.log.replica.cleaned import CleanedMark, encode_marks, valid_marks, with_mark
 from regnum_broker.log.replica.index import SegmentIndex, Summary
-from regnum_broker.log.replica.segment import CLEANED_SUFFIX, SWAP_SUFFIX, Segment
+from regnum_broker.log.replica.segment import Segment
 from regnum_broker.log.replica.tail import Tail
 
 

@@ -131,8 +131,13 @@ class Tail:
         """Write batches that continue the log, with one system call for each segment that they touch."""
         self._shown.refuse_if_unusable()
         self._host.before_append()
-        self._folder.make()
-        self._shown.undamaged(lambda: self._write_on(parts))
+        try:
+            self._folder.make()
+            self._shown.undamaged(lambda: self._write_on(parts))
+        except ResourceExhaustedError as error:
+            if error.space:
+                self._host.no_room()
+            raise
 
     def _write_on(self, parts: list[Part]) -> None:
         last = self._shown.segments[-1]

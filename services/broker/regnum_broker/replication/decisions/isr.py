@@ -11,7 +11,8 @@ leader's log end is noted, and the fetch that reaches it counts as of the moment
 (A follower under steady load is always one fetch behind, and one that is far away as many as are on their way.) A
 follower may join under three conditions: its log end reaches the high watermark, it reaches the start of the leader's
 epoch (the high watermark of a new leader may be behind the true one), and it has fetched in the leader's epoch. The
-registration that must be live as well (safety rule S3) is checked by the write itself.
+registration that must be live as well (safety rule S3) is checked by the write itself. One that has left must have
+stored something since, or have all, and one that says that it stores nothing leaves at once.
 
 Example: the leader ends at 10. The follower fetches at 5 at t1, and the leader grows to 15: fetch at 10 at t2 proves
 that it was caught up at t1. Fetch at 15 at t3, with the leader still at 15: caught up at t3. Had it fetched at 8 at
@@ -19,7 +20,7 @@ t2, the 10 of t1 would still be what it has to reach.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,6 +45,8 @@ class FollowerProgress:
     """Moment of the fetch at which the leader's log end was noted: the newest, or the last that it has yet to reach."""
     leader_end_at_fetch: int = UNKNOWN_OFFSET
     """Log end of the leader at that moment."""
+    left_at: int = UNKNOWN_OFFSET
+    """Its log end when it left the ISR last in this epoch; UNKNOWN_OFFSET: it has not."""
 
     @property
     def has_fetched(self) -> bool:
@@ -77,7 +80,11 @@ def after_fetch(progress: FollowerProgress, *, offset: int, leader_end: int, now
     elif noted != UNKNOWN_OFFSET:
         caught_up_s = max(caught_up_s, progress.fetched_s)
     return FollowerProgress(
-        log_end_offset=offset, caught_up_s=caught_up_s, fetched_s=now_s, leader_end_at_fetch=leader_end
+        log_end_offset=offset,
+        caught_up_s=caught_up_s,
+        fetched_s=now_s,
+        leader_end_at_fetch=leader_end,
+        left_at=progress.left_at,
     )
 
 
@@ -94,18 +101,30 @@ def lagging(
     leader_end: int,
     now_s: float,
     lag_s: float,
+    storing_nothing: Container[BrokerId] = (),
 ) -> tuple[BrokerId, ...]:
-    """Members of the ISR that have to leave it. The leader never does."""
-    return tuple(
-        [
-            id
-            for id in members
-            if id != leader
-            and not is_caught_up(followers.get(id, UNSEEN), leader_end=leader_end, now_s=now_s, lag_s=lag_s)
-        ]
-    )
+    """Members of the ISR that have to leave it. The leader never does.
+
+    One of ``storing_nothing`` has to as soon as it lacks a record: it will not come any nearer within the lag limit.
+    """
+    leaving = []
+    for id in members:
+        if id == leader:
+            continue
+        progress = followers.get(id, UNSEEN)
+        lag_allowed_s = -1.0 if id in storing_nothing else lag_s
+        if not is_caught_up(progress, leader_end=leader_end, now_s=now_s, lag_s=lag_allowed_s):
+            leaving.append(id)
+    return tuple(leaving)
 
 
-def may_join(progress: FollowerProgress, *, high_watermark: int, epoch_start: int) -> bool:
-    """Whether a follower meets the three conditions that concern its log."""
-    return progress.has_fetched and progress.log_end_offset >= high_watermark and progress.log_end_offset >= epoch_start
+def may_join(progress: FollowerProgress, leader_end: int, *, high_watermark: int, epoch_start: int) -> bool:
+    """Whether a follower meets the conditions that concern its log.
+
+    Besides the three, one that has left must have stored something since, or have all. Where nothing is committed,
+    because the ISR is too small, the high watermark stands still: one that stores nothing would join, lag and leave for
+    ever.
+    """
+    end = progress.log_end_offset
+    has_moved = end > progress.left_at or end >= leader_end
+    return progress.has_fetched and has_moved and end >= high_watermark and end >= epoch_start

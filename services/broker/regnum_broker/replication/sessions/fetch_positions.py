@@ -214,7 +214,7 @@ async def compared(
     position cannot be answered with records; None: it can, or its leadership is over.
     """
     wanted = [(read.partition.log, _compared_at(read.position, read.partition.log)) for read in reads]
-    found = await storage.read(lambda: [_or_code(partial(log.batch_at, offset)) for log, offset in wanted])
+    found = await storage.read_for_brokers(lambda: [_or_code(partial(log.batch_at, offset)) for log, offset in wanted])
     return [(read, _verdict(read, batch, refusal)) for read, batch in zip(reads, found, strict=True)]
 
 
@@ -262,7 +262,7 @@ async def data_of(
     if not behind:
         return found
     wanted = [(read.partition.log, read.position.next_offset) for read in behind] if room > 0 else []
-    read_now = await storage.read(lambda: read_logs(wanted, room)) if wanted else []
+    read_now = await storage.read_for_brokers(lambda: read_logs(wanted, room)) if wanted else []
     return found + list(itertools.zip_longest(behind, read_now))
 
 

@@ -13,6 +13,9 @@ from regnum_service.errors import RegnumError
 
 from regnum_broker.replication.leader import FollowerStream
 
+REASON_MAX: Final = 500
+"""Characters of what a follower gives as its reason."""
+
 
 class FollowerStreams:
     """Shared by the fetch sessions of a broker. Belongs to the event loop."""
@@ -53,6 +56,7 @@ class FollowerStreams:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "a fetch stream belongs to one follower")
         stream.broker_epoch, stream.registration = epoch, Registration(request.registration)
         stream.polled_s = now_s
+        stream.stores_nothing = request.stores_nothing_because[:REASON_MAX]
         return stream
 
     def opened(self, stream: FollowerStream) -> None:

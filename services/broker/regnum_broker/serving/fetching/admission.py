@@ -4,6 +4,7 @@ A caller that says of which epoch the last record was that it read is told where
 (KIP-320), before anything else is: an offset beyond the end of a log that lost records is not out of range, but wrong.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from regnum.broker.v1 import log_pb2
@@ -117,6 +118,29 @@ def check_form(form: log_pb2.RecordForm.ValueType) -> None:
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"form is {form}; give RECORD_FORM_BATCHES (so does leaving it out) or RECORD_FORM_RECORDS",
         )
+
+
+def check_new(item: log_pb2.FetchPartition, asked: set[tuple[str, str, int]]) -> None:
+    """Raise RegnumError for a partition that was asked for before: each answer costs as much as the first."""
+    before = len(asked)
+    asked.add((item.topic, item.topic_id, item.partition))
+    if len(asked) == before:
+        raise _twice(item.topic or item.topic_id, item.partition)
+
+
+def asked_once(query: log_pb2.OffsetQuery, at_ms: int, asked: Collection[tuple[str, int, int]]) -> tuple[str, int, int]:
+    """What a query by time asks for; raises RegnumError where the same was asked before, as ``check_new`` does."""
+    wanted = query.topic, query.partition, at_ms
+    if wanted in asked:
+        raise _twice(query.topic, query.partition)
+    return wanted
+
+
+def _twice(topic: str, partition: int) -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        f"partition {partition} of {topic} is in the request twice; ask for each once",
+    )
 
 
 def check(request: log_pb2.FetchRequest) -> None:

@@ -6,8 +6,7 @@ error: the high watermark of a new leader may be behind the true one for a momen
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
 from regnum.broker.v1 import log_pb2
@@ -22,14 +21,15 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.limits.held_bytes import Holding
 from regnum_broker.log.epochs import EpochEnd
 from regnum_broker.replication.leader import Leadership
-from regnum_broker.replication.partition import Partition, Role
+from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.purgatory import LongPoll
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.error_counts import ErrorCounts
-from regnum_broker.serving.fetching.admission import Admission, check, check_form
+from regnum_broker.serving.fetching.admission import Admission, check, check_form, check_new
 from regnum_broker.serving.fetching.nearby import NearbyReplicas
-from regnum_broker.serving.fetching.reading import Found, Read, read_logs
+from regnum_broker.serving.fetching.reader import Reader, Wanted
+from regnum_broker.serving.fetching.reading import Found
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 
@@ -39,9 +39,6 @@ FETCH_BYTES_MAX: Final = 32 * 1024 * 1024
 
 CONSUME_BYTES: Final = 1024 * 1024
 """About how many bytes of batches one step of a stream carries."""
-
-GRANTED_BYTES_MIN: Final = 1024 * 1024
-"""An answer becomes smaller where there is not enough memory, and with less than this it is not begun."""
 
 WAIT_S_MAX: Final = 60.0
 SLICE: Final = 500
@@ -64,22 +61,6 @@ class Quota(Protocol):
 
     async def wait(self) -> None:
         """Return when something may be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """A partition to be read."""
-
-    partition: Partition
-    role: Role | None
-    """Under which it is read."""
-    offset: int
-    bytes_max: int
-
-    @property
-    def stands(self) -> bool:
-        """Whether the replica still has that role."""
-        return self.partition.role is self.role and not (isinstance(self.role, Leadership) and self.role.cut_off)
 
 
 _LEADS_ANEW: Final = (
@@ -122,7 +103,7 @@ class FetchHandler:
         self._admission: Final = Admission(replicas, leaders)
         self._leaders: Final = leaders
         self._nearby: Final = nearby
-        self._storage: Final = storage
+        self._reader: Final = Reader(storage)
 
     async def fetch(
         self,
@@ -154,11 +135,13 @@ class FetchHandler:
         response = log_pb2.FetchResponse()
         # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
         results: list[log_pb2.FetchResult] = []
-        wanted: dict[int, _Wanted] = {}
+        wanted: dict[int, Wanted] = {}
         refused = False
         turns = Turns(SLICE)
+        asked: set[tuple[str, str, int]] = set()
         for index, item in enumerate(request.partitions):
             await turns.took()
+            check_new(item, asked)
             results.append(response.results.add(topic=item.topic, partition=item.partition))
             found = self._replica_of(item)
             replica = self._elsewhere(found, item, request.client_rack)
@@ -171,7 +154,7 @@ class FetchHandler:
             else:
                 bytes_max = min(item.max_bytes or total_max, total_max)
                 partition = found.partition if isinstance(found, Leadership) else found
-                wanted[index] = _Wanted(
+                wanted[index] = Wanted(
                     partition=partition, role=partition.role, offset=item.offset, bytes_max=bytes_max
                 )
         wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX, waitable_s)
@@ -184,7 +167,7 @@ class FetchHandler:
                     # Others have used up the quota meanwhile; what was found before is handed out.
                     break
                 room = 0 if over else total_max
-                read = await self._read(wanted, results, form=request.form, total_max=room, holding=holding)
+                read = await self._reader.read(wanted, results, form=request.form, total_max=room, holding=holding)
                 if over or read.failed or read.size_bytes >= bytes_min or not wait_s or not await poll.moved():
                     break
         self._count(read)
@@ -258,7 +241,7 @@ class FetchHandler:
                 yield log_pb2.ConsumeResponse(result=result)
                 return
             first = found
-            wanted = _Wanted(partition=found.partition, role=found, offset=offset, bytes_max=CONSUME_BYTES)
+            wanted = Wanted(partition=found.partition, role=found, offset=offset, bytes_max=CONSUME_BYTES)
             with LongPoll([wanted.partition.committed], wait_s=min(IDLE_S, max(0.0, until_s - now_s()))) as poll:
                 # Nothing comes also where compaction has left no record up to the high watermark.
                 if wanted.offset >= wanted.partition.high_watermark or not came:
@@ -282,57 +265,19 @@ class FetchHandler:
                 holding.become(0)
             offset = next_offset
 
-    async def _read(
-        self,
-        wanted: dict[int, _Wanted],
-        results: Sequence[log_pb2.FetchResult],
-        *,
-        form: log_pb2.RecordForm.ValueType,
-        total_max: int,
-        holding: Holding | None = None,
-    ) -> Found:
-        """Read everything that is wanted; with no room at all only what is known without reading."""
-        reads: list[Read] = []
-        turns = Turns(SLICE)
-        for index, item in wanted.items():
-            await turns.took()
-            result, partition = results[index], item.partition
-            if not item.stands:
-                result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
-                result.error_message = "this broker was replaced as leader; refresh metadata and go to the leader"
-                return Found(failed=True)
-            result.high_watermark = partition.high_watermark
-            result.log_start_offset = partition.log.log_start_offset
-            if item.offset < partition.high_watermark:
-                reads.append(
-                    Read(
-                        log=partition.log,
-                        offset=item.offset,
-                        bytes_max=item.bytes_max,
-                        end_offset=partition.high_watermark,
-                        result=result,
-                    )
-                )
-        if not reads or not total_max:
-            return Found()
-        if holding is not None and holding.size < total_max:
-            holding.become(0)
-            total_max = holding.grant(total_max, min(total_max, GRANTED_BYTES_MIN))
-        found = await self._storage.read(lambda: read_logs(reads, form=form, total_max=total_max))
-        if holding is not None:
-            holding.become(found.size_bytes)
-        return found
-
     async def _step(
         self,
-        wanted: _Wanted,
+        wanted: Wanted,
         result: log_pb2.FetchResult,
         *,
         form: log_pb2.RecordForm.ValueType,
         holding: Holding | None,
     ) -> int:
         """One read of a stream; returns the offset to go on from."""
-        self._count(await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max, holding=holding))
+        most = wanted.bytes_max
+        self._count(
+            await self._reader.read({0: wanted}, [result], form=form, total_max=most, holding=holding, waits=True)
+        )
         if result.records:
             return result.records[-1].offset + 1
         if result.record_batches:

@@ -12,7 +12,9 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, LeaderEpoch
 from regnum_model.wire_times import ceiling_unix_ms_of
+from regnum_records.read import Placed
 
+from regnum_broker.limits.turns_of_callers import turn_of
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -21,6 +23,9 @@ from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.admission import Admission, end_of_epoch
 from regnum_broker.storage import Storage
+
+LOOKED_UP_AT_ONCE: Final = 8
+"""Queries by time that are answered in one turn of a caller: each may unpack a batch of 64 MiB."""
 
 TIMESTAMP_MS_MAX: Final = 2**63 - 1
 """Latest time that a record can have."""
@@ -81,16 +86,23 @@ class OffsetsHandler:
         self._leaders.complete(result)
         return result
 
-    async def look_up(self, lookups: Sequence[OffsetLookup]) -> None:
-        """Fill the results of lookups in."""
+    async def look_up(self, lookups: Sequence[OffsetLookup], connection: str) -> None:
+        """Fill the results of lookups in; a few in a turn, for each may unpack a batch."""
+        for first in range(0, len(lookups), LOOKED_UP_AT_ONCE):
+            await self._look_up(lookups[first : first + LOOKED_UP_AT_ONCE], connection)
+
+    async def _look_up(self, lookups: Sequence[OffsetLookup], connection: str) -> None:
         logs = [(lookup.leadership.partition.log, lookup.timestamp_ms) for lookup in lookups]
-        found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
-        for lookup, offset in zip(lookups, found, strict=True):
-            if isinstance(offset, NotHere):
-                lookup.result.error_code, lookup.result.error_message = offset.code, offset.message
-            elif offset is not None and offset < lookup.leadership.partition.high_watermark:
-                lookup.result.offset = offset
-            elif offset is not None and not lookup.leadership.knows_committed:
+        async with self._storage.turns.turn(turn_of(connection)):
+            found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
+        for lookup, record in zip(lookups, found, strict=True):
+            if isinstance(record, NotHere):
+                lookup.result.error_code, lookup.result.error_message = record.code, record.message
+            elif record is not None and record.offset < lookup.leadership.partition.high_watermark:
+                lookup.result.offset = record.offset
+                if record.timestamp_ms is not None:
+                    lookup.result.timestamp_ms = record.timestamp_ms
+            elif record is not None and not lookup.leadership.knows_committed:
                 _refuse_end(lookup.result, lookup.leadership)
             self._leaders.complete(lookup.result)
 
@@ -112,10 +124,10 @@ class OffsetsHandler:
         return result
 
 
-def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:
-    """On a reader thread: the offset that a query by time asks for."""
+def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> Placed | NotHere | None:
+    """On a reader thread: the record that a query by time asks for."""
     try:
-        return log.offset_for_timestamp(timestamp_ms)
+        return log.record_at_or_after(timestamp_ms)
     except StorageError as error:
         return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
 

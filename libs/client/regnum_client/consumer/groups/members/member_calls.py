@@ -29,6 +29,7 @@ from regnum_client.consumer.groups.members.member_events import (
     Synced,
 )
 from regnum_client.consumer.settings import ConsumerSettings
+from regnum_client.errors import BackgroundTaskError
 
 T = TypeVar("T")
 
@@ -134,6 +135,8 @@ class MemberCalls:
         while True:
             try:
                 return await ask()
+            except BackgroundTaskError:
+                raise
             except RegnumError as error:
                 _LOG.warning("group %s: %s", self._calls.group_id, error.message)
                 await self._clock.sleep(AGAIN_S * (0.5 + self._chance.random()))

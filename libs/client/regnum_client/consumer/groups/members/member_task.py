@@ -4,15 +4,15 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from regnum.broker.v1 import group_pb2
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
+from regnum_client.cluster.pace import may_pass
 from regnum_client.consumer.groups.assignors import is_cooperative
-from regnum_client.consumer.groups.coordinator import CoordinatorCalls, may_pass
+from regnum_client.consumer.groups.coordinator import CoordinatorCalls
 from regnum_client.consumer.groups.gate import Gate
 from regnum_client.consumer.groups.handover import Handover
 from regnum_client.consumer.groups.leading import Leading
@@ -34,6 +34,7 @@ from regnum_client.consumer.groups.members.member_events import (
 from regnum_client.consumer.groups.members.membership import action_of, after
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.errors import MaxPollIntervalExceededError
+from regnum_client.tasks import Tasks
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -52,9 +53,10 @@ class MemberTask:
         settings: ConsumerSettings,
         clock: Clock,
         chance: random.Random,
-        failed: Callable[[BaseException], None],
+        tasks: Tasks,
     ) -> None:
-        """Only assigns; ``failed`` hears of a defect."""
+        """Only assigns."""
+        self._parts: Final = tasks
         self._calls: Final = calls
         self._instance_id: Final = instance_id
         self._gate: Final = gate
@@ -66,7 +68,6 @@ class MemberTask:
         self._settings: Final = settings
         self._clock: Final = clock
         self._chance: Final = chance
-        self._failed: Final = failed
         self.member = Member(
             cooperative=is_cooperative(settings.partition_assignment_strategy), static=bool(instance_id)
         )
@@ -79,13 +80,10 @@ class MemberTask:
 
     def start(self) -> None:
         """Begin."""
-        jobs = {"group-member": self._run, "group-heartbeat": self._beat}
+        self._tasks.append(self._parts.start("group-member", self._run()))
+        self._tasks.append(self._parts.start("group-heartbeat", self._beat()))
         if self._settings.enable_auto_commit:
-            jobs["group-auto-commit"] = self._commit_often
-        for name, job in jobs.items():
-            task = asyncio.create_task(job(), name=name)
-            task.add_done_callback(self._ended)
-            self._tasks.append(task)
+            self._tasks.append(self._parts.start("group-auto-commit", self._commit_often()))
 
     def tell(self, event: Event) -> None:
         """Something happened; what is known to wait is not said twice."""
@@ -115,11 +113,9 @@ class MemberTask:
             tasks: list[asyncio.Task[None] | asyncio.Task[Event]] = [*self._tasks]
             if self._going_on is not None:
                 tasks.append(self._going_on[1])
-            for task in tasks:
-                task.cancel()
             self._tasks.clear()
             self._handover.keep(frozenset())
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._parts.end(*tasks)
 
     # What the state asks for.
 
@@ -153,12 +149,11 @@ class MemberTask:
                 return
             _, task = self._going_on
             self._going_on = None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await self._parts.end(task)
             # It may just have been done.
             self._handover.keep(self.member.readable)
         if action is not None:
-            task = asyncio.create_task(self._carry_out(action), name=f"group-{type(action).__name__.lower()}")
+            task = self._parts.start(f"group-{type(action).__name__.lower()}", self._carry_out(action))
             task.add_done_callback(lambda _: self._woken.set())
             self._going_on = (action, task)
 
@@ -264,7 +259,3 @@ class MemberTask:
             await self._clock.sleep(self._settings.auto_commit_interval_s)
             if self.member.owned and not (self.member.lost or self._gate.acting):
                 await self._handover.commit_finished(self.member.readable)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed(error)

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.disk.lines import decode_line, encode_line
+from regnum_broker.log.disk.names import SNAPSHOT_SUFFIX, FileKind, file_name, file_named
 from regnum_broker.log.replica.producers.states import KeptBatch, ProducerEntry, ProducerStates
-from regnum_broker.log.replica.segment import file_name
 
-SNAPSHOT_SUFFIX: Final = ".producers"
 SNAPSHOTS_KEPT: Final = 3
 """Newest snapshots at the beginnings of segments that stay."""
 BETWEEN_KEPT: Final = 8
@@ -60,8 +59,8 @@ def snapshots_in(folder: str) -> list[int]:
             names = [file.name for file in files]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    named = map(file_named, names)
+    return sorted(name.offset for name in named if name is not None and name.kind is FileKind.SNAPSHOT)
 
 
 def _path(folder: str, offset: int) -> str:

@@ -27,12 +27,12 @@ from typing import Final, NamedTuple
 from regnum_model.ids import LeaderEpoch, PartitionKey
 from regnum_records.header import BatchHeader
 
-from regnum_broker.log.disk.disk import DELETED_SUFFIX, DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.names import SWAP_SUFFIX, FileKind, FileName, file_named
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
-from regnum_broker.log.folders import NAME_FILE
 from regnum_broker.log.journal.entries import JournaledReplica
-from regnum_broker.log.replica.cleaned import CLEANED_FILE, CleanedMark, decode_marks
+from regnum_broker.log.replica.cleaned import CleanedMark, decode_marks
 from regnum_broker.log.replica.index import (
     NO_TIMESTAMP,
     SUMMARY_BYTES,
@@ -43,17 +43,15 @@ from regnum_broker.log.replica.index import (
 )
 from regnum_broker.log.replica.producers.marks import ProducerMarks
 from regnum_broker.log.replica.producers.rebuilding import rebuilt_producers
-from regnum_broker.log.replica.producers.snapshots import SNAPSHOT_SUFFIX, remove_snapshots
+from regnum_broker.log.replica.producers.snapshots import remove_snapshots
 from regnum_broker.log.replica.producers.states import ProducerStates
-from regnum_broker.log.replica.segment import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, Segment
+from regnum_broker.log.replica.segment import Segment
 from regnum_broker.log.replica.starting.scanning import ScanEnd, fault_in_cut, follow, scan
 from regnum_broker.log.replica.swapping import finish_swap
 
 TAIL_BYTES: Final = 64 * 1024
 """After a kill in the same boot, checksums are computed of what lies so close to the end of a log, and of the last
 batch: a kill in the middle of a write leaves the beginning of it."""
-NEW_SUFFIX: Final = ".new"
-"""Ending of a small file that was to take the place of another, and has not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +117,8 @@ class Recovered:
     """Whether the folder says whose it is."""
     cleaned: tuple[CleanedMark, ...]
     """How far it was compacted, and when."""
+    foreign: tuple[str, ...]
+    """What else is in its folder: it is not ours, and left alone."""
     gone_through: bool
     """Whether its last segment was: nothing else says what that holds, and perhaps not all of it is on the disk."""
 
@@ -162,6 +162,7 @@ class _Recovery:
         self._gone_through = False
         self._before: list[str] = []
         self._set_aside: list[str] = []
+        self._foreign: list[str] = []
         self._snapshots: list[int] = []
         """Offsets of the snapshots of producers, in order."""
 
@@ -212,27 +213,37 @@ class _Recovery:
         # Once for each replica of a broker, most of which have no folder: no more calls than it takes.
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as files:
             for file in files:
-                stem, dot, suffix = file.name.rpartition(".")
-                if dot + suffix == LOG_SUFFIX and stem.isdigit():
+                named = file_named(file.name)
+                if named is None:
+                    self._foreign.append(file.path)
+                elif not file.is_file():
+                    reason = f"{file.path} is not a file: move it away, and start the broker again"
+                    raise CorruptLogError(self._key, reason)
+                elif named.kind is FileKind.SEGMENT:
                     status = file.stat()
-                    segments.append(_File(int(stem), status.st_size, int(status.st_mtime * 1000)))
-                elif dot + suffix == DELETED_SUFFIX:
-                    self._set_aside.append(file.path)
-                elif file.name == NAME_FILE:
-                    self._named = file.stat().st_size > 0
-                elif file.name == CLEANED_FILE:
-                    self._cleaned = decode_marks(self._disk.read_whole(file.path) or b"")
-                elif dot + suffix in {CLEANED_SUFFIX, NEW_SUFFIX}:
-                    # Never finished.
-                    self._disk.delete(file.path)
-                elif dot + suffix == SNAPSHOT_SUFFIX and stem.isdigit():
-                    self._snapshots.append(int(stem))
-                elif dot + suffix == SWAP_SUFFIX and (base := stem.removesuffix(LOG_SUFFIX)).isdigit():
-                    swaps.append(int(base))
+                    segments.append(_File(named.offset, status.st_size, int(status.st_mtime * 1000)))
+                elif named.kind is FileKind.SWAP:
+                    swaps.append(named.offset)
+                else:
+                    self._take_beside(file, named)
         self._snapshots.sort()
         for base_offset in sorted(swaps):
             segments = self._swapped(base_offset, segments)
         return sorted(segments)
+
+    def _take_beside(self, file: os.DirEntry[str], named: FileName) -> None:
+        """A file that is beside the segments. Indexes are read with theirs."""
+        match named.kind:
+            case FileKind.SET_ASIDE:
+                self._set_aside.append(file.path)
+            case FileKind.NAME:
+                self._named = file.stat().st_size > 0
+            case FileKind.CLEANED:
+                self._cleaned = decode_marks(self._disk.read_whole(file.path) or b"")
+            case FileKind.UNFINISHED:
+                self._disk.delete(file.path)
+            case FileKind.SNAPSHOT:
+                self._snapshots.append(named.offset)
 
     def _swapped(self, base_offset: int, files: list[_File]) -> list[_File]:
         """The segment files once compaction has put one in place of several, which a kill came into."""
@@ -419,5 +430,6 @@ class _Recovery:
             lost=self._lost,
             named=self._named,
             cleaned=self._cleaned,
+            foreign=tuple(self._foreign),
             gone_through=self._gone_through,
         )

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_broker.limits.shares import Shares
+from regnum_model.shares import Shares
 
 MIB = 1024 * 1024
 SHARES = Shares(total_max=256 * MIB, connection_max=256 * MIB)

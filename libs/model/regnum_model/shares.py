@@ -1,4 +1,4 @@
-"""Which connection may hold how many bytes of the broker's memory. Pure.
+"""Which connection may hold how many bytes of a process' memory. Pure.
 
 Goals: all together never hold more than there is; one that takes all it can get leaves room for others; whoever holds
 nothing gets in as long as there is room.

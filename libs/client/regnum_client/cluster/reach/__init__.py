@@ -1,0 +1,1 @@
+"""Brokers that do not answer: why, and when that is told."""

@@ -1,0 +1,65 @@
+"""Whether the expression of an alert is true of metrics as they are now: the part of PromQL that needs no history.
+
+What is understood: ``max``, ``min`` or ``sum`` of a metric or of the quotient of two, grouped or not, with label
+matchers, compared with a number, ``(... or vector(0))`` around it; of several such alternatives (``or``) the first.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from regnum_testing.direct_http import opened_directly
+
+RULES: Final = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "alerts.yaml"
+
+Sample = tuple[str, Mapping[str, str], float]
+"""Name of a metric, its labels with ``instance``, its value."""
+
+_EXPRESSION: Final = re.compile(
+    r"\(?(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?\((?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?\)"
+    r"(?P<vector> or vector\(0\)\))? (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
+)
+_MATCHER: Final = re.compile(r'(\w+)="([^"]*)"')
+_HOW: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min, "sum": sum}
+
+
+def expressions() -> dict[str, str]:
+    """The expression of each alert, by its name."""
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+
+
+def is_true(expression: str, samples: Sequence[Sample]) -> bool:
+    """Whether an expression is true of some series. ValueError: it is of another kind."""
+    parsed = _EXPRESSION.fullmatch(expression)
+    if parsed is None:
+        raise ValueError(f"history is needed, or another function: {expression}")
+    wanted = dict(_MATCHER.findall(parsed["labels"] or ""))
+    by = [label.strip() for label in (parsed["by"] or "").split(",") if label.strip()]
+    per = {labels["instance"]: value for name, labels, value in samples if name == parsed["per"]}
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for name, labels, value in samples:
+        if name == parsed["metric"] and wanted.items() <= labels.items():
+            shown = value / per[labels["instance"]] if parsed["per"] else value
+            groups.setdefault(tuple(labels.get(label, "") for label in by), []).append(shown)
+    found = [_HOW[parsed["how"]](values) for values in groups.values()] or ([0.0] if parsed["vector"] else [])
+    limit = float(parsed["limit"])
+    return any({">": one > limit, "<": one < limit, "==": one == limit}[parsed["is"]] for one in found)
+
+
+def scrape(address: object, *, timeout_s: float = 2.0) -> list[Sample]:
+    """What a process shows; nothing where it does not answer, as Prometheus has nothing of it then."""
+    try:
+        with opened_directly(f"http://{address}/metrics", timeout=timeout_s) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return []
+    return [
+        (sample.name, {**sample.labels, "instance": str(address)}, sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    ]

@@ -1,0 +1,248 @@
+"""What a client without rights may have a cluster do: real processes, their memory from /proc, their files on disk.
+
+Where gRPC unpacks messages and health has no gates, the 2.3 MB of the packed calls here take each process some 70 MiB
+(9 without) and ten times as long; with more of them at once, a metadata process had 6 GB.
+"""
+
+import asyncio
+import gzip
+import json
+import logging
+import ssl
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
+from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_client import Admin
+from regnum_local.certificates import client_files, make
+from regnum_local.cluster import LocalCluster
+from regnum_local.plan import CLUSTER_CA, PROCESSES, TRACES, Role
+from regnum_model.nodes import Address
+from regnum_service.request_sizes import CONTROL_BYTES_MAX
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import TlsFiles, WatchedFiles
+from regnum_testing.process_memory import PeakMemory
+
+# In full: memory of processes is measured.
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(240),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+LOG = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
+LARGE = "x" * (CONTROL_BYTES_MAX - 100)
+COMPRESSED = 20
+"""Calls of a client of gRPC's own, which compresses one after another."""
+CONNECTIONS, OF_EACH = 40, 7
+"""Calls that come at once, each with the same 8 KiB: so many go through one connection's first window."""
+COMPRESSED_MEMORY_MAX = 32 * MIB
+PLAIN_CONNECTIONS, PLAIN_CALLS = 6, 20
+PLAIN_MEMORY_MAX = 400 * MIB
+"""Of a metadata or election process to which 960 MiB are sent: 16 messages that are read at once, and 64 MiB that are
+worked on, each as it came, as it was parsed and with what gRPC keeps of it."""
+REFUSED_CALLS = 1_000
+CALL_S = 60.0
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+    """Processes and admin are super users; the client guest may nothing."""
+    folder = tmp_path_factory.mktemp("guests") / "data"
+    make(folder / "certs", [], clients=("admin", "guest"))
+    roles = (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA)
+    started = LocalCluster(
+        folder, brokers=1, elections=1, metadata=1, quotas=1, tls=True, extra=dict.fromkeys(roles, FLAGS)
+    )
+    await started.start()
+    try:
+        async with Admin(started.bootstrap, tls=started.tls) as admin:
+            await admin.create_topic("secret", partitions=1, replication_factor=1)
+        yield started
+    finally:
+        await started.stop()
+
+
+def guest(cluster: LocalCluster, address: Address) -> grpc.aio.Channel:
+    folder: Path = cluster.data_dir / "certs"
+    certificate, key = client_files(folder, "guest")
+    return opener(WatchedFiles(TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)))(address)
+
+
+def listeners(cluster: LocalCluster) -> list[tuple[str, int, Address]]:
+    """Process, its id, and address, of every gRPC listener that there is."""
+    return [
+        (f"{row.name} {name}", row.pid, address)
+        for row in cluster.status()
+        for name, address in row.addresses.items()
+        if row.role in (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA) and name != "metrics" and row.pid
+    ]
+
+
+def place(cluster: LocalCluster, process: str) -> tuple[int, Address]:
+    """Its id and where clients come in."""
+    row = next(row for row in cluster.status() if row.name == process)
+    assert row.pid is not None
+    return row.pid, row.addresses["client"]
+
+
+async def outcomes(calls: list[Any]) -> Counter[grpc.StatusCode]:
+    async def one(call: Any) -> grpc.StatusCode:
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    return Counter(await asyncio.gather(*map(one, calls)))
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """A header of HTTP/2 that is in no table."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Of HTTP/2."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+HEADERS, SETTINGS, RESET, END_STREAM, END_HEADERS = 1, 4, 3, 1, 4
+PACKED = gzip.compress(health_pb2.HealthCheckRequest(service=LARGE).SerializeToString())
+CALL = [
+    literal(b":method", b"POST") + literal(b":scheme", b"https") + literal(b":path", b"/grpc.health.v1.Health/Check"),
+    literal(b":authority", b"localhost") + literal(b"te", b"trailers") + literal(b"content-type", b"application/grpc"),
+    literal(b"grpc-encoding", b"gzip"),
+]
+
+
+async def packed_calls(cluster: LocalCluster, address: Address) -> None:
+    """One connection of a hostile client: it made its message once, and sends it in every call."""
+    folder: Path = cluster.data_dir / "certs"
+    context = ssl.create_default_context(cafile=folder / CLUSTER_CA)
+    context.load_cert_chain(*client_files(folder, "guest"))
+    context.set_alpn_protocols(["h2"])
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
+    for stream in range(1, 2 * OF_EACH, 2):
+        writer.write(frame(HEADERS, END_HEADERS, stream, b"".join(CALL)))
+        writer.write(frame(0, END_STREAM, stream, b"\1" + struct.pack(">I", len(PACKED)) + PACKED))
+    ended: set[int] = set()
+    async with asyncio.timeout(CALL_S):
+        while len(ended) < OF_EACH:
+            head = await reader.readexactly(9)
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == RESET or (head[3] in (0, HEADERS) and head[4] & END_STREAM):
+                ended.add(int.from_bytes(head[5:], "big"))
+    writer.close()
+
+
+@pytest.mark.parametrize("process", ["metadata-1", "election-1", "broker-1"])
+async def test_packed_messages_that_come_at_once_stay_packed(cluster: LocalCluster, process: str) -> None:
+    pid, address = place(cluster, process)
+    async with PeakMemory(pid) as memory:
+        await asyncio.gather(*(packed_calls(cluster, address) for _ in range(CONNECTIONS)))
+        memory.look()
+    sent = CONNECTIONS * OF_EACH * len(PACKED)
+    LOG.warning("%s: %d bytes, %d MiB more", process, sent, memory.above // MIB)
+    assert memory.above < COMPRESSED_MEMORY_MAX
+
+
+async def test_compressed_messages_become_no_memory_at_any_listener(cluster: LocalCluster) -> None:
+    question = health_pb2.HealthCheckRequest(service=LARGE)
+    found = listeners(cluster)
+    assert len(found) >= 8
+    for name, pid, address in found:
+        async with guest(cluster, address) as channel, PeakMemory(pid) as memory:
+            stub = health_pb2_grpc.HealthStub(channel)
+            heard = await outcomes(
+                [stub.Check(question, timeout=CALL_S, compression=grpc.Compression.Gzip) for _ in range(COMPRESSED)]
+            )
+            memory.look()
+        LOG.warning("%s: %s, %d MiB more", name, dict(heard), memory.above // MIB)
+        # Other processes alone have a certificate for the listeners between them.
+        code = grpc.StatusCode.UNIMPLEMENTED if name.endswith(" client") else grpc.StatusCode.UNAVAILABLE
+        assert heard == {code: COMPRESSED}, name
+        assert memory.above < COMPRESSED_MEMORY_MAX, name
+
+
+@pytest.mark.parametrize("what", ["health", "metadata", "admin"])
+async def test_large_messages_wait_for_their_turn(cluster: LocalCluster, what: str) -> None:
+    pid, address = place(cluster, "election-1" if what == "admin" else "metadata-1")
+    channels = [guest(cluster, address) for _ in range(PLAIN_CONNECTIONS)]
+
+    def call(channel: grpc.aio.Channel) -> Any:
+        if what == "health":
+            return health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(service=LARGE), timeout=CALL_S
+            )
+        if what == "metadata":
+            return metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
+                metadata_pb2.GetMetadataRequest(topics=[LARGE]), timeout=CALL_S
+            )
+        return admin_pb2_grpc.AdminServiceStub(channel).CreateTopics(
+            admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=LARGE)]), timeout=CALL_S
+        )
+
+    async with PeakMemory(pid) as memory:
+        heard = await outcomes([call(channel) for _ in range(PLAIN_CALLS) for channel in channels])
+        memory.look()
+    for channel in channels:
+        await channel.close()
+    LOG.warning("%s: %s, %d MiB more", what, dict(heard), memory.above // MIB)
+    assert grpc.StatusCode.OK not in heard
+    assert memory.above < PLAIN_MEMORY_MAX
+    async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
+        assert (await admin.describe_cluster()).brokers
+
+
+async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) -> None:
+    _, address = place(cluster, "broker-1")
+    traced = (("traceparent", f"00-{'ab' * 16}-{'cd' * 8}-01"),)
+    asked = log_pb2.ListOffsetsRequest(queries=[log_pb2.OffsetQuery(topic="secret", partition=0)])
+
+    def written() -> list[str]:
+        lines = (
+            line for file in (cluster.data_dir / TRACES).glob("*.jsonl") for line in file.read_bytes().splitlines()
+        )
+        scopes = (scope for line in lines for one in json.loads(line)["resourceSpans"] for scope in one["scopeSpans"])
+        return [span["name"] for scope in scopes for span in scope["spans"] if span["traceId"] == "ab" * 16]
+
+    async with guest(cluster, address) as channel:
+        log, admin = log_pb2_grpc.LogServiceStub(channel), admin_pb2_grpc.AdminServiceStub(channel)
+        for _ in range(REFUSED_CALLS // 50):
+            answers = await asyncio.gather(
+                *(log.ListOffsets(asked, metadata=traced, timeout=CALL_S) for _ in range(50))
+            )
+            assert {answer.results[0].error_code for answer in answers} == {
+                errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED
+            }
+        # By way of the broker: neither it nor the controller writes.
+        for version in (0, 2, 5, 7) * 5:
+            created = admin_pb2.CreateTopicsRequest(
+                header=RequestHeader(api_version=version), topics=[admin_pb2.NewTopic(name="made-up", partitions=1)]
+            )
+            await outcomes([admin.CreateTopics(created, metadata=traced, timeout=CALL_S)])
+        # One that is not refused is written, and what was written before it as well.
+        metadata = metadata_pb2_grpc.MetadataServiceStub(channel)
+        await metadata.DescribeCluster(metadata_pb2.DescribeClusterRequest(), metadata=traced, timeout=CALL_S)
+
+    async with asyncio.timeout(CALL_S):
+        while not written():
+            await asyncio.sleep(0.05)
+    LOG.warning("%d refused calls and one other left %s", REFUSED_CALLS + 20, written())
+    assert written() == ["regnum.metadata.v1.MetadataService/DescribeCluster"]

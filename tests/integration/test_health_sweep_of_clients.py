@@ -1,0 +1,99 @@
+"""What is one client's own trouble: its error says so, and the cluster is well."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+from regnum_client import Admin, Producer, ProducerSettings, TlsFiles
+from regnum_client.admin.quotas import QuotaEntity
+from regnum_local.certificates import client_files, make
+from regnum_local.cluster import LocalCluster
+from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
+from regnum_model.quotas import BURST_KEY, RATE_KEY
+from regnum_service.errors import RegnumError, reason_of
+from regnum_service.status import from_rpc_error
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import WatchedFiles
+from regnum_testing.health_ways import OF_A_CLIENT, Way
+from regnum_testing.tls_cases import Certificates
+from regnum_testing.under_load import until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(240),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
+SETTINGS = ProducerSettings(delivery_timeout_s=7.0, request_timeout_s=5.0)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+    """Processes and admin are super users; the client app may nothing."""
+    folder = tmp_path_factory.mktemp("clients") / "data"
+    make(folder / "certs", [], clients=("admin", "app"))
+    extra = dict.fromkeys((Role.ELECTION, Role.BROKER, Role.METADATA), FLAGS)
+    async with LocalCluster(folder, brokers=1, elections=1, metadata=1, tls=True, extra=extra) as started:
+        async with Admin(started.bootstrap, tls=started.tls) as admin:
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+        yield started
+
+
+async def over_quota(cluster: LocalCluster, _folder: Path) -> None:
+    async with Admin(cluster.bootstrap, tls=cluster.tls, client_id="greedy") as admin:
+        await admin.alter_client_quota(QuotaEntity(client_id="greedy"), set={RATE_KEY: 0.01, BURST_KEY: 1.0})
+        for name in ("one", "two", "three"):
+            await admin.create_topic(name, partitions=20, replication_factor=1, retry_on_quota_violation=False)
+
+
+async def of_another_version(cluster: LocalCluster, _folder: Path) -> None:
+    assert cluster.tls is not None
+    address = next(row.addresses["client"] for row in cluster.status() if row.role is Role.ELECTION)
+    async with opener(WatchedFiles(cluster.tls))(address) as channel:
+        call = channel.unary_unary("/regnum.admin.v1.AdminService/OfALaterRelease")
+        try:
+            await call(b"", timeout=5.0)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+
+async def produce(cluster: LocalCluster, tls: TlsFiles) -> None:
+    async with Producer(cluster.bootstrap, tls=tls, settings=SETTINGS) as producer:
+        await (await producer.send("t", b"x"))
+
+
+async def without_rights(cluster: LocalCluster, _folder: Path) -> None:
+    certs: Path = cluster.data_dir / "certs"
+    certificate, key = client_files(certs, "app")
+    await produce(cluster, TlsFiles(ca=certs / CLUSTER_CA, certificate=certificate, key=key))
+
+
+async def with_another_certificate(cluster: LocalCluster, folder: Path) -> None:
+    other = Certificates(folder).of_another_authority()
+    ca: Path = cluster.data_dir / "certs" / CLUSTER_CA
+    await produce(cluster, TlsFiles(ca=ca, certificate=other.certificate, key=other.key))
+
+
+HANDS: dict[str, Callable[[LocalCluster, Path], Awaitable[None]]] = {
+    "quota": over_quota,
+    "version": of_another_version,
+    "rights": without_rights,
+    "certificate": with_another_certificate,
+}
+
+
+@pytest.mark.parametrize("way", OF_A_CLIENT, ids=lambda way: way.name)
+async def test_a_clients_own_trouble_is_told_to_it_alone(cluster: LocalCluster, tmp_path: Path, way: Way) -> None:
+    with pytest.raises(RegnumError) as told:
+        await HANDS[way.name](cluster, tmp_path)
+    assert way.client in f"{reason_of(told.value.code)}: {told.value.message}"
+
+    async def is_well() -> bool:
+        async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
+            return not (await admin.describe_health()).problems
+
+    await until(is_well)
