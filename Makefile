@@ -38,8 +38,8 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
-# Tests with servers wait for much, so that those of clusters and the unit tests, in two parts each, run all at once, and
-# those of the stores and the checks behind the first that end; what measures CPU time comes afterwards, in two halves. A test that
+# Tests wait for much, so that those of clusters and the unit tests, in two parts each, and those of the stores run all at
+# once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
 test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
 	@$(BIN)/python -m regnum_testing.suite \

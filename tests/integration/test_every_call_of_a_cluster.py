@@ -8,7 +8,7 @@ from regnum_local.cluster import LocalCluster
 from regnum_model.nodes import Address
 from regnum_testing.every_call import calls_of, extremes, opened, send_all
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 TIMEOUT_S = 0.5
 """A call that waits for something is cut off."""

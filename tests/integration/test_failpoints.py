@@ -10,7 +10,7 @@ from regnum_testing.failpoint_cluster import Cut
 from regnum_testing.topic_changes import WATCHED, Reassignment, killed_at
 from regnum_testing.topic_client import hands_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 async def test_a_change_is_finished_by_the_next_controller_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from regnum_testing.command_here import CommandHere
 from regnum_testing.under_load import until
 from regnum_testing.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 MISTAKES = {"INVALID_REQUEST", "INVALID_CONFIG", "INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_VERSION"}
 """What no death of a process explains."""

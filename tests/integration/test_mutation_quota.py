@@ -335,6 +335,7 @@ async def test_a_killed_quota_process_is_succeeded_by_the_other_which_knows_the_
     await delete_all(admin, names[:done])
 
 
+@pytest.mark.full
 async def test_a_burst_goes_on_under_the_next_controller(cluster: LocalCluster) -> None:
     """The quota process keeps the buckets: a change of controller is no free burst, and no topic is made twice."""
     narrator = Narrator(Console(stderr=True, quiet=True))

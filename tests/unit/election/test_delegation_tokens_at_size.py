@@ -53,6 +53,7 @@ class Nodes:
         return {path: self._nodes[path] for path in wanted}
 
 
+@pytest.mark.full
 @pytest.mark.alone
 def test_all_tokens_are_read_and_described() -> None:
     async def scenario(held: HeldLoop) -> None:

@@ -27,6 +27,7 @@ def adds_up(row) -> bool:
     return abs(sum(row["stages_ms"].values()) - row["total_ms"]) < 0.001
 
 
+@pytest.mark.full
 def test_torn_lines_and_senseless_spans_are_counted_and_set_aside(spark, tmp_path):
     good = line(broker_failover(1, 0))
     spans = Spans(9)

@@ -60,6 +60,7 @@ def test_a_run_that_is_not_finished_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bucket = Bucket()

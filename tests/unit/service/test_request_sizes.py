@@ -96,6 +96,7 @@ def test_a_batch_of_a_mebibyte_is_counted_in_a_few_fields() -> None:
     assert count.go_on(FIELDS_ON_THE_LOOP), "it goes to no thread"
 
 
+@pytest.mark.full
 async def test_thirty_megabytes_of_empty_items_are_refused_and_take_no_memory() -> None:
     parsing = Parsing(PRODUCE, log_pb2.ProduceRequest.FromString)
     turns = 0

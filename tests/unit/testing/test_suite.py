@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from regnum_testing.suite.__main__ import FLAKY, ROOT, run
+from regnum_testing.suite.__main__ import FLAKY, MEMORY, MEMORY_BYTES_MIN, ROOT, files_of_tests, run
 from regnum_testing.suite.outcomes import Outcomes, Told, read
 from regnum_testing.suite.verdict import SECOND_RUNS_MAX, Part, judge, known, runs_again
 
@@ -180,6 +180,12 @@ def test_is_there(what):
     assert broken == "failed: dies (died in tests/test_dies.py::test_it)"
     assert re.fullmatch(r"0 passed, 0 failed, 0 skipped, 1 error in \d+ s", totals)
     assert [path for path in sorted(root.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+def test_files_of_tests_are_in_memory_where_there_is_room_and_nothing_else_was_said() -> None:
+    assert files_of_tests({"A": "a"}, free_bytes=MEMORY_BYTES_MIN) == {"A": "a", "TMPDIR": str(MEMORY)}
+    assert files_of_tests({"A": "a"}, free_bytes=MEMORY_BYTES_MIN - 1) == {"A": "a"}
+    assert files_of_tests({"TMPDIR": "/disk"}, free_bytes=MEMORY_BYTES_MIN) == {"TMPDIR": "/disk"}
 
 
 def test_the_list_of_known_ones_names_tests_and_commits() -> None:

@@ -1,18 +1,20 @@
 """Run the suite: ``python -m regnum_testing.suite "PART PART ..." "PART ..."``; ``make test`` does.
 
-Each argument is a round of targets of the Makefile, which run four at once; a round begins when the one before has
+Each argument is a round of targets of the Makefile, which run five at once; a round begins when the one before has
 ended. Then the tests that failed run once more, by themselves (see ``verdict``). Results are kept in a folder of their
 own until then: nothing is written into the checkout. The last lines say what came of it all, and so does the exit
 status.
 """
 
 import asyncio
+import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from asyncio.subprocess import Process, create_subprocess_exec
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,7 +26,12 @@ ROOT: Final = Path(__file__).resolve().parents[4]
 """The checkout."""
 FLAKY: Final = Path("tests/flaky.txt")
 """The list of known flaky tests, in the checkout."""
-AT_ONCE: Final = 4
+AT_ONCE: Final = 5
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - pytest makes a folder there that only this user reads
+"""A file system in memory, where the machine has one."""
+MEMORY_BYTES_MIN: Final = 8 * 1024**3
+"""Tests write there if so much is free, of the file system and of the memory: most of the time of those of logs is an
+fsync of a disk, and no test is about how long that takes."""
 
 
 async def status_of(*command: str, root: Path) -> int:
@@ -75,11 +82,26 @@ async def run(rounds: Sequence[Sequence[str]], folder: Path, root: Path = ROOT) 
     return verdict.status
 
 
+def files_of_tests(environ: Mapping[str, str], *, free_bytes: int) -> dict[str, str]:
+    """The environment of the parts: temporary files in memory, if there is room and nothing else was said."""
+    if environ.get("TMPDIR") or free_bytes < MEMORY_BYTES_MIN:
+        return dict(environ)
+    return {**environ, "TMPDIR": str(MEMORY)}
+
+
+def _free_bytes() -> int:
+    if not os.access(MEMORY, os.W_OK):
+        return 0
+    memory = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    return min(shutil.disk_usage(MEMORY).free, int(memory["MemAvailable"].split()[0]) * 1024)
+
+
 async def _main(rounds: Sequence[Sequence[str]]) -> int:
     main = asyncio.current_task()
     if main is None:
         raise AssertionError("no task runs")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    os.environ.update(files_of_tests(os.environ, free_bytes=_free_bytes()))
     with tempfile.TemporaryDirectory(prefix="regnum-suite-") as folder:
         return await run(rounds, Path(folder))
 
