@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A part of the suite tells the whole of it what its tests came to, in a file of its own in that folder.
 PYTEST = $(BIN)/python -m pytest $(if $(OUTCOMES),--outcomes=$(OUTCOMES)/$@)
-SERVICES := $(addprefix tests/unit/,election broker broker_log metadata quota)
+BROKERS := $(addprefix tests/unit/,broker broker_log)
+SERVICES := $(addprefix tests/unit/,election metadata quota)
+CLIENTS := $(addprefix tests/unit/,client client_groups local)
 # Tests start some hundred processes: where the environment forbids to keep bytecode, each of them compiles all that it
 # imports, for a third of the time of its start.
 export PYTHONDONTWRITEBYTECODE :=
@@ -13,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-other-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel upgrade-judge clean
+.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel upgrade-judge clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,12 +40,11 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
-# Tests wait for much, so that those of clusters and the unit tests, in two parts each, and those of the stores run all at
-# once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
+# Tests wait for much, so that five parts run at once, the longest first, and each of the others behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
 test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
 	@$(BIN)/python -m regnum_testing.suite \
-	  "check-clusters check-services check-units check-other-clusters check-stores lint" \
+	  "check-clusters check-services check-units check-other-clusters check-brokers check-clients check-stores lint" \
 	  "check-loops-of-election check-loops"
 
 test-full: lint ## every check and every test, one after another
@@ -65,10 +66,16 @@ check-loops: install
 	@$(PYTEST) -m "alone and not full" --ignore tests/unit/election
 
 check-units: install
-	@$(PYTEST) -m "not full and not alone" tests/unit $(addprefix --ignore ,$(SERVICES))
+	@$(PYTEST) -m "not full and not alone" tests/unit $(addprefix --ignore ,$(BROKERS) $(SERVICES) $(CLIENTS))
+
+check-brokers: install
+	@$(PYTEST) -m "not full and not alone" $(BROKERS)
 
 check-services: install
 	@$(PYTEST) -m "not full and not alone" $(SERVICES)
+
+check-clients: install
+	@$(PYTEST) -m "not full and not alone" $(CLIENTS)
 
 upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes)
 	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd
