@@ -145,7 +145,7 @@ OF_THE_CLUSTER: Final = (
     Way(
         name="damaged-topic-node",
         what="a topic node in the store is damaged: its partitions are led on until another controller comes",
-        status="nodes in the store cannot be read",
+        status="nodes in the store are damaged or were edited",
     ),
 )
 """Of the cluster: some process that still runs says it, and an alert is true."""
