@@ -38,6 +38,9 @@ LOOK_INTERVAL_S_MAX: Final = 5.0
 FORGET_INTERVAL_S: Final = 60.0
 """Longest pause between two looks who is connected: what is remembered of others is let go then."""
 
+CROWDED_S: Final = 10.0
+"""For so long after connections were closed that had made calls, the listener counts as crowded."""
+
 SHARE_OF_FILES: Final = 0.5
 """Of the files that the process may open; the rest is for other listeners, logs and the store."""
 
@@ -141,6 +144,7 @@ class ConnectionLimit:
         self._listener: Final = listener
         self._port: Final = port
         self._clock: Final = clock
+        self._crowded_until_s = self._looked_s
         self.uses: Final = Uses(clock.monotonic)
         """What the connections are used for; whoever begins a call says so."""
 
@@ -152,6 +156,19 @@ class ConnectionLimit:
             closed = await self.look()
             if closed:
                 log.warning("more connections than are kept; idle ones were closed", closed=closed)
+
+    @property
+    def crowded(self) -> str:
+        """That clients which made calls were closed lately since there are too many, in words; empty: none were.
+
+        Connections that never made a call are closed without a word: they take the place of nobody.
+        """
+        if self._clock.monotonic() >= self._crowded_until_s:
+            return ""
+        return (
+            f"more than {self._max} connections at its {self._listener} listener: those that are used least, and the "
+            f"newest, are closed; see --{self._listener}-max-connections and the open files (ulimit -n)"
+        )
 
     async def look(self) -> int:
         """Close what is too much; returns how many connections were closed."""
@@ -169,7 +186,10 @@ class ConnectionLimit:
             took_s = self._clock.monotonic() - now_s
             self._rests_until_s = now_s + min(took_s / LOOK_SHARE, LOOK_INTERVAL_S_MAX)
             return 0
-        doomed = surplus(connected, self.uses.by_name(), self._max)
+        used = self.uses.by_name()
+        doomed = surplus(connected, used, self._max)
+        if not used.keys().isdisjoint(doomed):
+            self._crowded_until_s = now_s + CROWDED_S
         return await asyncio.to_thread(cut_off, port, doomed)
 
     def _has_room(self, now_s: float) -> bool:

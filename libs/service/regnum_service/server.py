@@ -146,6 +146,11 @@ class GrpcServer:
         """Where it listens; once started, with the port that the machine chose if 0 was asked for."""
         return Address(host=self._address.host, port=self._port)
 
+    @property
+    def crowded(self) -> str:
+        """That it closes connections of clients since there are too many, in words; empty: it does not."""
+        return "" if self._limit is None else self._limit.crowded
+
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         streams = self._access.token_streams

@@ -46,7 +46,11 @@ from regnum_broker.composition.listeners import (
 from regnum_broker.composition.opening_logs import close_storage, open_storage
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.composition.registering import start_registering
-from regnum_broker.composition.watches import start_contact_watches, start_stray_watch, start_upkeep
+from regnum_broker.composition.watches import (
+    start_contact_watches,
+    start_stray_watch,
+    start_upkeep,
+)
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.disk_room import DiskRooms
 from regnum_broker.figures.gauges import show_limits
@@ -234,7 +238,9 @@ class Broker:
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)
-        start_contact_watches(parts, lifeline=lifeline, fetchers=fetchers, writer=writer)
+        start_contact_watches(
+            parts, lifeline=lifeline, fetchers=fetchers, writer=writer, crowded=lambda: client.crowded
+        )
         start_upkeep(parts, checkpointing=checkpointing, offline=offline)
         registering = Registrar(
             broker=self._id,

@@ -292,13 +292,17 @@ class Counting(dict[PartitionKey, Partition]):
 
 async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> None:
     partitions = Counting()
-    picture = SimpleNamespace(partitions=partitions, brokers={}, settings=object(), topics={}, of_topic=lambda _id: ())
+    picture = SimpleNamespace(
+        partitions=partitions, brokers={}, settings=object(), topics={}, names={}, of_topic=lambda _id: ()
+    )
     context: Any = SimpleNamespace(
         picture=picture,
         clock=SkippingClock(),
         reign=SimpleNamespace(epoch=1),
         dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
         metadata=SimpleNamespace(tell_of_changes=lambda _watch: None, positions=[]),
+        removals=SimpleNamespace(damaged={}),
+        **{kind: {} for kind in ("refused", "incomplete", "edited", "spoiled")},
     )
     watch = HealthWatch(context, Limits())
     running = asyncio.create_task(watch.run())

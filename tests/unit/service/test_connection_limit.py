@@ -11,7 +11,15 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.channel import open_channel
-from regnum_service.connection_limit import FORGET_INTERVAL_S, INTERVAL_S, ConnectionLimit, Use, Uses, surplus
+from regnum_service.connection_limit import (
+    CROWDED_S,
+    FORGET_INTERVAL_S,
+    INTERVAL_S,
+    ConnectionLimit,
+    Use,
+    Uses,
+    surplus,
+)
 from regnum_service.connections import peers_at, sockets
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
@@ -150,6 +158,21 @@ async def test_the_tables_are_read_the_less_often_the_longer_it_takes() -> None:
     clock.skip(INTERVAL_S)
     await limit.look()
     assert kernel.tables_read == 2
+
+
+async def test_a_listener_is_crowded_for_a_while_once_clients_that_made_calls_were_closed() -> None:
+    clock = FakeClock()
+    kernel = Kernel(None, {f"ipv4:10.0.0.1:{number}" for number in range(11)})
+    limit = kernel.limit(clock)
+    await limit.look()
+    assert limit.crowded == "", "it never made a call, and takes the place of nobody"
+    clock.skip(INTERVAL_S)
+    for peer in kernel.peers or ():
+        limit.uses.began(peer)
+    await limit.look()
+    assert limit.crowded.startswith("more than 10 connections at its test listener")
+    clock.skip(CROWDED_S)
+    assert limit.crowded == ""
 
 
 def test_sockets_are_counted_as_the_kernel_does(tmp_path: Path) -> None:

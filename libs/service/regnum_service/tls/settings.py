@@ -1,7 +1,7 @@
 """What a service is told about its listeners: certificates, who may connect, and how much they may take."""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -171,6 +171,8 @@ class ProcessTls:
     """At the listeners for other processes."""
     files: WatchedFiles | None
     """What this process shows to others that it calls; None: it calls them in plaintext."""
+    shown: Mapping[str, WatchedFiles]
+    """What each listener with TLS shows, by its name."""
 
     @property
     def open_channel(self) -> Open:
@@ -216,7 +218,7 @@ class ProcessTls:
             ),
         )
         if not isinstance(settings, ListenerSettings):
-            return cls(client=inner, internal=inner, files=internal)
+            return cls(client=inner, internal=inner, files=internal, shown=listeners)
         outer = ListenerAccess(
             tls=None
             if client is None
@@ -232,7 +234,7 @@ class ProcessTls:
                 handshake_timeout_s=settings.tls_handshake_timeout_s,
             ),
         )
-        return cls(client=outer, internal=inner, files=internal)
+        return cls(client=outer, internal=inner, files=internal, shown=listeners)
 
 
 def _files(settings: InternalListenerSettings) -> tuple[TlsFiles | None, TlsFiles | None]:

@@ -54,6 +54,12 @@ DISK_REFUSES: Final = DEFINED.gauge(
     "1 while the broker appends no records because its disk is full, or has not answered for seconds",
 )
 
+CONNECTIONS_REFUSED: Final = DEFINED.gauge(
+    "regnum.broker.connections.refused",
+    "{brokers}",
+    "1 while the broker turns away those who connect: a certificate has expired, or too many clients are connected",
+)
+
 REPLICAS_STRAY: Final = DEFINED.gauge(
     "regnum.broker.replicas.stray",
     "{partitions}",

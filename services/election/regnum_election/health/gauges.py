@@ -75,6 +75,8 @@ def show_controller(metrics: Metrics, reigning: Callable[[], Reigning | None], c
     metrics.observe(instruments.PUBLISHED_VERSION, one(lambda it: it.published_version))
     metrics.observe(instruments.METADATA_PROCESSES, one(lambda it: it.health.metadata_processes))
     metrics.observe(instruments.CLUSTER_BROKERS, one(lambda it: len(it.picture.brokers)))
+    metrics.observe(instruments.BROKERS_REFUSED, one(lambda it: it.health.refused))
+    metrics.observe(instruments.NODES_DAMAGED, one(lambda it: it.health.damaged))
     metrics.observe(instruments.CLUSTER_TOPICS, one(lambda it: len(it.picture.topics)))
     metrics.observe(instruments.CLUSTER_PARTITIONS, one(lambda it: len(it.picture.partitions)))
     metrics.observe(instruments.ORDERS_OVERDUE, one(lambda it: sum(broker.count for broker in it.health.overdue)))

@@ -55,6 +55,8 @@ class BrokerHealth:
     """Of that disk; None: it does not say."""
     refuses_writes_because: str = ""
     """Why it appends no records; empty: it does, or does not say."""
+    turns_away_because: str = ""
+    """Why it turns away those who connect to it; empty: it does not, or does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,11 @@ class HealthView:
                 f"broker {one.id} appends no records: {one.refuses_writes_because}"
                 for one in self.brokers
                 if one.refuses_writes_because
+            ),
+            *(
+                f"broker {one.id} turns away those who connect: {one.turns_away_because}"
+                for one in self.brokers
+                if one.turns_away_because
             ),
             *(f"{count} partitions are {_WORDS[trouble]}" for trouble, count in self._counted() if count),
             *(
@@ -366,6 +373,7 @@ def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
         disk_free_bytes=message.disk_free_bytes if message.HasField("disk_free_bytes") else None,
         disk_size_bytes=message.disk_size_bytes if message.HasField("disk_size_bytes") else None,
         refuses_writes_because=message.refuses_writes_because,
+        turns_away_because=message.turns_away_because,
     )
 
 

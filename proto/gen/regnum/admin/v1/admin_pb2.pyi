@@ -2673,6 +2673,7 @@ class BrokerHealth(_message.Message):
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     DISK_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     REFUSES_WRITES_BECAUSE_FIELD_NUMBER: _builtins.int
+    TURNS_AWAY_BECAUSE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     registered: _builtins.bool
@@ -2697,6 +2698,10 @@ class BrokerHealth(_message.Message):
     """Bytes of that disk. Absent: it does not say, or is not registered."""
     refuses_writes_because: _builtins.str
     """Why it appends no records, in words: its disk is full, or does not answer. Empty: it appends."""
+    turns_away_because: _builtins.str
+    """Why it turns away those who connect to it, in words: a certificate has expired, or too many are connected. Empty: it
+    does not.
+    """
     @_builtins.property
     def oldest_order_age(self) -> _duration_pb2.Duration:
         """Age of the oldest of them. Absent when there is none."""
@@ -2717,10 +2722,11 @@ class BrokerHealth(_message.Message):
         disk_free_bytes: _builtins.int | None = ...,
         disk_size_bytes: _builtins.int | None = ...,
         refuses_writes_because: _builtins.str = ...,
+        turns_away_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "oldest_order_age", b"oldest_order_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "refuses_writes_because", b"refuses_writes_because", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "refuses_writes_because", b"refuses_writes_because", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping", "turns_away_because", b"turns_away_because"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_ahead_ms: _TypeAlias = _typing.Literal["clock_ahead_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_ahead_ms: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms"]  # noqa: Y015
