@@ -1,7 +1,8 @@
 """Whether the expression of an alert is true of metrics as they are now: the part of PromQL that needs no history.
 
-What is understood: ``max``, ``min`` or ``sum`` of a metric or of the quotient of two, grouped or not, with label
-matchers, compared with a number, ``(... or vector(0))`` around it; of several such alternatives (``or``) the first.
+What is understood: ``max``, ``min`` or ``sum`` of a metric, of its ``abs`` or of the quotient of two, grouped or not,
+with label matchers, compared with a number, ``(... or vector(0))`` around it; several such with ``and on()`` between
+them, and of several alternatives (``or``) the first.
 """
 
 import re
@@ -20,7 +21,8 @@ Sample = tuple[str, Mapping[str, str], float]
 """Name of a metric, its labels with ``instance``, its value."""
 
 _EXPRESSION: Final = re.compile(
-    r"\(?(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?\((?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?\)"
+    r"\(?(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?"
+    r"\((?P<abs>abs\()?(?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?(?(abs)\))\)"
     r"(?P<vector> or vector\(0\)\))? (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
 )
 _MATCHER: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -35,6 +37,8 @@ def expressions() -> dict[str, str]:
 
 def is_true(expression: str, samples: Sequence[Sample]) -> bool:
     """Whether an expression is true of some series. ValueError: it is of another kind."""
+    if " and on() " in expression:
+        return all(is_true(one, samples) for one in expression.split(" and on() "))
     parsed = _EXPRESSION.fullmatch(expression)
     if parsed is None:
         raise ValueError(f"history is needed, or another function: {expression}")
@@ -44,7 +48,7 @@ def is_true(expression: str, samples: Sequence[Sample]) -> bool:
     groups: dict[tuple[str, ...], list[float]] = {}
     for name, labels, value in samples:
         if name == parsed["metric"] and wanted.items() <= labels.items():
-            shown = value / per[labels["instance"]] if parsed["per"] else value
+            shown = value / per[labels["instance"]] if parsed["per"] else abs(value) if parsed["abs"] else value
             groups.setdefault(tuple(labels.get(label, "") for label in by), []).append(shown)
     found = [_HOW[parsed["how"]](values) for values in groups.values()] or ([0.0] if parsed["vector"] else [])
     limit = float(parsed["limit"])

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1 import events_pb2 as words
+from regnum_client.admin.health.views import health_view
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import ConnectionLoss, StoreFull
 from regnum_coordination.port import Check, Group, Outcome, Stat, Unknown
-from regnum_client.admin.health.views import health_view
 from regnum_election.controller import Controller
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import describe_health
