@@ -220,7 +220,7 @@ async def test_t9_the_store_goes_back_while_everything_is_stopped(tmp_path: Path
         await cluster.restart("broker-2")
 
         async def kept() -> bool:
-            """It has had no role for as long as one is kept whose partition is assigned to others, and was looked at."""
+            """Its replica without a role was looked at, after the time for which one of others is kept."""
             return KEPT_BY_ITS_BROKER in log.read_bytes()[before:]
 
         await until(kept, within_s=60.0)

@@ -213,7 +213,7 @@ OF_THE_CLUSTER: Final = (
     Way(
         name="expired-certificate",
         what="the certificate of a broker has expired: what is connected goes on, and nothing else connects",
-        status="broker 1 turns away those who connect: the certificate of its client listener expired",
+        status="broker 1 turns connections away: the certificate of its client listener expired",
         event="connections-refused: the certificate of its client listener expired",
         alert="RegnumConnectionsRefused",
         topic="alone",
@@ -250,7 +250,7 @@ GOES_ON: Final = (
     Way(
         name="crowded",
         what="more connections are in use than `--client-max-connections`: the newest are closed, and come again",
-        status="broker 1 turns away those who connect: more than",
+        status="broker 1 turns connections away: more than",
         event="connections-refused: more than",
         alert="RegnumConnectionsRefused",
         topic="alone",

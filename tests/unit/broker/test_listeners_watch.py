@@ -1,4 +1,4 @@
-"""A broker tells why it turns away those who connect, when that changes."""
+"""A broker tells why it turns connections away, when that changes."""
 
 from regnum_broker.figures.listeners_watch import ListenersWatch
 from regnum_telemetry.instruments import broker as instruments

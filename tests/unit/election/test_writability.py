@@ -157,10 +157,14 @@ async def test_a_broker_that_turns_callers_away_is_told_of_for_as_long_as_it_say
     async def problems() -> tuple[str, ...]:
         await health.turn()
         await health.turn()
-        return tuple(one for one in health_view(await describe_health(health, most=1)).problems if "turns away" in one)
+        return tuple(
+            one
+            for one in health_view(await describe_health(health, most=1)).problems
+            if "turns connections away" in one
+        )
 
     says(1, "the certificate expired")
-    assert await problems() == ("broker 1 turns away those who connect: the certificate expired",)
+    assert await problems() == ("broker 1 turns connections away: the certificate expired",)
     says(1, "")
     assert await problems() == ()
     says(2, "too many")

@@ -57,7 +57,7 @@ DISK_REFUSES: Final = DEFINED.gauge(
 CONNECTIONS_REFUSED: Final = DEFINED.gauge(
     "regnum.broker.connections.refused",
     "{brokers}",
-    "1 while the broker turns away those who connect: a certificate has expired, or too many clients are connected",
+    "1 while the broker turns connections away: a certificate has expired, or too many clients are connected",
 )
 
 REPLICAS_STRAY: Final = DEFINED.gauge(

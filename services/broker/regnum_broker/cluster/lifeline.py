@@ -130,7 +130,7 @@ class Lifeline:
         self._speaker.call(lambda: self._speaker.reports.set_disk(room))
 
     def report_turning_away(self, because: str) -> None:
-        """Tell the controller, with the next beat, why those who connect are turned away; empty: they are not."""
+        """Tell the controller, with the next beat, why connections are turned away; empty: they are not."""
         self._speaker.call(lambda: self._speaker.reports.set_turns_away(because))
 
     def report_uncommitted(self, keys: frozenset[PartitionKey]) -> None:

@@ -95,7 +95,7 @@ class Reports:
         self._disk, self._disk_due = room, True
 
     def set_turns_away(self, because: str) -> None:
-        """Why those who connect are turned away from now on; empty: they are not."""
+        """Why connections are turned away from now on; empty: they are not."""
         self._turns_away, self._turns_away_due = because, True
 
     def set_uncommitted(self, keys: frozenset[PartitionKey]) -> None:

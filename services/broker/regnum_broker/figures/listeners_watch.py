@@ -1,7 +1,7 @@
-"""Whether a broker's listeners take those who connect, and why they do not: what no client can tell anybody else.
+"""Whether a broker's listeners take connections, and why they do not.
 
 Goals: an expired certificate, and more connections than are kept, are known to the controller and to metrics within
-seconds. A broker that everybody follows goes on as it did: its own connections stay open, and nothing else shows it.
+seconds. Connections between processes stay open meanwhile, so nothing else shows it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ListenersWatch:
         Args:
             expired: the certificates that are shown; None: there are none.
             crowded: that connections of clients are closed since there are too many, in words; empty: they are not.
-            tell: takes why those who connect are turned away whenever that changes; empty: they are not.
+            tell: takes why connections are turned away whenever that changes; empty: they are not.
             clock: source of time.
             metrics: of the process.
         """
@@ -51,7 +51,7 @@ class ListenersWatch:
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("listeners")
         self.turn_away_because = ""
-        """Why those who connect are turned away, as of the last look; empty: they are not."""
+        """Why connections are turned away, as of the last look; empty: they are not."""
         metrics.observe(instruments.CONNECTIONS_REFUSED, lambda: 1 if self.turn_away_because else 0)
 
     async def run(self) -> None:
@@ -72,6 +72,6 @@ class ListenersWatch:
         self.turn_away_because = because
         self._tell(because)
         if because:
-            self._log.error("those who connect are turned away", reason=because)
+            self._log.error("connections are turned away", reason=because)
         else:
-            self._log.info("those who connect are taken again")
+            self._log.info("connections are taken again")

@@ -116,7 +116,7 @@ class HealthWatch:
         self.misdirected: Mapping[BrokerId, str] = {}
         """Brokers whose address stands for another process, in words, as of the last look."""
         self.turns_away: Mapping[BrokerId, str] = {}
-        """Brokers that turn away those who connect, in words, as of the last look."""
+        """Brokers that turn connections away, in words, as of the last look."""
         self.damaged = 0
         """Nodes in the store that wait for a person, as of the last look."""
         self._listeners: Final[dict[BrokerId, ListenersSaid]] = {}

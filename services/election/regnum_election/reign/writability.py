@@ -33,7 +33,7 @@ class CommitsWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenersSaid:
-    """Whether a broker's listeners take those who connect."""
+    """Whether a broker's listeners take connections."""
 
     broker: BrokerId
     epoch: BrokerEpoch

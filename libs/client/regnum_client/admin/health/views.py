@@ -56,7 +56,7 @@ class BrokerHealth:
     refuses_writes_because: str = ""
     """Why it appends no records; empty: it does, or does not say."""
     turns_away_because: str = ""
-    """Why it turns away those who connect to it; empty: it does not, or does not say."""
+    """Why it turns connections away; empty: it does not, or does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ class HealthView:
                 if one.refuses_writes_because
             ),
             *(
-                f"broker {one.id} turns away those who connect: {one.turns_away_because}"
+                f"broker {one.id} turns connections away: {one.turns_away_because}"
                 for one in self.brokers
                 if one.turns_away_because
             ),

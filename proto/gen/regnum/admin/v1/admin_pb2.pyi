@@ -2699,7 +2699,7 @@ class BrokerHealth(_message.Message):
     refuses_writes_because: _builtins.str
     """Why it appends no records, in words: its disk is full, or does not answer. Empty: it appends."""
     turns_away_because: _builtins.str
-    """Why it turns away those who connect to it, in words: a certificate has expired, or too many are connected. Empty: it
+    """Why it turns connections away, in words: a certificate has expired, or too many are connected. Empty: it
     does not.
     """
     @_builtins.property

@@ -482,7 +482,7 @@ class BrokerLifelineRequest(_message.Message):
 
     @_builtins.property
     def listeners(self) -> Global___ListenersState:
-        """Whether the broker's listeners take those who connect. Absent: as this stream said last, and they do if it never did."""
+        """Whether the broker's listeners take connections. Absent: as this stream said last, and they do if it never did."""
 
     def __init__(
         self,
@@ -517,7 +517,7 @@ class ListenersState(_message.Message):
 
     TURN_AWAY_BECAUSE_FIELD_NUMBER: _builtins.int
     turn_away_because: _builtins.str
-    """Why those who connect are turned away, in words: a certificate has expired, or too many are connected. Empty: they
+    """Why connections are turned away, in words: a certificate has expired, or too many are connected. Empty: they
     are not.
     """
     def __init__(

@@ -89,7 +89,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_STORE_WRITES_TAKEN: _EventKind.ValueType  # 31
     """It takes writes again."""
     EVENT_KIND_CONNECTIONS_REFUSED: _EventKind.ValueType  # 32
-    """A live broker turns away those who connect to it; the detail says why."""
+    """A live broker turns connections away; the detail says why."""
     EVENT_KIND_CONNECTIONS_TAKEN: _EventKind.ValueType  # 33
     """It takes them again."""
 
@@ -163,7 +163,7 @@ EVENT_KIND_STORE_WRITES_REFUSED: EventKind.ValueType  # 30
 EVENT_KIND_STORE_WRITES_TAKEN: EventKind.ValueType  # 31
 """It takes writes again."""
 EVENT_KIND_CONNECTIONS_REFUSED: EventKind.ValueType  # 32
-"""A live broker turns away those who connect to it; the detail says why."""
+"""A live broker turns connections away; the detail says why."""
 EVENT_KIND_CONNECTIONS_TAKEN: EventKind.ValueType  # 33
 """It takes them again."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
