@@ -352,22 +352,27 @@ def _damaged(disk: Path, topic_id: str) -> None:
 
 OWN_LIMIT: Final = """
 import asyncio, os, resource, sys
+from contextlib import suppress
+from grpc import aio
 from regnum_client import Producer, ProducerSettings
 from regnum_service.errors import RegnumError, reason_of
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    producer = Producer(sys.argv[1].split(","), settings=ProducerSettings(delivery_timeout_s=7.0))
-    try:
-        while True:
-            os.dup(0)
-    except OSError:
-        pass
-    try:
-        async with producer:
-            await (await producer.send("t", b"x"))
-    except RegnumError as error:
-        print(f"{reason_of(error.code)}: {error.message}")
+    # gRPC ends the process where it finds no files to begin with.
+    async with aio.insecure_channel("127.0.0.1:9") as channel:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await channel.channel_ready()
+        producer = Producer(sys.argv[1].split(","), settings=ProducerSettings(delivery_timeout_s=7.0))
+        with suppress(OSError):
+            while True:
+                os.dup(0)
+        try:
+            async with producer:
+                await (await producer.send("t", b"x"))
+        except RegnumError as error:
+            print(f"{reason_of(error.code)}: {error.message}")
 
 asyncio.run(main())
 """
