@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from regnum_client import Admin, Producer, ProducerSettings
 from regnum_local.cluster import LocalCluster, ProcessState
@@ -101,9 +101,12 @@ class Stage:
 
     async def status(self) -> tuple[int, tuple[str, ...]]:
         """The command: its exit status, and the problems that it names."""
-        words = ("status", "--data-dir", str(self.cluster.data_dir), "-o", "json")
-        ran = await self._regnum.alone(*words)
-        return ran.status, tuple(json.loads(ran.out)["problems"]) if ran.out else (ran.err,)
+        exit_status, document = await self._document()
+        return exit_status, tuple(document["problems"])
+
+    async def _document(self) -> tuple[int, dict[str, Any]]:
+        ran = await self._regnum.alone("status", "--data-dir", str(self.cluster.data_dir), "-o", "json")
+        return ran.status, json.loads(ran.out) if ran.out else {"problems": [ran.err]}
 
     def samples(self) -> list[Sample]:
         """The metrics of all processes that run."""
@@ -139,7 +142,7 @@ class Stage:
                     await self._write(way.topic, way.partition)
                 case Asked.CREATE:
                     async with Admin(self.cluster.bootstrap, tls=self.cluster.tls, timeout_s=CALLS_S) as admin:
-                        await admin.create_topic("during", partitions=1, replication_factor=1)
+                        await admin.create_topic(f"during-{way.name}", partitions=1, replication_factor=1)
                 case Asked.GROW:
                     async with Admin(self.cluster.bootstrap, tls=self.cluster.tls, timeout_s=CALLS_S) as admin:
                         await admin.create_partitions(way.topic, 9)
@@ -156,9 +159,9 @@ class Stage:
 
     async def is_well(self, way: Way) -> bool:
         """Whether nothing is wrong, and what the way is about can be written to."""
-        exit_status, problems = await self.status()
-        if exit_status or problems:
-            LOG.debug("not well: %s", problems)
+        exit_status, document = await self._document()
+        if exit_status or any(count["partitions"] for count in document["troubles"].values()):
+            LOG.debug("not well: %s", document["problems"])
             return False
         return not await self.ask(Way(name="well", what="", topic=way.topic, partition=way.partition))
 

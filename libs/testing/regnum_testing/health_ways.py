@@ -136,7 +136,7 @@ OF_THE_CLUSTER: Final = (
     Way(
         name="no-brokers",
         what="all brokers are gone",
-        status="3 partitions are without a leader",
+        status="partitions are without a leader",
         event="partition-offline",
         alert="RegnumPartitionsWithoutLeader",
         client="no broker answers",
@@ -183,7 +183,7 @@ OF_THE_CLUSTER: Final = (
         status="say: no session with the coordination store|the coordination store does not answer|no write has been",
         alert="RegnumStoreAway",
         asked=Asked.CREATE,
-        client="controller",
+        client="controller|store",
     ),
     Way(
         name="no-controller",
