@@ -39,6 +39,8 @@ OLD: Final = ReleaseInfo(release="0.0.9", protocols=ProtocolRange(low=1, high=1)
 """A release that does not speak the protocol in force, and does not look whether it does."""
 CLIENTS: Final = 20
 """Connections that are in use where there are too many."""
+MAGIC_AT: Final = 16
+"""Place of the version of its format in a batch."""
 WATCH: Final = "/grpc.health.v1.Health/Watch"
 """A call that goes on for as long as its client wants."""
 
@@ -197,10 +199,11 @@ class Hands:
         await self._cluster.kill("broker-3")
         change(self._stage.disks[3], id)
         await self._cluster.restart("broker-3")
+        # From then on it can say something.
+        await self._cluster.wait_healthy("broker-3")
         try:
             yield
         finally:
-            await self._cluster.wait_healthy("broker-3")
             await self._stage.create_anew("single")
 
     @asynccontextmanager
@@ -259,6 +262,8 @@ class Hands:
         await self._store.put_back(copy)
         await self._cluster.kill("broker-3")
         await self._cluster.restart("broker-3")
+        # From then on it can say something.
+        await self._cluster.wait_healthy("broker-3")
         yield
 
     @asynccontextmanager
@@ -342,11 +347,11 @@ def _emptied(disk: Path, _topic_id: str) -> None:
 
 
 def _damaged(disk: Path, topic_id: str) -> None:
-    """A bit has changed in what was written last."""
+    """A bit has changed in the head of a batch: a start in the same boot reads no more (``replica.starting.scanning``)."""
     folder = disk / "replicas" / f"{topic_id}-0"
     segments: Sequence[Path] = sorted(path for path in folder.glob("*.log") if path.stat().st_size)
     content = bytearray(segments[-1].read_bytes())
-    content[len(content) // 2] ^= 1
+    content[MAGIC_AT] ^= 1
     segments[-1].write_bytes(content)
 
 

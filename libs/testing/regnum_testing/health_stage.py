@@ -17,7 +17,7 @@ from regnum_service.errors import RegnumError, reason_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.far_away import FarAway
 from regnum_testing.health_ways import SAID_WITHIN_S, Asked, Way
-from regnum_testing.instant_alerts import Sample, expressions, is_true, scrape
+from regnum_testing.instant_alerts import expressions, is_true, scrape
 from regnum_testing.under_load import until
 from regnum_testing.waiting import awaited
 
@@ -108,10 +108,12 @@ class Stage:
         ran = await self._regnum.alone("status", "--data-dir", str(self.cluster.data_dir), "-o", "json")
         return ran.status, json.loads(ran.out) if ran.out else {"problems": [ran.err]}
 
-    def samples(self) -> list[Sample]:
-        """The metrics of all processes that run."""
-        running = [one for one in self.cluster.status() if one.state is ProcessState.RUNNING]
-        return [sample for one in running if METRICS in one.addresses for sample in scrape(one.addresses[METRICS])]
+    async def is_true(self, alert: str) -> bool:
+        """Whether an alert's expression is true of the metrics of all processes that run."""
+        expression = expressions()[alert]
+        shown = [one.addresses.get(METRICS) for one in self.cluster.status() if one.state is ProcessState.RUNNING]
+        pages = [asyncio.to_thread(scrape, address, expression) for address in shown if address is not None]
+        return is_true(expression, [sample for page in await asyncio.gather(*pages) for sample in page])
 
     async def events(self) -> list[str]:
         """Those of this way, as ``kind: detail``; by brokers or metadata processes, whichever answer."""
@@ -173,7 +175,7 @@ def said(wanted: str, lines: Sequence[str]) -> bool:
 
 async def _first(holds: Callable[[], Awaitable[bool]], began_s: float) -> float | None:
     """Seconds from then until it holds; None: not in time."""
-    held = await awaited(holds, until_s=began_s + SAID_WITHIN_S + 5.0, every_s=0.25)
+    held = await awaited(holds, until_s=began_s + SAID_WITHIN_S + 5.0, every_s=0.5)
     return time.monotonic() - began_s if held else None
 
 
@@ -196,7 +198,7 @@ async def judge(stage: Stage, way: Way, hand: AbstractAsyncContextManager[None])
             return said(way.event, events)
 
         async def alert_is_true() -> bool:
-            return is_true(expressions()[way.alert], await asyncio.to_thread(stage.samples))
+            return await stage.is_true(way.alert)
 
         async def hears() -> float | None:
             heard.append(await stage.ask(way))

@@ -7,6 +7,7 @@ them, and of several alternatives (``or``) the first.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +26,12 @@ _EXPRESSION: Final = re.compile(
     r"\((?P<abs>abs\()?(?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?(?(abs)\))\)"
     r"(?P<vector> or vector\(0\)\))? (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
 )
+_NAME: Final = re.compile(r"\b(?:regnum|process)_\w+")
 _MATCHER: Final = re.compile(r'(\w+)="([^"]*)"')
 _HOW: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min, "sum": sum}
 
 
+@cache
 def expressions() -> dict[str, str]:
     """The expression of each alert, by its name."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
@@ -55,13 +58,21 @@ def is_true(expression: str, samples: Sequence[Sample]) -> bool:
     return any({">": one > limit, "<": one < limit, "==": one == limit}[parsed["is"]] for one in found)
 
 
-def scrape(address: object, *, timeout_s: float = 2.0) -> list[Sample]:
-    """What a process shows; nothing where it does not answer, as Prometheus has nothing of it then."""
+def scrape(address: object, expression: str, *, timeout_s: float = 2.0) -> list[Sample]:
+    """What a process shows of an expression's metrics; nothing where it does not answer, as Prometheus has then.
+
+    Args:
+        address: of its listener for metrics.
+        expression: what is wanted: the rest is not parsed, which takes the time of a page.
+        timeout_s: how long an answer is waited for.
+    """
     try:
         with opened_directly(f"http://{address}/metrics", timeout=timeout_s) as answer:
-            text = answer.read().decode()
+            lines = answer.read().decode().splitlines(keepends=True)
     except OSError:
         return []
+    wanted = tuple(_NAME.findall(expression))
+    text = "".join(line for line in lines if line.startswith(wanted))
     return [
         (sample.name, {**sample.labels, "instance": str(address)}, sample.value)
         for family in text_string_to_metric_families(text)
