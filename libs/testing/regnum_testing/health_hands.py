@@ -347,7 +347,7 @@ def _emptied(disk: Path, _topic_id: str) -> None:
 
 
 def _damaged(disk: Path, topic_id: str) -> None:
-    """A bit has changed in the head of a batch: a start in the same boot reads no more (``replica.starting.scanning``)."""
+    """A bit has changed in the head of a batch: a start in the same boot of the machine reads heads alone."""
     folder = disk / "replicas" / f"{topic_id}-0"
     segments: Sequence[Path] = sorted(path for path in folder.glob("*.log") if path.stat().st_size)
     content = bytearray(segments[-1].read_bytes())
