@@ -36,6 +36,7 @@ async def test_a_store_that_was_put_back_is_said(tmp_path: Path, store: Store) -
         await cluster.kill_all()
 
 
+@pytest.mark.parametrize("name", ["crowded", "expired-certificate"])
 async def test_what_turns_clients_away_is_said(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One broker with TLS, which keeps few connections."""
     limits = {Role.BROKER: ("--client-max-connections", str(CONNECTIONS))}
@@ -48,5 +49,4 @@ async def test_what_turns_clients_away_is_said(tmp_path: Path, store: Store, mon
             monkeypatch.setenv(variable, str(path))
         stage = Stage(cluster)
         await stage.create("alone")
-        for name in ("crowded", "expired-certificate"):
-            await judge(stage, WAYS[name], Hands(stage, store).of(WAYS[name]))
+        await judge(stage, WAYS[name], Hands(stage, store).of(WAYS[name]))

@@ -41,8 +41,8 @@ CLIENTS: Final = 20
 """Connections that are in use where there are too many."""
 MAGIC_AT: Final = 16
 """Place of the version of its format in a batch."""
-WATCH: Final = "/grpc.health.v1.Health/Watch"
-"""A call that goes on for as long as its client wants."""
+WATCH: Final = "/regnum.metadata.v1.MetadataService/WatchMetadata"
+"""A call that goes on for as long as its client wants. (Calls of health are no use of a connection.)"""
 
 Hand = AbstractAsyncContextManager[None]
 
@@ -327,8 +327,9 @@ class Hands:
             async with aio.secure_channel(address, credentials, options=options) as channel:
                 while True:
                     with suppress(aio.AioRpcError):
-                        watch: Any = channel.unary_stream(WATCH)
-                        async for _ in watch(b""):
+                        watching: Any = channel.stream_stream(WATCH)()
+                        await watching.write(b"")
+                        while await watching.read() is not aio.EOF:
                             pass
 
         clients = [asyncio.create_task(come_again(), name=f"client {number}") for number in range(CLIENTS)]

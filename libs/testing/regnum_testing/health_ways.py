@@ -175,7 +175,7 @@ OF_THE_CLUSTER: Final = (
         event="store-went-back",
         alert="RegnumStoreWentBack",
         topic="single",
-        client="the partition has no leader",
+        client="the partition has no leader|has no replica of",
     ),
     Way(
         name="store-away",
