@@ -37,7 +37,9 @@ async def test_a_store_that_was_put_back_is_said(tmp_path: Path, store: Store) -
 
 
 @pytest.mark.parametrize("name", ["crowded", "expired-certificate"])
-async def test_what_turns_clients_away_is_said(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_turns_clients_away_is_said(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """One broker with TLS, which keeps few connections."""
     limits = {Role.BROKER: ("--client-max-connections", str(CONNECTIONS))}
     coordination = f"etcd://127.0.0.1:{store.process.port}"
