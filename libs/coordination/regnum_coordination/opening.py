@@ -39,7 +39,7 @@ async def open_store(
     Raises:
         ValueError: no driver for the scheme, the URL is malformed (the message says which forms there are), or a file
             that it names cannot be read.
-        InvalidRequest: the store does not take the user.
+        NoAuth: the store does not take the user.
         ConnectionLoss: no store answers.
         ModuleNotFoundError: the driver's library is not installed; the message says how to install it.
     """

@@ -87,6 +87,7 @@ class Broker:
         metrics: Metrics | None = None,
         audit: AuditLog | None = None,
         disk: Disk | None = None,
+        store_refuses: Callable[[], str] = lambda: "",
     ) -> None:
         """Only assigns.
 
@@ -98,7 +99,9 @@ class Broker:
             metrics: what the process shows.
             audit: where denials are written down.
             disk: system calls on files; tests inject faults here.
+            store_refuses: why the store refuses what the process asks for; empty: it does not.
         """
+        self._store_refuses: Final = store_refuses
         self._disk: Final = disk
         self._audit: Final = audit
         self._metrics: Final = metrics or Metrics()
@@ -297,6 +300,7 @@ class Broker:
                 self._clock,
                 self._metrics,
                 why_none=lambda: self._sessions.why_none,
+                refused=self._store_refuses,
             ),
             fence=self.fence,
             went_back=self.went_back,

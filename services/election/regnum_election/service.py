@@ -41,7 +41,7 @@ from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_contact import StoreContact
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -107,7 +107,14 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
-        self._contact = StoreContact(lambda: self._store, clock, self._metrics)
+        self._told_store = told_store = ToldStore(settings, metrics=self._metrics)
+        self._contact = StoreContact(
+            lambda: self._store,
+            clock,
+            self._metrics,
+            why_none=lambda: told_store.why_none,
+            refused=lambda: told_store.refusals.now,
+        )
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
@@ -251,7 +258,7 @@ class ElectionService:
         )
 
     async def _open_session(self) -> Store:
-        store = await open_told_store(self._settings, metrics=self._metrics)
+        store = await self._told_store.open()
         return store if self._failpoints is None else FailpointStore(store, self._failpoints)
 
     def _open_channel(self, broker: Broker) -> ControlChannel:

@@ -34,7 +34,7 @@ from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -149,15 +149,13 @@ class MetadataService:
         self._supervisor.start("metadata-feed", self._propagation.feed.run())
         self._tokens.start(self._supervisor)
         self._supervisor.start("health", self._tell_health())
-        self._supervisor.start("sessions", run_sessions(self._open_session, self._session, self._clock))
+        told_store = ToldStore(self._settings, metrics=self._metrics)
+        self._supervisor.start("sessions", run_sessions(told_store.open, self._session, self._clock))
 
     async def _tell_health(self) -> None:
         await self._has_image.wait()
         for server in (self._client, self._internal):
             await server.set_serving(serving=True)
-
-    async def _open_session(self) -> Store:
-        return await open_told_store(self._settings, metrics=self._metrics)
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""

@@ -106,7 +106,9 @@ class HealthWatch:
         """Partitions in trouble."""
         self.writability: Final = Writability(lambda: context.picture)
         """Which brokers append no records, and where nothing is committed."""
-        self.store: Final = None if store is None else StoreWatch(store, context.clock, changed)
+        self.store: Final = (
+            None if store is None else StoreWatch(store, context.clock, changed, lambda: context.store.closed)
+        )
         """Whether the store takes writes; None: nobody looks."""
         self.orders: Sequence[BrokerOrders] = ()
         """Orders that are not acknowledged, as of the last look."""

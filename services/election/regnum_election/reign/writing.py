@@ -4,11 +4,20 @@ An unknown outcome is settled by repeating the same conditional operation (safet
 Whoever gets a refusal reads the nodes again and decides again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final, Protocol, TypeVar, assert_never
 
-from regnum_coordination.errors import Compacted, ConnectionLoss, InvalidRequest, NodeFailure, NoNode, SessionExpired
+from regnum_coordination.errors import (
+    Compacted,
+    ConnectionLoss,
+    InvalidRequest,
+    NoAuth,
+    NodeFailure,
+    NoNode,
+    SessionExpired,
+)
 from regnum_coordination.paths import check_path
 from regnum_coordination.port import (
     Expired,
@@ -29,6 +38,7 @@ from regnum_coordination.recipes.resolve import Resolver
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
 
+from regnum_election.reign.probe_write import probe_write
 from regnum_election.reign.reign import DeposedError, Reign
 
 REPEAT_INTERVAL_S: Final = 0.1
@@ -50,12 +60,14 @@ class PageTaker(Protocol):
 
 
 P = TypeVar("P", bound=PageTaker)
+T = TypeVar("T")
 
 
 class NotTaken(NodeFailure):
-    """The store can never take a write: it is too large, or its path is one that no store has.
+    """The store does not take a write: it is too large, its path is one that no store has, or its node is closed.
 
-    What a client or a person wrote is the reason, and they are told; nobody else's work ends with it.
+    What a client or a person wrote is the reason, and they are told; nobody else's work ends with it. A store that
+    takes no write at all is waited for instead.
     """
 
 
@@ -73,7 +85,23 @@ class FencedStore:
         self._store = store
         self._reign = reign
         self._clock = clock
-        self._resolver = Resolver(store, clock)
+        self._resolver = Resolver(store, clock, takes_writes=self._takes_writes)
+        self._closed: dict[object, str] = {}
+
+    @property
+    def closed(self) -> str:
+        """Why the reign waits for a node that it may not read; empty: it does not.
+
+        It waits, because a node that may not be read is by nothing told from one that says something else than before.
+        """
+        return next(iter(self._closed.values()), "")
+
+    async def _takes_writes(self) -> bool:
+        try:
+            await probe_write(self._store)
+        except (ConnectionLoss, InvalidRequest, SessionExpired):
+            return False
+        return True
 
     async def write_batch(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
         """Small groups, each on its own; a definite outcome for each. One that can never be written: NotTaken."""
@@ -108,15 +136,7 @@ class FencedStore:
             chunk = [path for path in wanted[start : start + READ_PATHS] if is_path(path)]
             if not chunk:
                 continue
-            while True:
-                try:
-                    nodes = await self._store.get_many(chunk, current=True)
-                except ConnectionLoss:
-                    await self._pause()
-                except SessionExpired:
-                    raise DeposedError("the session is over") from None
-                else:
-                    break
+            nodes = await self._answered(partial(self._store.get_many, chunk, current=True))
             found.update((path, node) for path, node in zip(chunk, nodes, strict=True) if node is not None)
         return found
 
@@ -124,15 +144,10 @@ class FencedStore:
         """Children of a folder as of now; none when there is no folder."""
         if not is_path(folder):
             return ()
-        while True:
-            try:
-                return (await self._store.children(folder, current=True)).names
-            except NoNode:
-                return ()
-            except ConnectionLoss:
-                await self._pause()
-            except SessionExpired:
-                raise DeposedError("the session is over") from None
+        try:
+            return (await self._answered(partial(self._store.children, folder, current=True))).names
+        except NoNode:
+            return ()
 
     @property
     def reads_trees(self) -> bool:
@@ -146,40 +161,48 @@ class FencedStore:
             path: the node.
             begin: makes what takes the pages in; called again when a read has to begin anew.
         """
-        while True:
+
+        async def read() -> P:
             taker = begin()
-            try:
-                async with aclosing(self._store.read_tree(path, current=True)) as pages:
-                    async for page in pages:
-                        taker.take(page)
-            except Compacted:
-                continue
-            except ConnectionLoss:
-                await self._pause()
-            except SessionExpired:
-                raise DeposedError("the session is over") from None
-            else:
-                return taker
+            async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                async for page in pages:
+                    taker.take(page)
+            return taker
+
+        return await self._answered(read)
 
     async def has_below(self, path: str) -> bool:
         """Whether anything lies below a node, at whatever depth; reads until something shows.
 
         On etcd a person can write a node whose parent does not exist: no listing of children names it.
         """
-        while True:
-            try:
-                async with aclosing(self._store.read_tree(path, current=True)) as pages:
-                    async for page in pages:
-                        if not page.nodes.keys() <= {path}:
-                            return True
-            except Compacted:
-                continue
-            except ConnectionLoss:
-                await self._pause()
-            except SessionExpired:
-                raise DeposedError("the session is over") from None
-            else:
-                return False
+
+        async def read() -> bool:
+            async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                async for page in pages:
+                    if not page.nodes.keys() <= {path}:
+                        return True
+            return False
+
+        return await self._answered(read)
+
+    async def _answered(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What a read answers, begun anew until it does."""
+        asked = object()
+        try:
+            while True:
+                try:
+                    return await read()
+                except Compacted:
+                    continue
+                except ConnectionLoss as error:
+                    if isinstance(error, NoAuth):
+                        self._closed[asked] = str(error)
+                    await self._pause()
+                except SessionExpired:
+                    raise DeposedError("the session is over") from None
+        finally:
+            self._closed.pop(asked, None)
 
     async def until_connected(self) -> None:
         """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
@@ -203,7 +226,7 @@ def is_path(path: str) -> bool:
 
 def _definite(group: Group, outcome: Outcome) -> Written | Refused:
     match outcome:
-        case Refused(error=InvalidRequest() as error):
+        case Refused(error=InvalidRequest() | NoAuth() as error):
             return Refused(NotTaken(group[-1].path, str(error)))
         case Written() | Refused():
             return outcome

@@ -201,12 +201,12 @@ async def with_store(coordination: str, work: "Callable[[Store], Awaitable[T]]")
     from regnum_coordination import open_store  # noqa: PLC0415 - drivers are loaded when there is something to do
     from regnum_coordination.backup.restoring import RestoreRefusedError  # noqa: PLC0415
     from regnum_coordination.backup.taking import NoTreeError  # noqa: PLC0415
-    from regnum_coordination.errors import CoordinationError, InvalidRequest  # noqa: PLC0415
+    from regnum_coordination.errors import CoordinationError, InvalidRequest, NoAuth  # noqa: PLC0415
     from regnum_model.backup.lines import MalformedBackupError  # noqa: PLC0415
 
     try:
         store = await open_store(coordination, session_timeout_s=SESSION_S)
-    except (ValueError, InvalidRequest) as error:
+    except (ValueError, InvalidRequest, NoAuth) as error:
         raise wrong_use(f"--coordination: {error}") from error
     except ModuleNotFoundError as error:
         raise _failed("LIBRARY_MISSING", str(error), 1) from error

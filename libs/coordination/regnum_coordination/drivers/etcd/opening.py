@@ -21,7 +21,7 @@ from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_er
 from regnum_coordination.drivers.etcd.session import LeaseSession
 from regnum_coordination.drivers.etcd.store import EtcdStore
 from regnum_coordination.drivers.etcd.tokens import TokenSource
-from regnum_coordination.errors import ConnectionLoss, CoordinationError
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth
 from regnum_coordination.port import Store
 
 MIN_SESSION_TIMEOUT_S: Final = 5.0
@@ -139,7 +139,12 @@ async def _grant(
         except Etcd3Exception as error:
             reason = type(error).__name__
         except grpc.RpcError as error:
-            reason = str(to_error(error.code(), error.details()))
+            meaning = to_error(error.code(), error.details())
+            if isinstance(meaning, NoAuth):
+                raise meaning from None
+            reason = str(meaning)
+        except NoAuth:
+            raise
         except ConnectionLoss as error:
             reason = str(error)
         if loop.time() >= give_up_s:
@@ -154,6 +159,8 @@ async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
     while True:
         try:
             await rpc.put(request)
+        except NoAuth:
+            raise
         except ConnectionLoss:
             if loop.time() >= give_up_s:
                 raise

@@ -24,7 +24,7 @@ from typing import Final
 from regnum_coordination.drivers.session_state import SessionStateFeed
 from regnum_coordination.drivers.zookeeper.answers import to_error
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
-from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth, SessionExpired
 from regnum_coordination.paths import ROOT
 from regnum_coordination.port import SessionState
 
@@ -126,7 +126,7 @@ class HeartbeatSession:
             return
         answer = answering.result()
         # A refusal is an answer too; kazoo's own failures are none.
-        if answer.successful() or not isinstance(to_error(answer.exception, ROOT), ConnectionLoss | SessionExpired):
+        if answer.successful() or _is_refusal(to_error(answer.exception, ROOT)):
             self._deadline_s = max(self._deadline_s, sent_at_s + DEADLINE_SHARE * self._timeout_s)
             if self._calls.linked and not self._is_over():
                 self.feed.set(SessionState.CONNECTED)
@@ -140,3 +140,7 @@ class HeartbeatSession:
         except TimeoutError:
             return
         self._changed.clear()
+
+
+def _is_refusal(error: CoordinationError) -> bool:
+    return isinstance(error, NoAuth) or not isinstance(error, ConnectionLoss | SessionExpired)
