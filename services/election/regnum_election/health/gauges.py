@@ -68,9 +68,7 @@ def show_controller(metrics: Metrics, reigning: Callable[[], Reigning | None], c
     metrics.observe(instruments.CONTROLLER_ACTIVE, lambda: 0 if reigning() is None else 1)
     metrics.observe(instruments.CONTROLLER_EPOCH, one(lambda it: it.reign.epoch))
     metrics.observe(instruments.STORE_WENT_BACK, one(lambda it: bool(it.reign.went_back)))
-    metrics.observe(
-        instruments.STORE_WRITES_REFUSED, one(lambda it: bool(it.health.store and it.health.store.refuses_because))
-    )
+    metrics.observe(instruments.STORE_WRITES_REFUSED, one(lambda it: bool(it.health.store and it.health.store.refusal)))
     metrics.observe(instruments.STORE_WRITE_TIME, one(lambda it: it.health.store.took_s if it.health.store else 0.0))
     metrics.observe(instruments.PUBLISHED_VERSION, one(lambda it: it.published_version))
     metrics.observe(instruments.METADATA_PROCESSES, one(lambda it: it.health.metadata_processes))

@@ -5,7 +5,7 @@ store's own words; nothing is changed by asking.
 
 Algorithm: every few seconds a write is asked for that can never happen (``reign.probe_write``). A store that says that
 it takes none, or none of this user, is believed at once; one that does not answer may be electing a leader, and is
-given FAILING_S. What single nodes refuse the reign is said besides.
+given FAILING_S. What single nodes refuse the reign is told as well, and keeps no request from being taken.
 """
 
 import asyncio
@@ -43,7 +43,9 @@ class StoreWatch:
         store: Store,
         clock: Clock,
         changed: Callable[[str], None],
+        *,
         closed: Callable[[], str] = lambda: "",
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Only assigns.
 
@@ -51,9 +53,12 @@ class StoreWatch:
             store: the reign's session.
             clock: source of time.
             changed: told why the store takes no writes, and with an empty text that it takes them again.
-            closed: why the reign waits for a node that it may not read; empty: it does not.
+            closed: why the store refuses the reign some node; empty: it does not.
+            told: told what the store refuses, be it one node, and with an empty text that it refuses nothing any more.
         """
         self._closed: Final = closed
+        self._told: Final = told
+        self._last_told = ""
         self._store: Final = store
         self._clock: Final = clock
         self._changed: Final = changed
@@ -65,12 +70,17 @@ class StoreWatch:
         """Seconds that the last write took which was answered."""
 
     @property
+    def refusal(self) -> str:
+        """What the store refuses, be it one node; empty: nothing, as far as is known."""
+        return self.refuses_because or self._closed()
+
+    @property
     def trouble(self) -> str:
         """What is to be said of the store: the end of a sentence that begins with it; empty: nothing."""
         if self.refuses_because:
             return f"takes no writes, so no leader is elected and nothing changed: {self.refuses_because}"
         if closed := self._closed():
-            return f"does not let the controller read what it waits for: {closed}"
+            return f"refuses the controller a part of the tree: {closed}"
         return f"is slow: a write takes {self.took_s:.1f} s, and failovers as long" if self.took_s > SLOW_S else ""
 
     async def run(self) -> None:
@@ -113,3 +123,7 @@ class StoreWatch:
             self._log.info("store takes writes again")
         if bool(before) != bool(because):
             self._changed(because)
+        refusal = self.refusal
+        if bool(self._last_told) != bool(refusal):
+            self._told(refusal)
+        self._last_told = refusal

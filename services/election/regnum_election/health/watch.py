@@ -93,11 +93,6 @@ class HealthWatch:
             store: its session; None: it is not looked whether the store takes writes.
             store_refuses: told why the store takes no writes, and with an empty text that it takes them again.
         """
-
-        def changed(refuses_because: str) -> None:
-            context.events.store_writes(refuses_because)
-            store_refuses(refuses_because)
-
         self.context: Final = context
         """The reign."""
         self.limits: Final = limits
@@ -107,7 +102,15 @@ class HealthWatch:
         self.writability: Final = Writability(lambda: context.picture)
         """Which brokers append no records, and where nothing is committed."""
         self.store: Final = (
-            None if store is None else StoreWatch(store, context.clock, changed, lambda: context.store.closed)
+            None
+            if store is None
+            else StoreWatch(
+                store,
+                context.clock,
+                store_refuses,
+                closed=lambda: context.store.closed,
+                told=context.events.store_writes,
+            )
         )
         """Whether the store takes writes; None: nobody looks."""
         self.orders: Sequence[BrokerOrders] = ()

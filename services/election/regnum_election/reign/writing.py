@@ -63,12 +63,20 @@ P = TypeVar("P", bound=PageTaker)
 T = TypeVar("T")
 
 
+CLOSED_S: Final = 10.0
+"""Time for which a node counts as closed after a write of it was refused."""
+
+
 class NotTaken(NodeFailure):
     """The store does not take a write: it is too large, its path is one that no store has, or its node is closed.
 
     What a client or a person wrote is the reason, and they are told; nobody else's work ends with it. A store that
     takes no write at all is waited for instead.
     """
+
+
+class NodeClosed(NotTaken):
+    """A node that the store refuses this process while it takes other writes; a person may open it at any time."""
 
 
 WENT_BACK: Final = (
@@ -86,15 +94,18 @@ class FencedStore:
         self._reign = reign
         self._clock = clock
         self._resolver = Resolver(store, clock, takes_writes=self._takes_writes)
-        self._closed: dict[object, str] = {}
+        self._unread: dict[object, str] = {}
+        self._unwritten: dict[str, tuple[float, str]] = {}
 
     @property
     def closed(self) -> str:
-        """Why the reign waits for a node that it may not read; empty: it does not.
+        """Why the store refuses the reign some node; empty: it does not.
 
-        It waits, because a node that may not be read is by nothing told from one that says something else than before.
+        One that may not be read is waited for: it may say something else than before.
         """
-        return next(iter(self._closed.values()), "")
+        since_s = self._clock.monotonic() - CLOSED_S
+        self._unwritten = {path: met for path, met in self._unwritten.items() if met[0] > since_s}
+        return next(iter((*self._unread.values(), *(text for _, text in self._unwritten.values()))), "")
 
     async def _takes_writes(self) -> bool:
         try:
@@ -114,7 +125,7 @@ class FencedStore:
             for start in range(0, len(groups), GROUPS_PER_WRITE):
                 some = groups[start : start + GROUPS_PER_WRITE]
                 written = await self._resolver.write_batch(some, fence=self._reign.fence)
-                outcomes.extend(_definite(group, outcome) for group, outcome in zip(some, written, strict=True))
+                outcomes.extend(self._definite(group, outcome) for group, outcome in zip(some, written, strict=True))
             span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in outcomes)})
         return tuple(outcomes)
 
@@ -197,17 +208,36 @@ class FencedStore:
                     continue
                 except ConnectionLoss as error:
                     if isinstance(error, NoAuth):
-                        self._closed[asked] = str(error)
+                        self._unread[asked] = str(error)
                     await self._pause()
                 except SessionExpired:
                     raise DeposedError("the session is over") from None
         finally:
-            self._closed.pop(asked, None)
+            self._unread.pop(asked, None)
 
     async def until_connected(self) -> None:
         """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
         while self._store.session_state is not SessionState.CONNECTED:
             await self._pause()
+
+    def _definite(self, group: Group, outcome: Outcome) -> Written | Refused:
+        match outcome:
+            case Refused(error=InvalidRequest() as error):
+                return Refused(NotTaken(group[-1].path, str(error)))
+            case Refused(error=NoAuth() as error):
+                self._unwritten[group[-1].path] = (self._clock.monotonic(), str(error))
+                return Refused(NodeClosed(group[-1].path, str(error)))
+            case Written() | Refused():
+                self._unwritten.pop(group[-1].path, None)
+                return outcome
+            case Fenced():
+                raise DeposedError("a later controller has the epoch")
+            case Expired():
+                raise DeposedError("the session is over")
+            case Unknown():
+                raise AssertionError("the resolver has no deadline and never leaves an outcome unknown")
+            case _:
+                assert_never(outcome)
 
     async def _pause(self) -> None:
         if self._store.session_state is SessionState.LOST:
@@ -222,19 +252,3 @@ def is_path(path: str) -> bool:
     except InvalidRequest:
         return False
     return True
-
-
-def _definite(group: Group, outcome: Outcome) -> Written | Refused:
-    match outcome:
-        case Refused(error=InvalidRequest() | NoAuth() as error):
-            return Refused(NotTaken(group[-1].path, str(error)))
-        case Written() | Refused():
-            return outcome
-        case Fenced():
-            raise DeposedError("a later controller has the epoch")
-        case Expired():
-            raise DeposedError("the session is over")
-        case Unknown():
-            raise AssertionError("the resolver has no deadline and never leaves an outcome unknown")
-        case _:
-            assert_never(outcome)
