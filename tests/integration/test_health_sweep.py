@@ -180,6 +180,16 @@ class Stage:
             await self.store.control("alarm", "disarm")
 
     @asynccontextmanager
+    async def user_refused(self) -> AsyncIterator[None]:
+        await self.store.control("user", "add", "root:root")
+        await self.store.control("user", "grant-role", "root", "root")
+        await self.store.control("auth", "enable")
+        try:
+            yield
+        finally:
+            await self.store.control("--user", "root:root", "auth", "disable")
+
+    @asynccontextmanager
     async def slow_store(self) -> AsyncIterator[None]:
         async def slow() -> None:
             while True:
@@ -229,6 +239,7 @@ def hand(stage: Stage, name: str) -> AbstractAsyncContextManager[None]:
         "no-leader": lambda: stage.gone("broker-3"),
         "paused-leader": lambda: stage.gone("broker-3", how=signal.SIGSTOP),
         "store-without-space": stage.without_space,
+        "store-refuses-its-user": stage.user_refused,
         "slow-store": stage.slow_store,
         "store-away": stage.store_away,
         "no-controller": lambda: stage.gone(*elections),

@@ -113,6 +113,14 @@ OF_THE_CLUSTER: Final = (
         client="database space exceeded",
     ),
     Way(
+        name="store-refuses-its-user",
+        what="the store refuses its user (`etcdctl auth enable`): what is led goes on, nothing is elected or changed",
+        status="the coordination store takes no writes, so no leader is elected and nothing changed: etcd asks for",
+        event="store-writes-refused: etcd asks for a user",
+        alert="RegnumStoreTakesNoWrites",
+        client="etcd asks for a user",
+    ),
+    Way(
         name="slow-store",
         what="the store needs more than a second for a write: failovers take as long",
         status="the coordination store is slow: a write takes",
