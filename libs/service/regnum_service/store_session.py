@@ -8,10 +8,11 @@ from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NoAuth
 from regnum_coordination.port import Store
 from regnum_telemetry.metrics import Metrics
 
-from regnum_service.clock import SystemClock
+from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.measured_store import MeasuredStore
 from regnum_service.settings import ServiceSettings
+from regnum_service.store_contact import StoreContact
 from regnum_service.store_refusals import StoreRefusals
 
 
@@ -60,6 +61,10 @@ class ToldStore:
         if self._metrics is None:
             return store
         return MeasuredStore(store, SystemClock(), self._metrics, refused=self.refusals.met)
+
+    def contact(self, store: Callable[[], Store | None], clock: Clock, metrics: Metrics) -> StoreContact:
+        """How the process stands with it; arguments as of StoreContact."""
+        return StoreContact(store, clock, metrics, why_none=lambda: self.why_none, refused=lambda: self.refusals.now)
 
 
 def _open(told: ServiceSettings) -> Awaitable[Store]:

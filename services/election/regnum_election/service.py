@@ -40,7 +40,6 @@ from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_contact import StoreContact
 from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -107,14 +106,8 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
-        self._told_store = told_store = ToldStore(settings, metrics=self._metrics)
-        self._contact = StoreContact(
-            lambda: self._store,
-            clock,
-            self._metrics,
-            why_none=lambda: told_store.why_none,
-            refused=lambda: told_store.refusals.now,
-        )
+        self._told_store = ToldStore(settings, metrics=self._metrics)
+        self._contact = self._told_store.contact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
