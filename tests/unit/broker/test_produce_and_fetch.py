@@ -387,12 +387,13 @@ async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
         at(9),
         at(2**63 - 1, 2**31 - 1),
         log_pb2.OffsetQuery(topic="t", partition=0),
+        log_pb2.OffsetQuery(topic="t", partition=0, max_timestamp=log_pb2.MaxTimestampOffset()),
     ]
     results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)).results
-    assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1]
-    assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST]
+    assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1, 1]
+    assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST, 0]
     times = [result.timestamp_ms if result.HasField("timestamp_ms") else None for result in results]
-    assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None]
+    assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None, 2_000]
 
 
 async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:

@@ -155,7 +155,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         async for queries in slices(request.queries, SLICE):
             for query, answer in zip(queries, map(self._offsets.list_offsets, queries), strict=True):
                 if isinstance(answer, OffsetLookup):
-                    lookups[asked_once(query, answer.timestamp_ms, lookups)] = answer
+                    lookups[asked_once(query, answer.wanted_ms, lookups)] = answer
                 results.append(answer.result if isinstance(answer, OffsetLookup) else answer)
         await self._offsets.look_up(tuple(lookups.values()), context.peer())
         return log_pb2.ListOffsetsResponse(results=results)

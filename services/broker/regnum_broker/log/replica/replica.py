@@ -40,7 +40,7 @@ from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 class ReplicaLog(Cutting):
     """One replica. Created by LogDirectory only.
 
-    Properties (``producers`` excepted), ``read``, ``batch_at``, ``record_at_or_after`` and ``configure`` are for any
+    Properties (``producers`` excepted), ``read``, ``batch_at``, ``record_...`` and ``configure`` are for any
     thread; all else is for the directory's writer thread alone.
     """
 
@@ -274,6 +274,14 @@ class ReplicaLog(Cutting):
             UnknownReplicaError: it was deleted.
         """
         return self._shown.record_at_or_after(timestamp_ms)
+
+    def record_of_max_timestamp(self, end_offset: int) -> Placed | None:
+        """The first record below ``end_offset`` with the largest timestamp; None: none has one.
+
+        By what heads of batches say: where no record of the batch has it, or it cannot be decoded, it is the begin of
+        the batch, without a timestamp. Raises as ``record_at_or_after``.
+        """
+        return self._shown.record_of_max_timestamp(end_offset)
 
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""

@@ -25,7 +25,7 @@ from regnum_broker.log.errors import (
     UnknownReplicaError,
 )
 from regnum_broker.log.replica.host import ReplicaHost
-from regnum_broker.log.replica.segment import Segment, segment_of
+from regnum_broker.log.replica.segment import Segment, segment_of, timestamp_ms_max_within
 
 READ_ATTEMPTS: Final = 4
 """Times that a read starts again beside swaps before it has them wait, and then beside truncations before it returns
@@ -102,6 +102,25 @@ class ShownLog:
                     return begin
                 if found is not None:
                     return found
+            return None
+
+        return self._beside_writer(attempt, None)
+
+    def record_of_max_timestamp(self, end_offset: int) -> Placed | None:
+        """See ``ReplicaLog.record_of_max_timestamp``."""
+
+        def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> Placed | None:
+            start, end = self.log_start_offset, min(end_offset, log_end_offset)
+            largest_ms = max(timestamp_ms_max_within(one, start, end) for one in segments)
+            if largest_ms < 0:
+                return None
+            claiming = (one for segment in segments for one in segment.batches_since(largest_ms, start_offset=start))
+            for header, batch in claiming:
+                try:
+                    found = first_at_or_after(batch, largest_ms, from_offset=start)
+                except CorruptBatchError:
+                    found = None
+                return found or Placed(max(header.base_offset, start), None)
             return None
 
         return self._beside_writer(attempt, None)

@@ -37,10 +37,15 @@ class OffsetLookup:
 
     leadership: Leadership
     """Where to look."""
-    timestamp_ms: int
-    """The time asked for."""
+    timestamp_ms: int | None
+    """The time asked for; None: the largest timestamp is (KIP-734)."""
     result: log_pb2.OffsetResult
     """Where the answer goes."""
+
+    @property
+    def wanted_ms(self) -> int:
+        """Tells it from other queries of the partition."""
+        return -1 if self.timestamp_ms is None else self.timestamp_ms
 
 
 class OffsetsHandler:
@@ -75,6 +80,10 @@ class OffsetsHandler:
                 result.offset = found.partition.log.log_start_offset
             case ("latest", _) | ("timestamp_ms", -1):
                 _tell_end(result, found)
+            case ("max_timestamp", _) if not found.knows_committed:
+                _refuse_end(result, found)
+            case ("max_timestamp", _):
+                return OffsetLookup(leadership=found, timestamp_ms=None, result=result)
             case ("at_or_after", _):
                 at_ms = min(max(0, ceiling_unix_ms_of(query.at_or_after)), TIMESTAMP_MS_MAX)
                 return OffsetLookup(leadership=found, timestamp_ms=at_ms, result=result)
@@ -82,7 +91,7 @@ class OffsetsHandler:
                 return OffsetLookup(leadership=found, timestamp_ms=min(at_ms, TIMESTAMP_MS_MAX), result=result)
             case _:
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                result.error_message = "say which offset: earliest, latest or at_or_after"
+                result.error_message = "say which offset: earliest, latest, at_or_after or max_timestamp"
         self._leaders.complete(result)
         return result
 
@@ -92,9 +101,10 @@ class OffsetsHandler:
             await self._look_up(lookups[first : first + LOOKED_UP_AT_ONCE], connection)
 
     async def _look_up(self, lookups: Sequence[OffsetLookup], connection: str) -> None:
-        logs = [(lookup.leadership.partition.log, lookup.timestamp_ms) for lookup in lookups]
+        partitions = [lookup.leadership.partition for lookup in lookups]
+        asked = [(one.log, at.timestamp_ms, one.high_watermark) for one, at in zip(partitions, lookups, strict=True)]
         async with self._storage.turns.turn(turn_of(connection)):
-            found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
+            found = await self._storage.read(lambda: [_find_record(*one) for one in asked])
         for lookup, record in zip(lookups, found, strict=True):
             if isinstance(record, NotHere):
                 lookup.result.error_code, lookup.result.error_message = record.code, record.message
@@ -124,9 +134,11 @@ class OffsetsHandler:
         return result
 
 
-def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> Placed | NotHere | None:
-    """On a reader thread: the record that a query by time asks for."""
+def _find_record(log: ReplicaLog, timestamp_ms: int | None, committed: int) -> Placed | NotHere | None:
+    """On a reader thread: the record that a query asks for."""
     try:
+        if timestamp_ms is None:
+            return log.record_of_max_timestamp(committed)
         return log.record_at_or_after(timestamp_ms)
     except StorageError as error:
         return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
