@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from regnum_coordination import open_store
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
-from regnum_coordination.port import Create, Refused, SessionState, Set, Store, Unknown, Written
+from regnum_coordination.errors import ConnectionLoss, NoAuth, SessionExpired
+from regnum_coordination.port import Create, SessionState, Set, Store, Unknown, Written
 from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_CERT, SERVER_KEY
 from regnum_testing.ports import unused_port
 from regnum_testing.proxy import TcpProxy
@@ -227,16 +227,20 @@ async def test_users_see_their_own_nodes(zookeeper_server: ZooKeeperServer, tmp_
     owner = await open_store(url)
     await owner.create("/a", b"mine")
     await owner.multi([Create("/b", b""), Set("/a", b"mine too", 0)])
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NoAuth):
         await open_store(f"zookeeper://{zookeeper_server.endpoint}/users")
     stranger = await open_store(f"zookeeper://{zookeeper_server.endpoint}")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NoAuth):
         await stranger.get("/users/a")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NoAuth):
         await stranger.set("/users/b", b"", version=0)
     (outcome,) = await stranger.write_batch([(Set("/users/b", b"", 0),)])
-    assert isinstance(outcome, Refused)
-    assert isinstance(outcome.error, InvalidRequest)
+    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome.because, NoAuth)
+    mine = ((Create(f"/of-{name}", b""),) for name in "ab")
+    outcomes = await stranger.write_batch([next(mine), (Set("/users/b", b"", 0),), next(mine)])
+    assert [type(one) for one in outcomes] == [Written, Unknown, Written], "a closed node fails no other group"
+    assert (await stranger.exists("/of-b", current=True)) is not None
     assert (await owner.get("/a", current=True)).data == b"mine too"
     await stranger.close()
     await owner.close()
