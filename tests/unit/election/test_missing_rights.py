@@ -133,6 +133,10 @@ async def test_a_store_that_refuses_its_user_is_told_of_and_what_waits_goes_on_l
     assert shown[instruments.STORE_WRITES_REFUSED] == [((), 1)]
     with pytest.raises(RegnumError, match=r"permission denied.*nothing was changed"):
         await create(controller, "during", 1, 2, 3)
+    broker = cluster.brokers[BrokerId(2)]
+    with pytest.raises(RegnumError, match="permission denied") as refused:
+        await within(controller.brokers.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S))
+    assert refused.value.traits.retriable
     assert told(cluster) == [words.EVENT_KIND_STORE_WRITES_REFUSED]
 
     store.denies_all = False
