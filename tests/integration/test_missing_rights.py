@@ -25,7 +25,7 @@ from regnum_testing.zookeeper_server import ZooKeeperServer
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.full,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
@@ -174,7 +174,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 async def test_a_cluster_outlives_the_loss_of_its_rights(stage: Stage) -> None:
-    await until(stage.well, within_s=60.0)
+    await until(stage.well, within_s=180.0)
     # One that has its id: a new one may have to wait for it.
     async with Producer(stage.cluster.bootstrap) as producer:
         await _lose_and_get_back(stage, producer)
@@ -211,7 +211,7 @@ async def _lose_and_get_back(stage: Stage, producer: Producer) -> None:
     await until(_free(stage, "after"), within_s=30.0)
     await write()
     await stage.cluster.restart("broker-1")
-    await until(stage.well, within_s=60.0)
+    await until(stage.well, within_s=180.0)
     async with Admin(stage.cluster.bootstrap) as admin:
         kinds = [one.kind for one in await admin.last_events(limit=100)]
     assert {EventKind.STORE_WRITES_REFUSED, EventKind.STORE_WRITES_TAKEN} <= set(kinds)
@@ -220,7 +220,7 @@ async def _lose_and_get_back(stage: Stage, producer: Producer) -> None:
 async def test_a_closed_node_holds_up_no_other(stage: Stage) -> None:
     if isinstance(stage.rights, EtcdRights):
         pytest.skip("etcd's rights are a user's and not a node's")
-    await until(stage.well, within_s=60.0)
+    await until(stage.well, within_s=180.0)
     leader = await stage.leader("t")
     await asyncio.to_thread(stage.rights.take, "/brokers/topics/t/0/leaderAndISR")
     try:
@@ -236,7 +236,7 @@ async def test_a_closed_node_holds_up_no_other(stage: Stage) -> None:
         await asyncio.to_thread(stage.rights.give)
     await until(lambda: _another(stage, "t", leader), within_s=30.0)
     await stage.cluster.restart(f"broker-{leader}")
-    await until(stage.well, within_s=60.0)
+    await until(stage.well, within_s=180.0)
 
 
 def _free(stage: Stage, topic: str) -> Callable[[], Awaitable[bool]]:

@@ -46,7 +46,9 @@ class EtcdServer:
 
     def control(self, *arguments: str) -> str:
         """Run etcdctl, which fails the test where it fails; returns what it prints."""
-        command = [str(self.binary.with_name("etcdctl")), "--endpoints", f"http://127.0.0.1:{self.port}", *arguments]
+        patient = ("--command-timeout=60s", "--dial-timeout=30s")
+        at = f"--endpoints=http://127.0.0.1:{self.port}"
+        command = [str(self.binary.with_name("etcdctl")), at, *patient, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def start(self) -> None:

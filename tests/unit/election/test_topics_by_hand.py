@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_coordination.port import Delete
 from regnum_election.health.messages import describe_health
@@ -141,8 +140,11 @@ async def test_a_topic_whose_guard_went_with_it_is_deleted_nowhere_and_told_of(c
     kind = words.EVENT_KIND_PARTITION_OUT_OF_REACH
     (told,) = [one for one in cluster.recorded if isinstance(one, OtherEntry) and one.kind == kind]
     assert (told.topic, told.partition, "both gone" in told.detail) == ("t", 0, True)
-    health = await describe_health(controller.health, most=9)
-    assert [one.trouble for one in health.troubled_partitions] == [metadata_pb2.PARTITION_TROUBLE_OFFLINE]
+
+    async def listed() -> bool:
+        return [one.topic for one in (await describe_health(controller.health, most=9)).troubled_partitions] == ["t"]
+
+    await until(listed)
     assert not any(stop.delete for broker in cluster.brokers.values() for stop in broker.stops)
 
 
