@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from regnum_coordination import open_store
 from regnum_coordination.errors import ConnectionLoss, NoAuth, SessionExpired
 from regnum_coordination.port import Create, SessionState, Set, Store, Unknown, Written
@@ -219,6 +221,29 @@ async def test_a_batch_that_breaks_in_the_middle_is_partly_unknown(proxied: tupl
     await _connected(store)
     names = set((await store.children("/d", current=True)).names)
     assert {str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)} <= names
+
+
+async def test_a_watch_outlives_a_time_in_which_its_node_may_not_be_read(zookeeper_server: ZooKeeperServer) -> None:
+    """The server takes the watch away with a change that it does not tell of."""
+    store = await open_store(f"zookeeper://{zookeeper_server.endpoint}/closing")
+    await store.create("/f", b"")
+    admin = KazooClient(hosts=zookeeper_server.endpoint, auth_data=[("digest", "admin:admin")])
+    await asyncio.to_thread(admin.start)
+    async with aclosing(store.watch_children("/f")) as states:
+        await within(anext(states))
+        waiting = asyncio.ensure_future(anext(states))
+        # Behind it on the same connection: the watch is set.
+        await store.children("/f")
+        await store.children("/f")
+        await asyncio.to_thread(admin.set_acls, "/closing/f", [make_digest_acl("admin", "admin", all=True)])
+        await asyncio.to_thread(admin.create, "/closing/f/a", b"")
+        with pytest.raises(NoAuth):
+            await store.children("/f")
+        await asyncio.to_thread(admin.set_acls, "/closing/f", OPEN_ACL_UNSAFE)
+        assert (await within(waiting)).names == ("a",)
+    await asyncio.to_thread(admin.stop)
+    await asyncio.to_thread(admin.close)
+    await store.close()
 
 
 async def test_users_see_their_own_nodes(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
