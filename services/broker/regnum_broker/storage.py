@@ -3,9 +3,9 @@
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
 finished meanwhile. What is deleted goes on a thread of its own, what grows is brought to the disk on another, and the
-journal on a third; a fourth compacts, and a fifth looks into batches where that takes long. An fsync takes as long as
-the disk likes, and only who relies on it waits for it: a job that appended what counts once it is on the disk has ended
-for the writer, and is told when it is there.
+journal on a third; a fourth compacts, and two look into batches where that takes long. An fsync takes as long as the
+disk likes, and only who relies on it waits for it: a job that appended what counts once it is on the disk has ended for
+the writer, and is told when it is there.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.limits.payers import PAYER, PaidWork
 from regnum_broker.limits.turns_of_callers import TurnsOfCallers
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
@@ -43,6 +44,9 @@ WRITE_BYTES_HELD_MAX: Final = 256 * 1024 * 1024
 
 FLUSH_BYTES_WAITING_MAX: Final = 64 * 1024 * 1024
 """Bytes of records that may wait to be on the disk before they count; more of them are refused, and no others."""
+
+CHECKERS: Final = 2
+"""Threads that look into batches: who takes a turn waits for no one piece of another's work, but for a second's."""
 
 RENAMED_AT_ONCE: Final = 200
 """Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
@@ -93,10 +97,13 @@ class Storage:
             metrics: where they are counted; None: nobody asks.
         """
         clock = clock or SystemClock()
+        self._clock: Final = clock
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
         self.turns: Final = TurnsOfCallers(readers)
         """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
+        self.check_turns: Final = TurnsOfCallers(CHECKERS)
+        """Of those whose batches are looked into."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
         self._own_readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="replication-reader")
@@ -104,7 +111,7 @@ class Storage:
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
         self._cleaner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-cleaner")
-        self._checker: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-checker")
+        self._checker: Final = ThreadPoolExecutor(max_workers=CHECKERS, thread_name_prefix="batch-checker")
         self._stop_cleaning: Final = threading.Event()
         self._commit: Final = GroupCommit(
             refuse=directory.refuse_flushed, put_off=self._put_off, bytes_max=FLUSH_BYTES_WAITING_MAX
@@ -184,15 +191,19 @@ class Storage:
         return await self._submit(self._writer, job, first=True)
 
     async def read(self, job: Callable[[], T]) -> T:
-        """Run a job for a client on a reader thread."""
-        return await self._run_beside(self._readers, job)
+        """Run a job for a client on a reader thread; the caller of the present call pays for its time."""
+        payer = PAYER.get()
+        if payer is None or not payer.is_charged:
+            return await self._run_beside(self._readers, job)
+        paid = PaidWork(job, payer, self._clock.monotonic)
+        return await self._beside_until(self._submit(self._readers, paid.run, finished=paid.charge))
 
     async def read_for_brokers(self, job: Callable[[], T]) -> T:
         """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
         return await self._run_beside(self._own_readers, job)
 
     async def check(self, job: Callable[[], T]) -> T:
-        """Run a job on the thread that looks into batches, after all that were handed in before."""
+        """Run a job on a thread that looks into batches; whoever brings any takes a turn for each (``check_turns``)."""
         return await self._run_beside(self._checker, job)
 
     async def clean(self, job: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.decisions.watermark import WatermarkError
 from regnum_model.config_definition import CLEANUP_COMPACT
-from regnum_model.configs import ReplicaSettings
+from regnum_model.configs import UNPACKED_BYTES_MAX, ReplicaSettings
 from regnum_model.ids import BrokerId
 from regnum_records.build import build_batch
 from regnum_records.header import assign
@@ -415,12 +415,20 @@ async def test_what_breaks_after_an_append_that_nobody_waits_for_stops_the_broke
     assert (running.supervisor.reason or "").startswith("append failed")
 
 
+def allow_large(world: BrokerWorld) -> None:
+    """Have the topic take what decompresses to as much as readers take."""
+    broker = world.brokers[BrokerId(1)]
+    settings = ReplicaSettings(max_message_unpacked_bytes=UNPACKED_BYTES_MAX)
+    broker.broker.replicas.configure(broker.partition(), settings)
+
+
 async def test_single_records_of_a_batch_that_decompresses_to_more_than_an_answer_come_in_parts(
     world: BrokerWorld,
 ) -> None:
     """Forty megabytes in a batch of some kilobytes: one answer for all of it would be refused by the connection."""
     batch = batch_of(*[bytes(1_000_000)] * 40, codec="zstd")
     assert len(batch) < 100_000
+    allow_large(world)
     assert (await world.produce(1, batch)).error_code == 0
     offset, answers = 0, 0
     while offset < 40:
@@ -434,6 +442,7 @@ async def test_single_records_of_a_batch_that_decompresses_to_more_than_an_answe
 
 async def test_a_record_larger_than_an_answer_is_named_and_can_be_skipped(world: BrokerWorld) -> None:
     batch = batch_of(b"before", bytes(40_000_000), b"after", codec="zstd")
+    allow_large(world)
     assert (await world.produce(1, batch)).error_code == 0
     assert [record.value for record in (await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)).records] == [b"before"]
     result = await fetch(world, 1, form=log_pb2.RECORD_FORM_RECORDS)

@@ -13,6 +13,7 @@ from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
 from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
+from regnum_broker.limits.payers import PAYER
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.produce_stream import ProduceStream
@@ -72,6 +73,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
+        PAYER.set(self._throttling.payer(context, request.header.client_id))
         response = await self._produce(request, context, waitable_s(context))
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_causes(self._producing.causes(request))
@@ -97,6 +99,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
+        PAYER.set(self._throttling.payer(context, ""))
         stream = ProduceStream(
             self._producing,
             held=self._held,
@@ -129,6 +132,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
+        PAYER.set(self._throttling.payer(context, request.header.client_id))
         quota = self._throttling.reading(context, request.header.client_id)
         holding = Holding(self._held, context.peer(), Purpose.FETCH)
         waitable = waitable_s(context)

@@ -1,0 +1,214 @@
+"""Batches that are checked beside the writer, in turn by who brought them.
+
+Goals: what one caller sends to be unpacked and looked at costs the others one piece of that work at most, and the
+writer nothing; the batches that a caller sends to a partition are appended in the order in which they came.
+
+Constraints: to hand something to another thread takes longer than to check a small batch without compression.
+
+Algorithm: a batch whose check is bounded by few bytes goes to the writer and is checked there. Any other one stands in
+the line of its caller, and so does whatever the caller sends to that partition behind it. The lines take turns on a few
+threads (``TurnsOfCallers``), one piece of PIECE_S of a line at a time, and a line never has two turns at once: so what
+it hands to the writer stays in order. Before a piece is begun, memory is reserved for the largest batch of it, as it
+may be by the settings of its topic. There are only as many pieces as threads, so the broker's own account has it, and
+none waits for it.
+
+What its caller waits for no longer is not checked, and not appended. A producer that does not wait for the answer
+(acks=0) has its request under way until the line has let it through: what stands in line is counted somewhere.
+
+Example: a caller sends a thousand batches of two kilobytes that unpack to eight megabytes each. They are checked one by
+one, and between two of them everybody else has a turn.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from regnum.broker.v1 import log_pb2
+from regnum_model.ids import PartitionKey
+from regnum_records.header import CODEC_MASK, HEADER_BYTES
+from regnum_service.clock import Clock
+from regnum_service.errors import Code
+from regnum_service.supervisor import Supervisor
+
+from regnum_broker.limits.held_bytes import HeldBytes, Purpose
+from regnum_broker.serving.produce_appends import LET_GO, Admitted, Refused, check_some, rules_of
+from regnum_broker.storage import Storage
+
+SMALL_BYTES: Final = 32 * 1024
+"""Up to so large a batch without compression is checked on the writer thread: 10 µs, or 2 ms if it was made to it."""
+
+PIECE_S: Final = 0.005
+"""For so long a caller has a thread at a time, or for one batch."""
+
+PIECE_MAX: Final = 200
+"""Batches of one piece (safety rule S22)."""
+
+OWN: Final = ""
+"""Whose turn the broker's own batches take, and who holds the memory for what is unpacked."""
+
+COPIES: Final = 3
+"""How often the records of a batch are in memory, at most, while it is checked."""
+
+_ATTRIBUTES_LOW_BYTE: Final = 22
+
+
+def is_small(item: Admitted) -> bool:
+    """Whether a batch is checked so soon that to hand it to another thread would take longer."""
+    batch = item.message.record_batch
+    return (
+        bool(batch)
+        and len(batch) <= SMALL_BYTES
+        and not _is_compressed(batch)
+        and not item.leadership.partition.log.settings.is_compacted
+    )
+
+
+def _is_compressed(batch: bytes) -> bool:
+    return len(batch) >= HEADER_BYTES and bool(batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK)
+
+
+class _Line:
+    """What one caller has brought."""
+
+    __slots__ = ("items", "partitions")
+
+    def __init__(self) -> None:
+        self.items: Final[deque[Admitted]] = deque()
+        """Those that are not checked."""
+        self.partitions: Final[Counter[PartitionKey]] = Counter()
+        """Where they, and those that are being handed to the writer, are to be appended."""
+
+
+class BatchChecks:
+    """The lines of all callers. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        clock: Clock,
+        bytes_max: int,
+        held: HeldBytes | None,
+        hand_in: Callable[[Sequence[Admitted]], Awaitable[None]],
+        refuse: Callable[[Admitted, Code, str], None],
+        supervisor: Supervisor,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            storage: has the threads, and their turns.
+            clock: measures the work.
+            bytes_max: largest batch where the topic has no limit of its own.
+            held: where memory for what is unpacked is counted; None: nowhere.
+            hand_in: hands to the writer what was checked.
+            refuse: told what is refused, with code and reason.
+            supervisor: has a task for each line.
+        """
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._bytes_max: Final = bytes_max
+        self._held: Final = held
+        self._hand_in: Final = hand_in
+        self._refuse: Final = refuse
+        self._supervisor: Final = supervisor
+        self._lines: Final[dict[str, _Line]] = {}
+
+    @property
+    def callers(self) -> int:
+        """Lines."""
+        return len(self._lines)
+
+    def take(self, item: Admitted) -> bool:
+        """Have a batch stand in line, if it has to; it is handed to the writer, or refused. False: it has not to."""
+        turn = _turn_of(item)
+        line = self._lines.get(turn)
+        behind = line is not None and item.leadership.partition.key in line.partitions
+        if not behind and is_small(item):
+            return False
+        if line is None:
+            line = self._lines[turn] = _Line()
+            self._supervisor.start("produce: checks", self._go_on(turn, line))
+        line.items.append(item)
+        line.partitions[item.leadership.partition.key] += 1
+        item.in_line = True
+        return True
+
+    async def check_own(self, item: Admitted) -> Refused | None:
+        """Check a batch of the broker's own, of which its partition has no other; returns why it is refused."""
+        if is_small(item):
+            return None
+        async with self._storage.check_turns.turn(OWN):
+            return (await self._check((item,)))[0]
+
+    async def _go_on(self, turn: str, line: _Line) -> None:
+        while line.items:
+            async with self._storage.check_turns.turn(turn):
+                # What was let go of meanwhile is passed over by the thread.
+                piece = tuple(islice(line.items, PIECE_MAX))
+                outcomes = await self._check(piece)
+            kept: list[Admitted] = []
+            for item, refused in zip(piece, outcomes, strict=False):
+                line.items.popleft()
+                item.charge()
+                item.in_line = False
+                if item.message is LET_GO:
+                    self._leave(line, item)
+                elif refused is not None:
+                    self._refuse(item, refused.code, refused.message)
+                    self._leave(line, item)
+                else:
+                    kept.append(item)
+            if kept:
+                await self._hand_in(kept)
+            for item in kept:
+                self._leave(line, item)
+        del self._lines[turn]
+
+    async def _check(self, items: Sequence[Admitted]) -> list[Refused | None]:
+        """On a thread, within memory that is reserved before."""
+        reserved = max(self._unpacked_bytes_max(item) for item in items)
+        if self._held is not None:
+            self._held.hold(OWN, reserved, Purpose.PRODUCE)
+        try:
+            return await self._storage.check(
+                lambda: check_some(items, bytes_max=self._bytes_max, now_s=self._clock.monotonic, piece_s=PIECE_S)
+            )
+        finally:
+            if self._held is not None:
+                self._held.let_go(OWN, reserved, Purpose.PRODUCE)
+
+    def _unpacked_bytes_max(self, item: Admitted) -> int:
+        """Memory that the check of a batch takes, at most; without compression it is in memory, and counted."""
+        if not _is_compressed(item.message.record_batch):
+            return 0
+        return COPIES * rules_of(item.leadership.partition, self._bytes_max).unpacked_bytes_max
+
+    def _leave(self, line: _Line, item: Admitted) -> None:
+        key = item.leadership.partition.key
+        line.partitions[key] -= 1
+        if not line.partitions[key]:
+            del line.partitions[key]
+        if item.through is not None:
+            item.through.set()
+
+
+def _turn_of(item: Admitted) -> str:
+    pending = item.pending
+    return OWN if pending is None or pending.payer is None else pending.payer.turn
+
+
+async def all_through(items: Sequence[Admitted]) -> None:
+    """Return when those of one caller that stand in line have been let through; nobody else waits for them."""
+    waiting = [item for item in items if item.in_line]
+    if waiting:
+        # A line keeps its order.
+        last = waiting[-1]
+        last.through = asyncio.Event()
+        await last.through.wait()
+
+
+def waits_for_nothing(items: Sequence[Admitted]) -> bool:
+    """Whether the producer of these gets its answer at once."""
+    return any(item.pending is not None and item.pending.acks == log_pb2.ACKS_NONE for item in items)
