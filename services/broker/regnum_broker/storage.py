@@ -21,7 +21,7 @@ from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.limits.payers import PAYER, PaidWork
+from regnum_broker.limits.payers import PaidWork
 from regnum_broker.limits.turns_of_callers import TurnsOfCallers
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
@@ -97,13 +97,10 @@ class Storage:
             metrics: where they are counted; None: nobody asks.
         """
         clock = clock or SystemClock()
-        self._clock: Final = clock
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
         self.turns: Final = TurnsOfCallers(readers)
         """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
-        self.check_turns: Final = TurnsOfCallers(CHECKERS)
-        """Of those whose batches are looked into."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
         self._own_readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="replication-reader")
@@ -192,18 +189,15 @@ class Storage:
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job for a client on a reader thread; the caller of the present call pays for its time."""
-        payer = PAYER.get()
-        if payer is None or not payer.is_charged:
-            return await self._run_beside(self._readers, job)
-        paid = PaidWork(job, payer, self._clock.monotonic)
-        return await self._beside_until(self._submit(self._readers, paid.run, finished=paid.charge))
+        work = PaidWork(job, self._times.now_s)
+        return await self._beside_until(self._submit(self._readers, work.run, finished=work.charge))
 
     async def read_for_brokers(self, job: Callable[[], T]) -> T:
         """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
         return await self._run_beside(self._own_readers, job)
 
     async def check(self, job: Callable[[], T]) -> T:
-        """Run a job on a thread that looks into batches; whoever brings any takes a turn for each (``check_turns``)."""
+        """Run a job on a thread that looks into batches; whoever brings any takes turns, CHECKERS at a time."""
         return await self._run_beside(self._checker, job)
 
     async def clean(self, job: Callable[[], T]) -> T:
@@ -298,11 +292,6 @@ class Storage:
         # A failure of the directory is known already, see _deliver.
         if removing.exception() is None and self.directory.full and not self._closing:
             self._submit(self._writer, self.directory.make_reserve)
-
-    @property
-    def syncing(self) -> bool:
-        """Whether segments that grew are being brought to the disk."""
-        return self._syncing is not None
 
     def _synced(self, syncing: asyncio.Future[None]) -> None:
         self._syncing = None

@@ -44,11 +44,6 @@ class Payer:
         self.client_id: Final = client_id
         self.turn: Final = turn
 
-    @property
-    def is_charged(self) -> bool:
-        """Whether its time has to be measured."""
-        return self._quota.is_on
-
     def named(self, client_id: str) -> "Payer":
         """The same caller under another client id: each request of a stream may have one."""
         if client_id == self.client_id:
@@ -66,19 +61,21 @@ PAYER: Final[ContextVar[Payer | None]] = ContextVar("payer", default=None)
 
 
 class PaidWork(Generic[T]):
-    """A job for a thread that takes the time that it needs."""
+    """A job for a thread, which the caller of the present call pays for."""
 
     __slots__ = ("_job", "_now_s", "_payer", "_spent_s")
 
-    def __init__(self, job: Callable[[], T], payer: Payer, now_s: Callable[[], float]) -> None:
+    def __init__(self, job: Callable[[], T], now_s: Callable[[], float]) -> None:
         """Only assigns; ``now_s`` is monotonic time."""
         self._job: Final = job
-        self._payer: Final = payer
+        self._payer: Final = PAYER.get()
         self._now_s: Final = now_s
         self._spent_s = 0.0
 
     def run(self) -> T:
         """On the thread: do it."""
+        if self._payer is None:
+            return self._job()
         began_s = self._now_s()
         try:
             return self._job()
@@ -87,4 +84,5 @@ class PaidWork(Generic[T]):
 
     def charge(self) -> None:
         """On the loop, when it has ended, however it did."""
-        self._payer.worked(self._spent_s)
+        if self._payer is not None:
+            self._payer.worked(self._spent_s)

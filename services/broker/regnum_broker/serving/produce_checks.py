@@ -33,8 +33,9 @@ from regnum_service.errors import Code
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.limits.held_bytes import HeldBytes, Purpose
+from regnum_broker.limits.turns_of_callers import TurnsOfCallers
 from regnum_broker.serving.produce_appends import LET_GO, Admitted, Refused, check_some, rules_of
-from regnum_broker.storage import Storage
+from regnum_broker.storage import CHECKERS, Storage
 
 SMALL_BYTES: Final = 32 * 1024
 """Up to so large a batch without compression is checked on the writer thread: 10 µs, or 2 ms if it was made to it."""
@@ -113,12 +114,8 @@ class BatchChecks:
         self._hand_in: Final = hand_in
         self._refuse: Final = refuse
         self._supervisor: Final = supervisor
+        self._turns: Final = TurnsOfCallers(CHECKERS)
         self._lines: Final[dict[str, _Line]] = {}
-
-    @property
-    def callers(self) -> int:
-        """Lines."""
-        return len(self._lines)
 
     def take(self, item: Admitted) -> bool:
         """Have a batch stand in line, if it has to; it is handed to the writer, or refused. False: it has not to."""
@@ -139,12 +136,12 @@ class BatchChecks:
         """Check a batch of the broker's own, of which its partition has no other; returns why it is refused."""
         if is_small(item):
             return None
-        async with self._storage.check_turns.turn(OWN):
+        async with self._turns.turn(OWN):
             return (await self._check((item,)))[0]
 
     async def _go_on(self, turn: str, line: _Line) -> None:
         while line.items:
-            async with self._storage.check_turns.turn(turn):
+            async with self._turns.turn(turn):
                 # What was let go of meanwhile is passed over by the thread.
                 piece = tuple(islice(line.items, PIECE_MAX))
                 outcomes = await self._check(piece)
