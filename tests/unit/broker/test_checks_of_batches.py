@@ -12,20 +12,20 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose
+from regnum_broker.limits.limits import room_for_unpacking
 from regnum_broker.limits.payers import PAYER, Payer
 from regnum_broker.replication.partition import Partition
+from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import PendingAnswer, PendingAnswers
 from regnum_broker.serving.produce_appends import Admitted, Waiting
-from regnum_broker.serving.produce_checks import COPIES, SMALL_BYTES
+from regnum_broker.serving.produce_checks import EXPECTED_BYTES_MIN, SMALL_BYTES
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.storage import CHECKERS
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX, ReplicaSettings
-from regnum_model.shares import Shares
 from regnum_records.build import CodecName
 from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
 from regnum_service.clock import Clock, SystemClock
@@ -73,17 +73,22 @@ class World:
 
     def __init__(self, leading: LeadingReplicas, clock: Clock) -> None:
         self.leading = leading
-        self.held = HeldBytes(Shares(total_max=1 << 28, connection_max=1 << 26))
+        self.unpacking = room_for_unpacking()
         self.charged = Charged()
-        self.supervisor = Supervisor("test")
-        self.handler = ProduceHandler(
-            replicas=leading.replicas,
-            leaders=CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners)),
-            storage=leading.storage,
-            clock=clock,
+        self._clock = clock
+        self.handler = self.handler_with(self.unpacking)
+
+    def handler_with(self, room: Room) -> ProduceHandler:
+        """One that has so much room for what it unpacks."""
+        replicas = self.leading.replicas
+        return ProduceHandler(
+            replicas=replicas,
+            leaders=CurrentLeaders(replicas, MetadataCache(Fence(), replicas.learn_listeners)),
+            storage=self.leading.storage,
+            clock=self._clock,
             batch_bytes_max=1 << 20,
-            supervisor=self.supervisor,
-            held=self.held,
+            supervisor=Supervisor("test"),
+            unpacking=room,
         )
 
     @property
@@ -101,10 +106,12 @@ class World:
             setattr(request, name, value)
         return request
 
-    def produce(self, request: log_pb2.ProduceRequest, by: str = "a") -> Producing:
+    def produce(
+        self, request: log_pb2.ProduceRequest, by: str = "a", handler: ProduceHandler | None = None
+    ) -> Producing:
         async def call() -> log_pb2.ProduceResponse:
             PAYER.set(Payer(self.charged, user=by, connection=by, client_id="", turn=by))
-            return await self.handler.produce(request)
+            return await (handler or self.handler).produce(request)
 
         return asyncio.create_task(call())
 
@@ -170,10 +177,6 @@ async def checked(world: World, jobs: int) -> None:
         return world.leading.storage.jobs_pending == jobs
 
     await eventually(handed_in)
-
-
-async def nothing_held(world: World) -> bool:
-    return world.held.total == 0
 
 
 def test_what_may_be_set_is_what_readers_take() -> None:
@@ -358,7 +361,7 @@ async def test_a_producer_that_waits_for_no_answer_is_under_way_until_it_was_che
     assert (await result_of(behind)).base_offset == 2
 
 
-async def test_memory_is_reserved_while_it_is_unpacked_and_then_let_go(world: World) -> None:
+async def test_room_is_reserved_before_anything_is_unpacked_and_then_left(world: World) -> None:
     world.set(ReplicaSettings(max_message_unpacked_bytes=UNPACKED_MAX))
     with world.checkers_are_busy():
         await world.begun()
@@ -366,13 +369,31 @@ async def test_memory_is_reserved_while_it_is_unpacked_and_then_let_go(world: Wo
 
         async def reserved() -> bool:
             # By as many as there are threads; the third waits for its turn, and has nothing.
-            return world.held.held_for(Purpose.PRODUCE) == CHECKERS * COPIES * UNPACKED_MAX
+            return world.unpacking.bytes_inside == CHECKERS * UNPACKED_MAX
 
         await eventually(reserved)
         assert len(sent) > CHECKERS
     codes = [await code_of(task) for task in sent]
     assert codes == [NONE, errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, NONE]
-    await eventually(lambda: nothing_held(world))
+    assert world.unpacking.bytes_inside == 0
+
+
+async def test_what_unpacks_to_more_than_was_expected_gets_more_room_and_not_more_than_there_is(world: World) -> None:
+    """Each of two needs more than there is: one after the other has all of it."""
+    world.set(ReplicaSettings(max_message_unpacked_bytes=UNPACKED_BYTES_MAX))
+    large = batch_of(bytes(EXPECTED_BYTES_MIN), codec="zstd")
+    most = 0
+
+    class Watched(Room):
+        async def enter(self, size_bytes: int) -> None:
+            nonlocal most
+            await super().enter(size_bytes)
+            most = max(most, self.bytes_inside)
+
+    handler = world.handler_with(Watched(jobs_max=9, bytes_max=2 * EXPECTED_BYTES_MIN))
+    calls = [world.produce(world.request(large), by=by, handler=handler) for by in ("a", "b")]
+    assert {await code_of(call) for call in calls} == {NONE}
+    assert most == 8 * EXPECTED_BYTES_MIN, "it has all the room alone"
 
 
 async def test_the_time_of_threads_is_its_callers(world: World) -> None:

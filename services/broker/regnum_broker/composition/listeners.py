@@ -235,7 +235,7 @@ def produce_handler(parts: BrokerParts, leaders: CurrentLeaders, traffic: TopicT
         metrics=parts.metrics,
         traffic=traffic,
         authorizer=parts.access.authorizer,
-        held=parts.limits.held,
+        unpacking=parts.limits.unpacking,
     )
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from regnum_model.configs import UNPACKED_BYTES_MAX
 from regnum_model.shares import Shares
 from regnum_service.clock import Clock
 from regnum_service.connections import cut_off
@@ -15,6 +16,15 @@ from regnum_broker.limits.incoming import Incoming
 from regnum_broker.limits.intake import DEFAULT, Intake
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
+from regnum_broker.room import Room
+
+UNPACKING_JOBS_MAX: Final = 64
+"""Batches that are unpacked at once, whatever they unpack to; there are fewer threads."""
+
+
+def room_for_unpacking() -> Room:
+    """Room for what is unpacked to be checked: as much as one batch may have, which has it alone."""
+    return Room(jobs_max=UNPACKING_JOBS_MAX, bytes_max=UNPACKED_BYTES_MAX)
 
 
 class ClientLimits:
@@ -30,6 +40,8 @@ class ClientLimits:
             incoming: how many messages may be coming at once.
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
+        self.unpacking: Final = room_for_unpacking()
+        """For batches of producers that are checked."""
         self.intake: Final = Intake(self.held, incoming)
         self.unread: Final = UnreadAnswers(clock)
         self.silent: Final = SilentReaders(self.unread, self.held, clock)

@@ -33,7 +33,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.limits.held_bytes import HeldBytes
+from regnum_broker.limits.limits import room_for_unpacking
 from regnum_broker.limits.payers import PAYER, Payer
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.leader import Leadership
@@ -41,6 +41,7 @@ from regnum_broker.replication.partition import Role
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
+from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.error_counts import ErrorCounts
 from regnum_broker.serving.produce_answers import DEPOSED_AFTER_APPEND, SLICE, PendingAnswer, PendingAnswers, refuse
@@ -104,7 +105,7 @@ class ProduceHandler:
         metrics: Metrics | None = None,
         traffic: TopicTraffic | None = None,
         authorizer: Authorizer = EVERYBODY,
-        held: HeldBytes | None = None,
+        unpacking: Room | None = None,
     ) -> None:
         self._authorizer: Final = authorizer
         self._fresh: Final = fresh or FreshAppends()
@@ -130,7 +131,7 @@ class ProduceHandler:
             storage=storage,
             clock=clock,
             bytes_max=batch_bytes_max,
-            held=held,
+            room=unpacking or room_for_unpacking(),
             hand_in=self._hand_in_checked,
             refuse=self._answers.refused,
             supervisor=supervisor,
@@ -156,7 +157,8 @@ class ProduceHandler:
     async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> dict[int, PendingAnswer]:
         """Take requests that came together: append them in their order, tell the answer to each when it has come about.
 
-        Returns once the writer has them, which may mean a wait for room: those that are not answered yet, by place.
+        Returns once they are on their way to the writer, which may mean a wait for room: those that are not answered
+        yet, by place.
         Whoever gives one up hears no more of it.
         """
         taken: dict[int, tuple[PendingAnswer, log_pb2.ProduceRequest]] = {}
@@ -314,7 +316,12 @@ class ProduceHandler:
             for item in admitted:
                 self._answers.refused(item, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return
-        await self._hand_in_all([item for item in admitted if not self._checks.take(item)])
+        in_line = [item for item in admitted if self._checks.claims(item)]
+        try:
+            await self._hand_in_all([item for item in admitted if not item.in_line])
+        finally:
+            # Behind those of the same partitions that came before them.
+            self._checks.begin(in_line)
         if waits_for_nothing(admitted):
             await all_through(admitted)
 

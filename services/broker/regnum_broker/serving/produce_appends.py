@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, assert_never
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES
+from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX
 from regnum_records.check import accepted_batch, verify_crc
 from regnum_records.errors import (
     BatchTooLargeError,
@@ -36,7 +36,7 @@ DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send 
 LET_GO: Final = log_pb2.ProducePartition()
 """In place of what the writer has taken, or of what nobody waits for any more before it has."""
 
-UNPACKED_BYTES_MAX: Final = DEFINITIONS[MAX_MESSAGE_UNPACKED_BYTES].default
+UNPACKED_BYTES_DEFAULT: Final = DEFINITIONS[MAX_MESSAGE_UNPACKED_BYTES].default
 """Largest size of decompressed records where the topic has no limit of its own."""
 
 
@@ -57,7 +57,7 @@ def rules_of(partition: Partition, bytes_max: int) -> Rules:
     own_max, own_unpacked_max = settings.max_message_bytes, settings.max_message_unpacked_bytes
     return Rules(
         bytes_max if own_max is None else own_max,
-        UNPACKED_BYTES_MAX if own_unpacked_max is None else own_unpacked_max,
+        UNPACKED_BYTES_DEFAULT if own_unpacked_max is None else own_unpacked_max,
         partition.log.settings.is_compacted,
     )
 
@@ -84,6 +84,8 @@ class Admitted:
     """Whether it waits to be checked beside the writer, or is, and the writer does not have it yet."""
     through: asyncio.Event | None = None
     """Set when it is in line no more; None: nobody waits for that."""
+    unpacks_to_more_than: int = 0
+    """Bytes of room that were too few to check it."""
     spent_s: float = 0.0
     """For so long a thread was at it that nobody was charged for yet."""
 
@@ -152,6 +154,10 @@ class Done:
 Outcome = Refused | Done
 
 
+class LacksRoomError(Exception):
+    """A batch unpacks to more than there was room for; its topic may allow it."""
+
+
 class Checked(NamedTuple):
     """A batch that was checked."""
 
@@ -162,43 +168,52 @@ class Checked(NamedTuple):
 
 
 def check_some(
-    items: Sequence[Admitted], *, bytes_max: int, now_s: Callable[[], float], piece_s: float
+    items: Sequence[Admitted], *, bytes_max: int, room_bytes: int, now_s: Callable[[], float], piece_s: float
 ) -> list[Refused | None]:
     """On a thread beside the writer: check batches one after another, the first one and others for ``piece_s``.
 
     To unpack a batch and to look at each of its records takes as long as all else together, and for one that was made
     to it takes very much longer; the writer has other logs. Returns for each why it is refused; None: it is kept as
-    ``checked``, for the writer to append or, where a setting keeps it out, to look whether it came before.
+    ``checked``, for the writer to append or, where a setting keeps it out, to look whether it came before. One for
+    which there is not enough room is left for the next piece (``unpacks_to_more_than``), and all behind it are.
 
     Args:
         items: those of one caller, in the order in which they came; the last may be left for the next piece.
         bytes_max: largest batch where the topic has no limit of its own.
+        room_bytes: to so much a compressed batch may unpack.
         now_s: monotonic time.
         piece_s: as long as a caller may have the thread at a time.
     """
     outcomes: list[Refused | None] = []
     began_s = before_s = now_s()
     for item in items:
+        lacks_room = False
         message, rules = item.message, rules_of(item.leadership.partition, bytes_max)
         # Who waited for it may leave at any moment: it is looked at once.
-        batch = None if message is LET_GO else _checked(message, item.came_ms, rules)
-        item.checked = None if batch is None or isinstance(batch, Refused) else Checked(batch, rules)
-        outcomes.append(batch if isinstance(batch, Refused) else None)
+        try:
+            found = None if message is LET_GO else _checked(message, item.came_ms, rules, room_bytes)
+        except LacksRoomError:
+            lacks_room, item.unpacks_to_more_than = True, room_bytes
+        else:
+            item.checked = None if found is None or isinstance(found, Refused) else Checked(found, rules)
+            outcomes.append(found if isinstance(found, Refused) else None)
         now = now_s()
         item.spent_s, before_s = item.spent_s + now - before_s, now
-        if now - began_s >= piece_s:
+        if lacks_room or now - began_s >= piece_s:
             break
     return outcomes
 
 
-def _checked(message: log_pb2.ProducePartition, came_ms: int, rules: Rules) -> bytes | Unwelcome | Refused:
-    """The batch of a partition as it is appended, or why it is not."""
+def _checked(
+    message: log_pb2.ProducePartition, came_ms: int, rules: Rules, room_bytes: int = UNPACKED_BYTES_MAX
+) -> bytes | Unwelcome | Refused:
+    """The batch of a partition as it is appended, or why it is not. Raises LacksRoomError."""
     batch = batch_in(message, came_ms)
     try:
         return accepted_batch(
             batch,
             bytes_max=rules.bytes_max,
-            unpacked_bytes_max=rules.unpacked_bytes_max,
+            unpacked_bytes_max=min(rules.unpacked_bytes_max, room_bytes),
             keys_required=rules.keys_required,
         )
     except KeyMissingError as error:
@@ -206,6 +221,8 @@ def _checked(message: log_pb2.ProducePartition, came_ms: int, rules: Rules) -> b
     except BatchTooLargeError as error:
         return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error)))
     except UnpackedTooLargeError as error:
+        if room_bytes < rules.unpacked_bytes_max:
+            raise LacksRoomError from None
         message_text = f"{error}, which is what its topic takes ({MAX_MESSAGE_UNPACKED_BYTES}): send smaller batches"
         return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=message_text))
     except InvalidRecordError as error:

@@ -3,14 +3,18 @@
 Goals: what one caller sends to be unpacked and looked at costs the others one piece of that work at most, and the
 writer nothing; the batches that a caller sends to a partition are appended in the order in which they came.
 
-Constraints: to hand something to another thread takes longer than to check a small batch without compression.
+Constraints: to hand something to another thread takes longer than to check a small batch without compression. What a
+batch unpacks to is not known before, but how much that may be at most.
 
 Algorithm: a batch whose check is bounded by few bytes goes to the writer and is checked there. Any other one stands in
 the line of its caller, and so does whatever the caller sends to that partition behind it. The lines take turns on a few
 threads (``TurnsOfCallers``), one piece of PIECE_S of a line at a time, and a line never has two turns at once: so what
-it hands to the writer stays in order. Before a piece is begun, memory is reserved for the largest batch of it, as it
-may be by the settings of its topic. There are only as many pieces as threads, so the broker's own account has it, and
-none waits for it.
+it hands to the writer stays in order.
+
+Before a piece is begun, room is reserved for the largest that one of its batches is expected to unpack to; one that has
+more is left for the next piece, with more room, up to what the settings of its topic allow. There is as much room as
+for the largest batch that any topic may allow, and it is waited for: others have it for a piece. It is apart from what
+is held for requests (``held_bytes``), or those that wait to be checked could leave none for it.
 
 What its caller waits for no longer is not checked, and not appended. A producer that does not wait for the answer
 (acks=0) has its request under way until the line has let it through: what stands in line is counted somewhere.
@@ -32,8 +36,8 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code
 from regnum_service.supervisor import Supervisor
 
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose
 from regnum_broker.limits.turns_of_callers import TurnsOfCallers
+from regnum_broker.room import Room
 from regnum_broker.serving.produce_appends import LET_GO, Admitted, Refused, check_some, rules_of
 from regnum_broker.storage import CHECKERS, Storage
 
@@ -47,10 +51,13 @@ PIECE_MAX: Final = 200
 """Batches of one piece (safety rule S22)."""
 
 OWN: Final = ""
-"""Whose turn the broker's own batches take, and who holds the memory for what is unpacked."""
+"""Whose turn the broker's own batches take."""
 
-COPIES: Final = 3
-"""How often the records of a batch are in memory, at most, while it is checked."""
+EXPECTED_BYTES_MIN: Final = 1024 * 1024
+"""To so much any compressed batch may unpack before it is looked at with more room."""
+
+GROWTH: Final = 8
+"""To so many times its bytes a compressed batch is expected to unpack; the next try has so many times as much room."""
 
 _ATTRIBUTES_LOW_BYTE: Final = 22
 
@@ -73,13 +80,15 @@ def _is_compressed(batch: bytes) -> bool:
 class _Line:
     """What one caller has brought."""
 
-    __slots__ = ("items", "partitions")
+    __slots__ = ("is_checked", "items", "partitions")
 
     def __init__(self) -> None:
         self.items: Final[deque[Admitted]] = deque()
         """Those that are not checked."""
         self.partitions: Final[Counter[PartitionKey]] = Counter()
-        """Where they, and those that are being handed to the writer, are to be appended."""
+        """Where they, and those that come behind and go to the writer from here, are to be appended."""
+        self.is_checked = False
+        """Whether there is a task that does."""
 
 
 class BatchChecks:
@@ -91,7 +100,7 @@ class BatchChecks:
         storage: Storage,
         clock: Clock,
         bytes_max: int,
-        held: HeldBytes | None,
+        room: Room,
         hand_in: Callable[[Sequence[Admitted]], Awaitable[None]],
         refuse: Callable[[Admitted, Code, str], None],
         supervisor: Supervisor,
@@ -102,7 +111,7 @@ class BatchChecks:
             storage: has the threads, and their turns.
             clock: measures the work.
             bytes_max: largest batch where the topic has no limit of its own.
-            held: where memory for what is unpacked is counted; None: nowhere.
+            room: for what is unpacked.
             hand_in: hands to the writer what was checked.
             refuse: told what is refused, with code and reason.
             supervisor: has a task for each line.
@@ -110,50 +119,59 @@ class BatchChecks:
         self._storage: Final = storage
         self._clock: Final = clock
         self._bytes_max: Final = bytes_max
-        self._held: Final = held
+        self._room: Final = room
         self._hand_in: Final = hand_in
         self._refuse: Final = refuse
         self._supervisor: Final = supervisor
         self._turns: Final = TurnsOfCallers(CHECKERS)
         self._lines: Final[dict[str, _Line]] = {}
 
-    def take(self, item: Admitted) -> bool:
-        """Have a batch stand in line, if it has to; it is handed to the writer, or refused. False: it has not to."""
-        turn = _turn_of(item)
+    def claims(self, item: Admitted) -> bool:
+        """Whether a batch has to stand in line: then what comes behind it for its partition has to as well."""
+        turn, key = _turn_of(item), item.leadership.partition.key
         line = self._lines.get(turn)
-        behind = line is not None and item.leadership.partition.key in line.partitions
-        if not behind and is_small(item):
+        if (line is None or key not in line.partitions) and is_small(item):
             return False
         if line is None:
             line = self._lines[turn] = _Line()
-            self._supervisor.start("produce: checks", self._go_on(turn, line))
-        line.items.append(item)
-        line.partitions[item.leadership.partition.key] += 1
+        line.partitions[key] += 1
         item.in_line = True
         return True
+
+    def begin(self, items: Sequence[Admitted]) -> None:
+        """Have what was claimed stand in line; it is handed to the writer, or refused."""
+        for item in items:
+            turn = _turn_of(item)
+            line = self._lines[turn]
+            line.items.append(item)
+            if not line.is_checked:
+                line.is_checked = True
+                self._supervisor.start("produce: checks", self._go_on(turn, line))
 
     async def check_own(self, item: Admitted) -> Refused | None:
         """Check a batch of the broker's own, of which its partition has no other; returns why it is refused."""
         if is_small(item):
             return None
-        async with self._turns.turn(OWN):
-            return (await self._check((item,)))[0]
+        while not (outcomes := await self._check(OWN, (item,))):
+            # It unpacks to more than was expected.
+            pass
+        return outcomes[0]
 
     async def _go_on(self, turn: str, line: _Line) -> None:
         while line.items:
-            async with self._turns.turn(turn):
-                # What was let go of meanwhile is passed over by the thread.
-                piece = tuple(islice(line.items, PIECE_MAX))
-                outcomes = await self._check(piece)
+            # What was let go of meanwhile is passed over by the thread.
+            piece = tuple(islice(line.items, PIECE_MAX))
+            outcomes = await self._check(turn, piece)
             kept: list[Admitted] = []
-            for item, refused in zip(piece, outcomes, strict=False):
+            # (What was not done in this piece is in the next.)
+            for item, outcome in zip(piece, outcomes, strict=False):
                 line.items.popleft()
                 item.charge()
                 item.in_line = False
                 if item.message is LET_GO:
                     self._leave(line, item)
-                elif refused is not None:
-                    self._refuse(item, refused.code, refused.message)
+                elif outcome is not None:
+                    self._refuse(item, outcome.code, outcome.message)
                     self._leave(line, item)
                 else:
                     kept.append(item)
@@ -161,26 +179,35 @@ class BatchChecks:
                 await self._hand_in(kept)
             for item in kept:
                 self._leave(line, item)
-        del self._lines[turn]
+        line.is_checked = False
+        if not line.partitions:
+            del self._lines[turn]
 
-    async def _check(self, items: Sequence[Admitted]) -> list[Refused | None]:
-        """On a thread, within memory that is reserved before."""
-        reserved = max(self._unpacked_bytes_max(item) for item in items)
-        if self._held is not None:
-            self._held.hold(OWN, reserved, Purpose.PRODUCE)
-        try:
-            return await self._storage.check(
-                lambda: check_some(items, bytes_max=self._bytes_max, now_s=self._clock.monotonic, piece_s=PIECE_S)
-            )
-        finally:
-            if self._held is not None:
-                self._held.let_go(OWN, reserved, Purpose.PRODUCE)
+    async def _check(self, turn: str, items: Sequence[Admitted]) -> list[Refused | None]:
+        """On a thread, when it is a caller's turn, within room that is reserved before."""
+        async with self._turns.turn(turn):
+            room_bytes = max(self._expected_bytes(item) for item in items)
+            await self._room.enter(room_bytes)
+            try:
+                return await self._storage.check(
+                    lambda: check_some(
+                        items,
+                        bytes_max=self._bytes_max,
+                        room_bytes=room_bytes,
+                        now_s=self._clock.monotonic,
+                        piece_s=PIECE_S,
+                    )
+                )
+            finally:
+                self._room.leave(room_bytes)
 
-    def _unpacked_bytes_max(self, item: Admitted) -> int:
-        """Memory that the check of a batch takes, at most; without compression it is in memory, and counted."""
-        if not _is_compressed(item.message.record_batch):
+    def _expected_bytes(self, item: Admitted) -> int:
+        """Room that the check of a batch is begun with; without compression it is in memory, and counted."""
+        batch = item.message.record_batch
+        if not _is_compressed(batch):
             return 0
-        return COPIES * rules_of(item.leadership.partition, self._bytes_max).unpacked_bytes_max
+        expected = max(EXPECTED_BYTES_MIN, GROWTH * len(batch), GROWTH * item.unpacks_to_more_than)
+        return min(expected, rules_of(item.leadership.partition, self._bytes_max).unpacked_bytes_max)
 
     def _leave(self, line: _Line, item: Admitted) -> None:
         key = item.leadership.partition.key
