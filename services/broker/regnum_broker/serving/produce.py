@@ -15,6 +15,7 @@ kept for what was not appended, because a producer may send that under another p
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +56,7 @@ from regnum_broker.serving.produce_appends import (
     append_some,
     record_first_append,
 )
-from regnum_broker.serving.produce_checks import BatchChecks, all_through, waits_for_nothing
+from regnum_broker.serving.produce_checks import BatchChecks, Line, all_through, waits_for_nothing
 from regnum_broker.serving.produce_requests import check_request, wrong_in
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.serving.topic_traffic import TopicTraffic
@@ -309,19 +310,27 @@ class ProduceHandler:
 
         What comes of a producer that waits for no answer is waited for, too: its request is over with it.
         """
-        now_ms = self._clock.wall_ms()
+        now_ms, turns = self._clock.wall_ms(), Turns(SLICE)
         for item in admitted:
+            await turns.took()
             item.came_ms, item.size_bytes = now_ms, item.message.ByteSize()
         if not self._storage.takes(sum(item.size_bytes for item in admitted)):
             for item in admitted:
                 self._answers.refused(item, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return
-        in_line = [item for item in admitted if self._checks.claims(item)]
+        at_once: list[Admitted] = []
+        in_lines: defaultdict[Line, list[Admitted]] = defaultdict(list)
+        turns = Turns(SLICE)
         try:
-            await self._hand_in_all([item for item in admitted if not item.in_line])
+            for item in admitted:
+                await turns.took()
+                line = self._checks.line_of(item)
+                (at_once if line is None else in_lines[line]).append(item)
+            await self._hand_in_all(at_once)
         finally:
-            # Behind those of the same partitions that came before them.
-            self._checks.begin(in_line)
+            # Behind those of the same partitions that came before them; of a call that has ended, to be passed over.
+            for line, items in in_lines.items():
+                self._checks.enter(line, items)
         if waits_for_nothing(admitted):
             await all_through(admitted)
 

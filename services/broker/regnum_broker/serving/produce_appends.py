@@ -197,9 +197,9 @@ def check_some(
         else:
             item.checked = None if found is None or isinstance(found, Refused) else Checked(found, rules)
             outcomes.append(found if isinstance(found, Refused) else None)
-        now = now_s()
-        item.spent_s, before_s = item.spent_s + now - before_s, now
-        if lacks_room or now - began_s >= piece_s:
+        ended_s = now_s()
+        item.spent_s, before_s = item.spent_s + ended_s - before_s, ended_s
+        if lacks_room or ended_s - began_s >= piece_s:
             break
     return outcomes
 
@@ -261,8 +261,8 @@ def append_some(items: Sequence[Admitted], *, bytes_max: int, now_s: Callable[[]
     before_s = now_s()
     for item in items:
         outcomes.append(_append(item, bytes_max))
-        now = now_s()
-        item.spent_s, before_s = item.spent_s + now - before_s, now
+        ended_s = now_s()
+        item.spent_s, before_s = item.spent_s + ended_s - before_s, ended_s
     return outcomes
 
 

@@ -64,25 +64,21 @@ _ATTRIBUTES_LOW_BYTE: Final = 22
 
 def is_small(item: Admitted) -> bool:
     """Whether a batch is checked so soon that to hand it to another thread would take longer."""
+    if item.size_bytes > SMALL_BYTES:
+        # To look at what is in it would be to copy it.
+        return False
     batch = item.message.record_batch
-    return (
-        bool(batch)
-        and len(batch) <= SMALL_BYTES
-        and not _is_compressed(batch)
-        and not item.leadership.partition.log.settings.is_compacted
-    )
+    return bool(batch) and (len(batch) < HEADER_BYTES or not batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK)
 
 
-def _is_compressed(batch: bytes) -> bool:
-    return len(batch) >= HEADER_BYTES and bool(batch[_ATTRIBUTES_LOW_BYTE] & CODEC_MASK)
+class Line:
+    """What one caller has brought. For ``BatchChecks``; others hand it on only."""
 
+    __slots__ = ("is_checked", "items", "partitions", "turn")
 
-class _Line:
-    """What one caller has brought."""
-
-    __slots__ = ("is_checked", "items", "partitions")
-
-    def __init__(self) -> None:
+    def __init__(self, turn: str) -> None:
+        self.turn: Final = turn
+        """Whose turn it takes."""
         self.items: Final[deque[Admitted]] = deque()
         """Those that are not checked."""
         self.partitions: Final[Counter[PartitionKey]] = Counter()
@@ -124,29 +120,30 @@ class BatchChecks:
         self._refuse: Final = refuse
         self._supervisor: Final = supervisor
         self._turns: Final = TurnsOfCallers(CHECKERS)
-        self._lines: Final[dict[str, _Line]] = {}
+        self._lines: Final[dict[str, Line]] = {}
 
-    def claims(self, item: Admitted) -> bool:
-        """Whether a batch has to stand in line: then what comes behind it for its partition has to as well."""
-        turn, key = _turn_of(item), item.leadership.partition.key
+    def line_of(self, item: Admitted) -> Line | None:
+        """Where a batch has to stand, so what comes behind it for its partition has to as well; None: nowhere.
+
+        Whoever asks calls ``enter`` when those before it are with the writer.
+        """
+        turn, partition = _turn_of(item), item.leadership.partition
         line = self._lines.get(turn)
-        if (line is None or key not in line.partitions) and is_small(item):
-            return False
+        behind = line is not None and partition.key in line.partitions
+        if not behind and not partition.log.settings.is_compacted and is_small(item):
+            return None
         if line is None:
-            line = self._lines[turn] = _Line()
-        line.partitions[key] += 1
+            line = self._lines[turn] = Line(turn)
+        line.partitions[partition.key] += 1
         item.in_line = True
-        return True
+        return line
 
-    def begin(self, items: Sequence[Admitted]) -> None:
-        """Have what was claimed stand in line; it is handed to the writer, or refused."""
-        for item in items:
-            turn = _turn_of(item)
-            line = self._lines[turn]
-            line.items.append(item)
-            if not line.is_checked:
-                line.is_checked = True
-                self._supervisor.start("produce: checks", self._go_on(turn, line))
+    def enter(self, line: Line, items: Sequence[Admitted]) -> None:
+        """Have batches stand in a line; they are handed to the writer, or refused."""
+        line.items.extend(items)
+        if not line.is_checked:
+            line.is_checked = True
+            self._supervisor.start("produce: checks", self._go_on(line))
 
     async def check_own(self, item: Admitted) -> Refused | None:
         """Check a batch of the broker's own, of which its partition has no other; returns why it is refused."""
@@ -157,11 +154,11 @@ class BatchChecks:
             pass
         return outcomes[0]
 
-    async def _go_on(self, turn: str, line: _Line) -> None:
+    async def _go_on(self, line: Line) -> None:
         while line.items:
             # What was let go of meanwhile is passed over by the thread.
             piece = tuple(islice(line.items, PIECE_MAX))
-            outcomes = await self._check(turn, piece)
+            outcomes = await self._check(line.turn, piece)
             kept: list[Admitted] = []
             # (What was not done in this piece is in the next.)
             for item, outcome in zip(piece, outcomes, strict=False):
@@ -181,7 +178,7 @@ class BatchChecks:
                 self._leave(line, item)
         line.is_checked = False
         if not line.partitions:
-            del self._lines[turn]
+            del self._lines[line.turn]
 
     async def _check(self, turn: str, items: Sequence[Admitted]) -> list[Refused | None]:
         """On a thread, when it is a caller's turn, within room that is reserved before."""
@@ -202,14 +199,11 @@ class BatchChecks:
                 self._room.leave(room_bytes)
 
     def _expected_bytes(self, item: Admitted) -> int:
-        """Room that the check of a batch is begun with; without compression it is in memory, and counted."""
-        batch = item.message.record_batch
-        if not _is_compressed(batch):
-            return 0
-        expected = max(EXPECTED_BYTES_MIN, GROWTH * len(batch), GROWTH * item.unpacks_to_more_than)
+        """Room that the check of a batch is begun with."""
+        expected = max(EXPECTED_BYTES_MIN, GROWTH * item.size_bytes, GROWTH * item.unpacks_to_more_than)
         return min(expected, rules_of(item.leadership.partition, self._bytes_max).unpacked_bytes_max)
 
-    def _leave(self, line: _Line, item: Admitted) -> None:
+    def _leave(self, line: Line, item: Admitted) -> None:
         key = item.leadership.partition.key
         line.partitions[key] -= 1
         if not line.partitions[key]:
