@@ -32,7 +32,7 @@ from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
-from regnum_testing.leading_replicas import LEADER, LeadingReplicas
+from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
 from regnum_testing.waiting import eventually, within
 
 NONE = errors_pb2.ERROR_CODE_NONE
@@ -75,6 +75,7 @@ class World:
         self.leading = leading
         self.unpacking = room_for_unpacking()
         self.charged = Charged()
+        self.supervisor = Supervisor("test")
         self._clock = clock
         self.handler = self.handler_with(self.unpacking)
 
@@ -87,7 +88,7 @@ class World:
             storage=self.leading.storage,
             clock=self._clock,
             batch_bytes_max=1 << 20,
-            supervisor=Supervisor("test"),
+            supervisor=self.supervisor,
             unpacking=room,
         )
 
@@ -321,6 +322,21 @@ async def test_a_call_that_is_given_up_before_it_was_checked_leaves_nothing(worl
         await asyncio.wait([given_up])
     assert (await result_of(kept)).base_offset == 0
     assert world.partition.log.log_end_offset == 1
+
+
+async def test_a_call_may_be_given_up_in_the_turn_in_which_it_is_answered(world: World) -> None:
+    world.leading.lead(0, epoch=2, isr=(LEADER, FOLLOWER))
+    sent = world.send(b"v", codec=SMALL)
+
+    async def appended() -> bool:
+        return len(world.partition.acks) == 1
+
+    await eventually(appended)
+    world.partition.take_role(None)
+    sent.cancel()
+    await asyncio.wait([sent])
+    assert sent.cancelled()
+    assert not world.supervisor.stopping
 
 
 async def test_the_same_on_a_stream_whose_call_has_ended(world: World) -> None:

@@ -148,7 +148,7 @@ class ProduceHandler:
         """
         check_request(request)
         answer: asyncio.Future[log_pb2.ProduceResponse] = asyncio.get_running_loop().create_future()
-        pending = self._begin(request, answer.set_result)
+        pending = self._begin(request, partial(_answer, answer))
         try:
             await self._bring([(pending, request)], waitable_s=waitable_s)
             return await answer
@@ -422,6 +422,12 @@ class ProduceHandler:
                 size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
+
+
+def _answer(answer: asyncio.Future[log_pb2.ProduceResponse], response: log_pb2.ProduceResponse) -> None:
+    """Unless its caller has just left: its task hears of that in the next turn, and gives the request up then."""
+    if not answer.done():
+        answer.set_result(response)
 
 
 def _payer(request: log_pb2.ProduceRequest) -> Payer | None:
