@@ -160,9 +160,9 @@ class Storage:
         """Bytes of records that are written and wait to be on the disk. Any thread."""
         return self._commit.bytes_waiting
 
-    def takes(self, size_bytes: int) -> bool:
-        """Whether there is memory for so many more bytes of records that wait to be written."""
-        held = self._room.bytes_inside + self._room.bytes_waiting + self._commit.bytes_waiting
+    def takes(self, size_bytes: int, *, beside_bytes: int = 0) -> bool:
+        """Whether there is memory for so many more bytes of records that wait to be written, or beside it to be."""
+        held = beside_bytes + self._room.bytes_inside + self._room.bytes_waiting + self._commit.bytes_waiting
         return held == 0 or held + size_bytes <= WRITE_BYTES_HELD_MAX
 
     async def write(self, job: Callable[[], T]) -> T:

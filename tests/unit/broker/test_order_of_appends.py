@@ -44,10 +44,10 @@ class TellingStorage:
         self._storage = storage
         self.asked = asyncio.Event()
 
-    def takes(self, size_bytes: int) -> bool:
+    def takes(self, size_bytes: int, *, beside_bytes: int = 0) -> bool:
         """As the storage."""
         self.asked.set()
-        return self._storage.takes(size_bytes)
+        return self._storage.takes(size_bytes, beside_bytes=beside_bytes)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)

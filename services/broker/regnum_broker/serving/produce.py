@@ -314,7 +314,8 @@ class ProduceHandler:
         for item in admitted:
             await turns.took()
             item.came_ms, item.size_bytes = now_ms, item.message.ByteSize()
-        if not self._storage.takes(sum(item.size_bytes for item in admitted)):
+        size_bytes = sum(item.size_bytes for item in admitted)
+        if not self._storage.takes(size_bytes, beside_bytes=self._checks.size_bytes):
             for item in admitted:
                 self._answers.refused(item, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return

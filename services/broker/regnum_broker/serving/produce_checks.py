@@ -121,6 +121,8 @@ class BatchChecks:
         self._supervisor: Final = supervisor
         self._turns: Final = TurnsOfCallers(CHECKERS)
         self._lines: Final[dict[str, Line]] = {}
+        self.size_bytes = 0
+        """Bytes of batches that stand in line."""
 
     def line_of(self, item: Admitted) -> Line | None:
         """Where a batch has to stand, so what comes behind it for its partition has to as well; None: nowhere.
@@ -135,6 +137,7 @@ class BatchChecks:
         if line is None:
             line = self._lines[turn] = Line(turn)
         line.partitions[partition.key] += 1
+        self.size_bytes += item.size_bytes
         item.in_line = True
         return line
 
@@ -163,6 +166,7 @@ class BatchChecks:
             # (What was not done in this piece is in the next.)
             for item, outcome in zip(piece, outcomes, strict=False):
                 line.items.popleft()
+                self.size_bytes -= item.size_bytes
                 item.charge()
                 item.in_line = False
                 if item.message is LET_GO:
