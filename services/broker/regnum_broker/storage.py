@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
+from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.limits.turns_of_callers import TurnsOfCallers
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -95,7 +95,7 @@ class Storage:
         clock = clock or SystemClock()
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
-        self.turns: Final = TurnsOfCallers(readers)
+        self.turns: Final = TurnsOfCallers(readers, clock)
         """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
@@ -184,8 +184,12 @@ class Storage:
         return await self._submit(self._writer, job, first=True)
 
     async def read(self, job: Callable[[], T]) -> T:
-        """Run a job for a client on a reader thread."""
+        """Run a job on a thread that reads for clients."""
         return await self._run_beside(self._readers, job)
+
+    def reading(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """The same; the future is done when the thread has ended. For work in a turn (``Turn.run``)."""
+        return self._beside_now(self._submit(self._readers, job))
 
     async def read_for_brokers(self, job: Callable[[], T]) -> T:
         """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
@@ -245,10 +249,14 @@ class Storage:
     async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
         return await self._beside_until(self._submit(executor, job))
 
-    async def _beside_until(self, result: asyncio.Future[T]) -> T:
+    def _beside_now(self, result: asyncio.Future[T]) -> asyncio.Future[T]:
         self._beside.add(result)
         result.add_done_callback(self._beside.discard)
-        return await result
+        return result
+
+    async def _beside_until(self, result: asyncio.Future[T]) -> T:
+        # Shielded: a thread whose job nobody waits for still works, and the directory is not closed under it.
+        return await asyncio.shield(self._beside_now(result))
 
     async def delete(self, keys: Sequence[PartitionKey]) -> None:
         """Delete replicas for good. Their names are free afterwards; their files go in the background.

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose
 from regnum_broker.limits.incoming import Incoming, incoming
 from regnum_broker.limits.intake import (
     DEFAULT,
@@ -17,6 +16,7 @@ from regnum_broker.limits.intake import (
 )
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
+from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Purpose
 from regnum_testing.clock import settle
 
 PRODUCE = "/regnum.broker.v1.LogService/Produce"

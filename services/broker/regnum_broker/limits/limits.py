@@ -7,14 +7,14 @@ from regnum_model.shares import Shares
 from regnum_service.clock import Clock
 from regnum_service.connections import cut_off
 from regnum_service.gates import Gate
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.limits.client_quotas import ClientQuotas
-from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.incoming import Incoming
 from regnum_broker.limits.intake import DEFAULT, Intake
 from regnum_broker.limits.throttling import Throttling
-from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
 
 
 class ClientLimits:
@@ -31,10 +31,12 @@ class ClientLimits:
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
         self.intake: Final = Intake(self.held, incoming)
-        self.unread: Final = UnreadAnswers(clock)
-        self.silent: Final = SilentReaders(self.unread, self.held, clock)
         self.quotas: Final = ClientQuotas()
         self.throttling: Final = Throttling(self.quotas, clock=clock)
+        self.budget: Final = Budget(self.held, clock, charge=self.throttling.charge_thread)
+        """What its clients may take."""
+        self.unread: Final = self.budget.unread
+        self.silent: Final = self.budget.silent
 
     @property
     def gates(self) -> tuple[Gate, ...]:

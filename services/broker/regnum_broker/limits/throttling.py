@@ -36,6 +36,7 @@ from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Gate
+from regnum_service.limits.call import Call
 from regnum_service.muting import Muting, forget_departed
 
 from regnum_broker.limits.client_quotas import ClientQuotas, Debt
@@ -101,6 +102,17 @@ class Throttling:
         if rate == REQUEST_PERCENTAGE:
             wait_s = min(wait_s, TIME_WAIT_S_MAX)
         return self.hold(rate, context, wait_s)
+
+    def charge_thread(self, call: Call, seconds: float) -> None:
+        """A thread has worked so long for a call, which may be over; holds its connection as ``note`` does.
+
+        An answer that is still to come says so (``measured``).
+        """
+        if self._quotas.limits(REQUEST_PERCENTAGE):
+            client_id, now_s = call.client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
+            wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, call.principal.name, client_id, 100.0 * seconds, now_s)
+            if wait_s:
+                self._mutings[REQUEST_PERCENTAGE].mute(call.peer, min(wait_s, TIME_WAIT_S_MAX))
 
     def wait_s(self, rate: str, client_id: str, value: float) -> float:
         """The same for a call that waits by itself."""
