@@ -27,6 +27,7 @@ from regnum_service.errors import PortTakenError
 from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.limits.answers import Answers
 from regnum_service.listening import make_server
 from regnum_service.reading import ReadTurns
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
@@ -98,6 +99,7 @@ class GrpcServer:
         gates: Sequence[Gate] = (),
         unread_bytes_max: int | None = None,
         meter: Meter | None = None,
+        answers: Answers | None = None,
         listener: str = "",
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
@@ -113,6 +115,7 @@ class GrpcServer:
             gates: what calls of our own services pass before their messages are read, in this order. (Health and
                 reflection have their own at every listener.)
             meter: measures what calls behind the gates take.
+            answers: counts what calls behind the gates are answered.
             unread_bytes_max: how much of a message gRPC takes from a client before somebody reads it. None: gRPC's own
                 estimate of the line, megabytes for each call.
             listener: its name in the metrics: ``client``, ``internal``.
@@ -123,6 +126,7 @@ class GrpcServer:
         self._own: Final = own
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
+        self._answers: Final = answers
         self._unread_bytes_max: Final = unread_bytes_max
         self._listener = listener
         self._metrics = metrics
@@ -164,7 +168,7 @@ class GrpcServer:
                 AuthenticationInterceptor(
                     self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
                 ),
-                *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
+                *((GateInterceptor(self._gates, self._meter, answers=self._answers),) if self._gates else ()),
                 *_open_to_all(),
                 # Behind the gates, where a call with one request is none with a stream of them.
                 *(() if streams is None else (TokenStreamInterceptor(streams),)),

@@ -33,6 +33,9 @@ from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.incarnation import Incarnations
+from regnum_service.limits.answers import Answers
+from regnum_service.limits.budget import OF_CONTROL, Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.loop_lag import LoopLag
 from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
@@ -144,6 +147,7 @@ class ElectionService:
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
         guarded = Guard(authorizer).before(ADMIN_SERVICE, admin)
+        self._budget = Budget(HeldBytes(OF_CONTROL), clock)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
@@ -167,6 +171,7 @@ class ElectionService:
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
                 gates=(self._muting, ReadTurns()),
+                answers=Answers(self._budget, clock),
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
@@ -217,6 +222,7 @@ class ElectionService:
         client, internal = self._servers
         await client.start()
         self._supervisor.defer("client listener", client.stop)
+        self._budget.start(self._supervisor, client.address.port)
         await internal.start()
         self._supervisor.defer("internal listener", internal.stop)
         lifeline = await self._lifelines.start()

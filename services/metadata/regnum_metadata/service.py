@@ -29,6 +29,9 @@ from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
+from regnum_service.limits.answers import Answers
+from regnum_service.limits.budget import OF_CONTROL, Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.loop_lag import LoopLag
 from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
@@ -90,6 +93,7 @@ class MetadataService:
             shares=settings.shared_payloads,
         )
         show_propagation(self._metrics, self._propagation)
+        self._budget: Final = Budget(HeldBytes(OF_CONTROL), clock)
         self._client = GrpcServer(
             Address.parse(settings.client_listen),
             [
@@ -112,6 +116,7 @@ class MetadataService:
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
             gates=(ReadTurns(),),
+            answers=Answers(self._budget, clock),
             unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
@@ -138,6 +143,7 @@ class MetadataService:
         """Listen and register. Raises StartRefusedError."""
         await self._client.start()
         self._supervisor.defer("client listener", self._client.stop)
+        self._budget.start(self._supervisor, self._client.address.port)
         await self._internal.start()
         self._supervisor.defer("internal listener", self._internal.stop)
         told = self._settings

@@ -17,11 +17,17 @@ from functools import partial
 from typing import Final
 
 from regnum_model.principals import NOBODY, Principal
+from regnum_model.shares import Shares
 
 from regnum_service.clock import Clock
+from regnum_service.connections import cut_off
 from regnum_service.limits.call import DEADLINE_NONE, Call
 from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_service.limits.unread_answers import SilentReaders, UnreadAnswers
+from regnum_service.supervisor import Supervisor
+
+OF_CONTROL: Final = Shares(total_max=192 * 1024 * 1024, connection_max=64 * 1024 * 1024)
+"""What a process without records holds for its clients: half of it for answers (``PARTS``)."""
 
 Charge = Callable[[Call, float], None]
 """Takes the seconds that a thread has worked for a call, once it has ended."""
@@ -56,9 +62,11 @@ class Budget:
         deadline_s: float = DEADLINE_NONE,
     ) -> Call:
         """One call, which pays here. Whoever makes it says ``leave`` when it has ended."""
-        call = Call(peer=peer, principal=principal, client_id=client_id, deadline_s=deadline_s)
-        call.charge = partial(self._charge, call)
-        return call
+        return Call(peer=peer, principal=principal, client_id=client_id, deadline_s=deadline_s, charge=self._charge)
+
+    def start(self, supervisor: Supervisor, port: int) -> None:
+        """Cut off connections at a port that take no answers while others lack memory."""
+        supervisor.start("silent readers", self.silent.run(partial(cut_off, port)))
 
     def holding(self, call: Call, purpose: Purpose) -> Holding:
         """What a call holds for a purpose; nothing yet."""

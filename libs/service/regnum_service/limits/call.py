@@ -13,7 +13,7 @@ from regnum_model.principals import NOBODY, Principal
 DEADLINE_NONE: Final = math.inf
 
 
-def _for_free(_seconds: float) -> None:
+def _for_free(_call: "Call", _seconds: float) -> None:
     """No quota counts it."""
 
 
@@ -29,8 +29,8 @@ class Call:
     """What its client calls itself."""
     deadline_s: float = DEADLINE_NONE
     """Monotonic time until which its answer is waited for."""
-    charge: Callable[[float], None] = _for_free
-    """Takes the seconds of threads that work for it."""
+    charge: Callable[["Call", float], None] = _for_free
+    """Takes the seconds that a thread has worked for it."""
     is_gone: bool = field(default=False, init=False)
     """Whether its caller waits no more. Work for it ends where it looks next."""
 
@@ -43,6 +43,10 @@ class Call:
     def payer(self) -> str:
         """Whose turn its work takes: the principal's, or the connection's where all callers are the same one."""
         return self.entity or self.peer
+
+    def worked(self, seconds: float) -> None:
+        """A thread has worked so long for it, and has ended."""
+        self.charge(self, seconds)
 
     def leave(self) -> None:
         """Its caller has hung up, or it has ended. May be said again."""

@@ -67,7 +67,7 @@ class Turn:
                 spent_s = now_s() - began_s
 
         thread = self._thread = submit(timed)
-        thread.add_done_callback(lambda _: call.charge(spent_s))
+        thread.add_done_callback(lambda _: call.worked(spent_s))
         if holding is not None:
             holding.used_by(thread)
         try:

@@ -98,8 +98,8 @@ BATCHES_REFUSED: Final = DEFINED.counter(
 CLIENT_BYTES_HELD: Final = DEFINED.gauge(
     "regnum.broker.client.held",
     "By",
-    "Bytes held by purpose: produce (requests until they are answered), fetch and replication (answers until they are"
-    " sent)",
+    "Bytes held by purpose: produce (requests until they are answered), fetch, replication and control (answers until"
+    " they are sent: with records, to followers, others), unpacked (batches that are looked into)",
     labels=("purpose",),
 )
 

@@ -216,6 +216,7 @@ def client_server(
         request_bytes_max=settings.socket_request_max_bytes,
         gates=limits.gates,
         meter=limits.throttling,
+        answers=limits.answers,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
         access=parts.tokens.taken_at(parts.access.at(parts.tls.client)),
     )

@@ -1,12 +1,11 @@
 """What limits the clients of one broker, put together."""
 
-from functools import partial
 from typing import Final
 
 from regnum_model.shares import Shares
 from regnum_service.clock import Clock
-from regnum_service.connections import cut_off
 from regnum_service.gates import Gate
+from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.supervisor import Supervisor
@@ -14,7 +13,10 @@ from regnum_service.supervisor import Supervisor
 from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.incoming import Incoming
 from regnum_broker.limits.intake import DEFAULT, Intake
-from regnum_broker.limits.throttling import Throttling
+from regnum_broker.limits.throttling import LOG_SERVICE, Throttling
+
+COUNTED_BY_HANDLERS: Final = frozenset(f"{LOG_SERVICE}{name}" for name in ("Fetch", "Consume", "ProduceStream"))
+"""Calls whose answers are reserved before records are read, or hold what their requests hold until they are sent."""
 
 
 class ClientLimits:
@@ -35,6 +37,8 @@ class ClientLimits:
         self.throttling: Final = Throttling(self.quotas, clock=clock)
         self.budget: Final = Budget(self.held, clock, charge=self.throttling.charge_thread)
         """What its clients may take."""
+        self.answers: Final = Answers(self.budget, clock, counted_elsewhere=COUNTED_BY_HANDLERS)
+        """What they are answered, but for records and acknowledgements."""
         self.unread: Final = self.budget.unread
         self.silent: Final = self.budget.silent
 
@@ -46,4 +50,4 @@ class ClientLimits:
     def start(self, supervisor: Supervisor, port: int) -> None:
         """Watch the connections that came in at a port: those that are gone, and those that take no answers."""
         supervisor.start("muted connections", self.throttling.watch(port))
-        supervisor.start("silent readers", self.silent.run(partial(cut_off, port)))
+        self.budget.start(supervisor, port)
