@@ -94,6 +94,7 @@ proto: install ## regenerate the code of proto/ and of etcd3's wire messages, an
 	@$(BIN)/python -m regnum_testing.error_table --write
 	@$(BIN)/python -m regnum_testing.metrics_page --write
 	@$(BIN)/python -m regnum_testing.configs_page --write
+	@$(BIN)/python -m regnum_testing.bounds_page --write
 	@$(BIN)/python -m regnum_testing.prometheus_rule --write
 	@$(BIN)/python -m regnum_testing.health_ways --write
 

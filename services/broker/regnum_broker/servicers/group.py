@@ -39,6 +39,10 @@ MEMBERS_MAX: Final = GroupLimits().members_max
 """Members of one SyncGroup, or LeaveGroup."""
 PROTOCOLS_MAX: Final = GroupLimits().protocols_max
 """Assignment protocols of one JoinGroup."""
+MEMBER_BYTES_MAX: Final = GroupLimits().member_bytes_max
+"""Bytes that a member brings: of all its protocols."""
+ASSIGNMENT_BYTES_MAX: Final = GroupLimits().assignment_bytes_max
+"""Bytes of one assignment."""
 OFFSETS_MAX: Final = OffsetLimits().offsets_max
 """Offsets of one OffsetCommit, or OffsetFetch."""
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 from typing import Final, cast
 
@@ -41,6 +42,7 @@ from regnum_service.access.tokens.check import credential_of
 from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.limits.threads import for_caller
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
@@ -163,7 +165,7 @@ class TokenCalls:
             wanted = (one for one in some if (behind is None or one.id > behind[0]) and not one.is_dead(now_ms))
             found += described(wanted, who=who.principal, owners=owners or None, may_describe=may_describe)
         # Beside the loop: it compares all of them (safety rule S22).
-        page = await asyncio.to_thread(nsmallest, size + 1, found, key=lambda one: one.id)
+        page = await for_caller(partial(nsmallest, size + 1, found, key=lambda one: one.id))
         following = page_token((page[size - 1].id,)) if len(page) > size else ""
         return Page(tokens=page[:size], next_page_token=following)
 
