@@ -170,7 +170,7 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
-                gates=(self._muting, ReadTurns()),
+                gates=(self._muting, ReadTurns(held=self._budget.held)),
                 answers=Answers(self._budget, clock),
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",

@@ -115,7 +115,7 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
-            gates=(ReadTurns(),),
+            gates=(ReadTurns(held=self._budget.held),),
             answers=Answers(self._budget, clock),
             unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",

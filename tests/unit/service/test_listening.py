@@ -17,6 +17,7 @@ from regnum_service.channel import aio_channel, blocking_channel
 from regnum_service.errors import RegnumError
 from regnum_service.gates import GateInterceptor
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.listening import SERVER_OPTIONS, make_server
 from regnum_service.reading import SMALL_BYTES, ReadTurns
 from regnum_service.server import LIVENESS, QUESTION_BYTES_MAX, GrpcServer
@@ -254,7 +255,8 @@ async def test_more_than_may_wait_are_refused() -> None:
 
 async def test_large_messages_under_way_leave_room_for_those_of_others() -> None:
     size = SMALL_BYTES + 1
-    gate = ReadTurns(large=Shares(total_max=4 * size, connection_max=4 * size))
+    held = HeldBytes(Shares(total_max=4 * size, connection_max=4 * size))
+    gate = ReadTurns(held=held)
     turns = [await gate.enter(METHOD, A) for _ in range(3)]
     turns[0].took(size)
     turns[1].took(size)
@@ -264,11 +266,11 @@ async def test_large_messages_under_way_leave_room_for_those_of_others() -> None
     turns[2].leave()
     other = await gate.enter(METHOD, B)
     other.took(size)
-    assert gate.large_bytes == 3 * size
+    assert held.total == 3 * size
     # A call that streams its answers has done with its request.
     turns[0].lasts()
     small = await gate.enter(METHOD, A)
     small.took(SMALL_BYTES)
     for turn in (*turns, other, small):
         turn.leave()
-    assert (gate.large_bytes, gate.connections) == (0, 0)
+    assert (held.total, gate.connections) == (0, 0)

@@ -26,8 +26,9 @@ from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_service.limits.unread_answers import SilentReaders, UnreadAnswers
 from regnum_service.supervisor import Supervisor
 
-OF_CONTROL: Final = Shares(total_max=192 * 1024 * 1024, connection_max=64 * 1024 * 1024)
-"""What a process without records holds for its clients: half of it for answers (``PARTS``)."""
+OF_CONTROL: Final = Shares(total_max=128 * 1024 * 1024, connection_max=32 * 1024 * 1024)
+"""What a process without records holds for its clients: half of it for answers, three quarters for large requests
+(``PARTS``). In memory each takes about twice as much."""
 
 Charge = Callable[[Call, float], None]
 """Takes the seconds that a thread has worked for a call, once it has ended."""
