@@ -194,6 +194,8 @@ class GrpcServer:
         await self.set_serving(serving=False)
         self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
+        if self._answers is not None:
+            self._answers.budget.start(self._supervisor, self._port)
         if self._limit is not None:
             self._supervisor.start(f"connections of {self._listener}", self._limit.run())
 

@@ -112,7 +112,7 @@ class Storage:
         self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
         self._beside: Final[set[asyncio.Future[Any]]] = set()
-        """Reads, and fsyncs of the journal, that are under way."""
+        """Jobs that are under way beside the writer, waited for or not: the directory is not closed under them."""
         self._removing: Final[set[asyncio.Future[None]]] = set()
         self._finished: Final[deque[_Finished]] = deque()
         self._delivery_due = False
@@ -183,13 +183,9 @@ class Storage:
         """
         return await self._submit(self._writer, job, first=True)
 
-    async def read(self, job: Callable[[], T]) -> T:
-        """Run a job on a thread that reads for clients."""
-        return await self._run_beside(self._readers, job)
-
-    def reading(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """The same; the future is done when the thread has ended. For work in a turn (``Turn.run``)."""
-        return self._beside_now(self._submit(self._readers, job))
+    def read(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a job on a thread that reads for clients; the future is done when it has ended (see ``Turn.run``)."""
+        return self._noted(self._submit(self._readers, job))
 
     async def read_for_brokers(self, job: Callable[[], T]) -> T:
         """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
@@ -220,7 +216,7 @@ class Storage:
         self._commit.flush(logs, lambda error: self._flushed(result, error), is_patient=False)
         # One that is gone, or was damaged, is for its replica to find; without a descriptor it is noted anew.
         with contextlib.suppress(CorruptLogError, UnknownReplicaError):
-            await self._beside_until(result)
+            await asyncio.shield(self._noted(result))
 
     def flush_put_off(self) -> None:
         """Try again what could not be flushed for want of a descriptor, and is waited for."""
@@ -247,16 +243,12 @@ class Storage:
         await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.sync_journal)
 
     async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
-        return await self._beside_until(self._submit(executor, job))
+        return await asyncio.shield(self._noted(self._submit(executor, job)))
 
-    def _beside_now(self, result: asyncio.Future[T]) -> asyncio.Future[T]:
+    def _noted(self, result: asyncio.Future[T]) -> asyncio.Future[T]:
         self._beside.add(result)
         result.add_done_callback(self._beside.discard)
         return result
-
-    async def _beside_until(self, result: asyncio.Future[T]) -> T:
-        # Shielded: a thread whose job nobody waits for still works, and the directory is not closed under it.
-        return await asyncio.shield(self._beside_now(result))
 
     async def delete(self, keys: Sequence[PartitionKey]) -> None:
         """Delete replicas for good. Their names are free afterwards; their files go in the background.

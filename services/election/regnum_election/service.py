@@ -19,7 +19,7 @@ from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Joined, Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
+from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
@@ -69,7 +69,6 @@ from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
 from regnum_election.history.segments import folder_of
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
-from regnum_election.reign.events import ClusterEvent, Hint
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
@@ -147,7 +146,7 @@ class ElectionService:
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
         guarded = Guard(authorizer).before(ADMIN_SERVICE, admin)
-        self._budget = Budget(HeldBytes(OF_CONTROL), clock)
+        answers = Answers(Budget(HeldBytes(OF_CONTROL), clock), clock)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
@@ -170,8 +169,8 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
-                gates=(self._muting, ReadTurns(held=self._budget.held)),
-                answers=Answers(self._budget, clock),
+                gates=(self._muting, ReadTurns(held=answers.budget.held)),
+                answers=answers,
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
@@ -208,7 +207,7 @@ class ElectionService:
             main_lag=self._lag,
             session_connected=self._session_connected,
             session_timeout_s=settings.session_timeout_s,
-            report=self._report,
+            report=self._role.report,
             fences=settings.lifeline_detection,
             metrics=self._metrics,
             access=access.at(tls.internal),
@@ -222,7 +221,6 @@ class ElectionService:
         client, internal = self._servers
         await client.start()
         self._supervisor.defer("client listener", client.stop)
-        self._budget.start(self._supervisor, client.address.port)
         await internal.start()
         self._supervisor.defer("internal listener", internal.stop)
         lifeline = await self._lifelines.start()
@@ -430,9 +428,6 @@ class ElectionService:
     def _session_connected(self) -> bool:
         store = self._store
         return store is not None and store.session_state is SessionState.CONNECTED
-
-    def _report(self, epoch: ControllerEpoch, event: ClusterEvent | Hint) -> None:
-        self._role.report(epoch, event)
 
     async def _serve(self, *, serving: bool) -> None:
         for server in self._servers:

@@ -93,7 +93,7 @@ class MetadataService:
             shares=settings.shared_payloads,
         )
         show_propagation(self._metrics, self._propagation)
-        self._budget: Final = Budget(HeldBytes(OF_CONTROL), clock)
+        budget = Budget(HeldBytes(OF_CONTROL), clock)
         self._client = GrpcServer(
             Address.parse(settings.client_listen),
             [
@@ -115,8 +115,8 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
-            gates=(ReadTurns(held=self._budget.held),),
-            answers=Answers(self._budget, clock),
+            gates=(ReadTurns(held=budget.held),),
+            answers=Answers(budget, clock),
             unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
@@ -143,7 +143,6 @@ class MetadataService:
         """Listen and register. Raises StartRefusedError."""
         await self._client.start()
         self._supervisor.defer("client listener", self._client.stop)
-        self._budget.start(self._supervisor, self._client.address.port)
         await self._internal.start()
         self._supervisor.defer("internal listener", self._internal.stop)
         told = self._settings

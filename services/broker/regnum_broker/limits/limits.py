@@ -48,6 +48,5 @@ class ClientLimits:
         return (*self.throttling.gates, self.intake)
 
     def start(self, supervisor: Supervisor, port: int) -> None:
-        """Watch the connections that came in at a port: those that are gone, and those that take no answers."""
+        """Watch the connections that came in at a port, and forget those that are gone."""
         supervisor.start("muted connections", self.throttling.watch(port))
-        self.budget.start(supervisor, port)

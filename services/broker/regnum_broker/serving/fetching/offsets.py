@@ -111,7 +111,7 @@ class OffsetsHandler:
         async with self._storage.turns.turn(call.payer) as turn:
             granted = holding.grant(needs, needs)
             found = await turn.run(
-                self._storage.reading,
+                self._storage.read,
                 lambda: _find_timestamps(logs, unpacked_bytes_max=granted, is_gone=lambda: call.is_gone),
                 call=call,
                 holding=holding,

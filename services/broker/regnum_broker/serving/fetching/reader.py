@@ -112,7 +112,7 @@ class Reader:
                 holding.become(0)
                 wanted = holding.grant(wanted, needs)
             found = await turn.run(
-                self._storage.reading,
+                self._storage.read,
                 lambda: read_logs(
                     reads,
                     form=form,
