@@ -4,17 +4,21 @@ import gzip
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.listening import make_server
+from regnum_testing.attacks import guests, writers
+from regnum_testing.attacks.attack import Attack
 from regnum_testing.attacks.bystander import Bystander, Sample
 from regnum_testing.attacks.figures import Figures, Waits, table
 from regnum_testing.attacks.raw_calls import RawCall, literal, send_many, send_paced
 from regnum_testing.attacks.target import MIB
 
+ROOT = Path(__file__).parents[3]
 CHECK = "/grpc.health.v1.Health/Check"
 QUESTION = health_pb2.HealthCheckRequest(service="q" * 200_000).SerializeToString()
 CALM = Waits(count=100, p50_s=0.01, p99_s=0.02, max_s=0.03)
@@ -96,6 +100,11 @@ async def test_paced_calls_take_turns(place: tuple[Address, Health]) -> None:
 def test_a_header_that_is_too_long_for_its_length_is_refused() -> None:
     with pytest.raises(ValueError, match="longer than 126"):
         literal(b"x", b"y" * 127)
+
+
+@pytest.mark.parametrize("attack", [*guests.ATTACKS, *writers.ATTACKS], ids=lambda attack: attack.name)
+def test_each_attack_stands_on_the_page_of_attacks(attack: Attack) -> None:
+    assert f"`{attack.name}`" in (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 
 
 def test_what_is_within_its_bounds_is_no_finding() -> None:
