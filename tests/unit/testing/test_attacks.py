@@ -138,11 +138,13 @@ def test_a_machine_that_is_busy_by_itself_moves_the_bound() -> None:
     assert replace(WELL, attacked=waits).findings() != []
 
 
-def test_waits_are_those_that_began_in_a_time() -> None:
+def test_waits_are_those_that_were_under_way_in_a_time() -> None:
     sample = Sample(kind="ack", partition=2, begun_s=5.25, took_s=0.125)
     assert Sample.of(sample.line) == sample
     bystander = Bystander(None)  # type: ignore[arg-type]
-    bystander.samples.extend([sample, replace(sample, begun_s=6.0, took_s=0.1), replace(sample, kind="read")])
-    assert bystander.waits_s("ack", 5.0, 7.0) == [0.1, 0.125]
+    bystander.samples.extend([sample, replace(sample, begun_s=6.0, took_s=4.0), replace(sample, kind="read")])
+    assert bystander.waits_s("ack", 5.0, 7.0) == [0.125, 4.0]
     assert bystander.waits_s("ack", 5.0, 6.0) == [0.125]
+    assert bystander.waits_s("ack", 5.25, 5.3) == [0.125]
+    assert bystander.waits_s("ack", 8.0, 9.0) == [4.0], "one that began long before"
     assert bystander.count("read") == 1

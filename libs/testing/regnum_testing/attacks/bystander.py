@@ -70,8 +70,12 @@ class Bystander:
             self.samples.append(Sample.of(line.decode()))
 
     def waits_s(self, kind: str, begun_s: float, ended_s: float) -> list[float]:
-        """Waits of a kind that began in that time, the shortest first."""
-        return sorted(one.took_s for one in self.samples if one.kind == kind and begun_s <= one.begun_s < ended_s)
+        """Waits of a kind that were under way in that time, the shortest first."""
+        return sorted(
+            one.took_s
+            for one in self.samples
+            if one.kind == kind and one.begun_s < ended_s and one.begun_s + one.took_s >= begun_s
+        )
 
     def count(self, kind: str) -> int:
         """Samples of a kind."""
