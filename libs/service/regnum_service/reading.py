@@ -7,18 +7,22 @@ gRPC tells nobody that a message has begun to come: it takes all of it into memo
 listener. So there may be so many on their way at once, which times the largest message is what they take at most.
 
 Algorithm: a gate (see ``gates``). A call waits for one of its connection's turns and then for one of the listener's,
-and gives both back when its message is there. Of messages that are larger than ``SMALL_BYTES`` a connection may have no
-more under way than are left for others (``shares``); one that is too much is thrown away and its sender told to come
-again. (A broker, which keeps records until they are acknowledged, has an account of its own for them: ``Intake``.)
+and gives both back when its message is there. Those of the listener are shared by principals (``shared_turns``), so
+calls whose messages never come keep out no one else's. Of messages that are larger than ``SMALL_BYTES`` a connection
+may have no more under way than are left for others (``shares``); one that is too much is thrown away and its sender
+told to come again. (A broker, which keeps records until they are acknowledged, has an account of its own for them:
+``Intake``.)
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.shares import Shares
 
 from regnum_service.errors import RegnumError
+from regnum_service.shared_turns import SharedTurns, payer
 
 UNREAD_BYTES_MAX: Final = 65_535
 """Of a message whose turn has not come, so much leaves its client (HTTP/2's own window): for listeners whose calls are
@@ -79,7 +83,7 @@ class ReadTurns:
         self._waiting: Final = waiting
         self.of_streams: Final = of_streams
         self._large: Final = large
-        self._turns: Final = asyncio.Semaphore(in_all)
+        self._turns: Final = SharedTurns(in_all)
         self._connections: Final[dict[str, _Connection]] = {}
         self.large_bytes = 0
         """Of large messages under way."""
@@ -94,18 +98,22 @@ class ReadTurns:
     async def enter(self, method: str, context: Context) -> "_Turn":  # noqa: ARG002 - all methods wait in one line
         """Return when the message may be read. Raises RegnumError when too many wait."""
         name = context.peer()
+        client = payer(name)
         connection = self._connections.get(name)
         if connection is None:
             connection = self._connections[name] = _Connection(self._of_connection)
-        if connection.calls >= self._of_connection + self._waiting or (not self._waiting and self._turns.locked()):
+        if connection.calls >= self._of_connection + self._waiting or (
+            not self._waiting and not self._turns.is_free_for(client)
+        ):
             self._forget(name, connection)
             raise self._refusal(f"{self._of_connection} of its calls are read at once, of all clients' {self._in_all}")
         connection.calls += 1
         turn = _Turn(self, name, connection)
         try:
-            for turns in (connection.turns, self._turns):
-                await turns.acquire()
-                turn.taken.append(turns)
+            await connection.turns.acquire()
+            turn.taken.append(connection.turns.release)
+            await self._turns.acquire(client)
+            turn.taken.append(lambda: self._turns.release(client))
         except asyncio.CancelledError:
             turn.leave()
             raise
@@ -156,7 +164,8 @@ class _Turn:
         self._connection: Final = connection
         self._reading = True
         self._large = 0
-        self.taken: Final[list[asyncio.Semaphore]] = []
+        self.taken: Final[list[Callable[[], None]]] = []
+        """What is given back once the message is read."""
 
     def took(self, size_bytes: int) -> None:
         """The message was read, or the call has a stream of them."""
@@ -180,8 +189,8 @@ class _Turn:
         if not self._reading:
             return
         self._reading = False
-        for turns in self.taken:
-            turns.release()
+        for give_back in self.taken:
+            give_back()
         self._gate.read_one(self._name, self._connection)
 
     def _let_go(self) -> None:

@@ -22,14 +22,15 @@ ROOT = Path(__file__).parents[3]
 CHECK = "/grpc.health.v1.Health/Check"
 QUESTION = health_pb2.HealthCheckRequest(service="q" * 200_000).SerializeToString()
 CALM = Waits(count=100, p50_s=0.01, p99_s=0.02, max_s=0.03)
+CALM_ALL = {"ack": CALM, "read": CALM, "call": CALM}
 WELL = Figures(
     attack="none",
     client="guest",
     has_quotas=True,
     is_charged=True,
     heard={"ended": 3},
-    quiet={"ack": CALM, "read": CALM},
-    attacked={"ack": CALM, "read": CALM},
+    quiet=CALM_ALL,
+    attacked=CALM_ALL,
     errors=0,
     told=0,
     throttled=1,
@@ -115,9 +116,9 @@ def test_what_is_within_its_bounds_is_no_finding() -> None:
 @pytest.mark.parametrize(
     ("figures", "word"),
     [
-        (replace(WELL, attacked={"ack": replace(CALM, p99_s=0.51), "read": CALM}), "ack: p99 0.510 s, bound 0.500"),
-        (replace(WELL, attacked={"ack": CALM, "read": replace(CALM, p99_s=0.51)}), "read: p99"),
-        (replace(WELL, errors=1), "not acknowledged"),
+        (replace(WELL, attacked={**CALM_ALL, "ack": replace(CALM, p99_s=0.51)}), "ack: p99 0.510 s, bound 0.500"),
+        (replace(WELL, attacked={**CALM_ALL, "read": replace(CALM, p99_s=0.51)}), "read: p99"),
+        (replace(WELL, errors=1), "ended with errors"),
         (replace(WELL, isr_shrinks=1), "in-sync sets"),
         (replace(WELL, ended=("broker-1",)), "ended: broker-1"),
         (replace(WELL, brokers=1_024 * MIB + 1), "a broker had 1024 MiB"),
@@ -133,13 +134,13 @@ def test_what_is_beyond_a_bound_is_found(figures: Figures, word: str) -> None:
 
 def test_a_machine_that_is_busy_by_itself_moves_the_bound() -> None:
     busy = replace(CALM, p99_s=0.2)
-    waits = {"ack": replace(CALM, p99_s=0.9), "read": CALM}
-    assert replace(WELL, quiet={"ack": busy, "read": CALM}, attacked=waits).findings() == []
+    waits = {**CALM_ALL, "ack": replace(CALM, p99_s=0.9)}
+    assert replace(WELL, quiet={**CALM_ALL, "ack": busy}, attacked=waits).findings() == []
     assert replace(WELL, attacked=waits).findings() != []
 
 
 def test_waits_are_those_that_were_under_way_in_a_time() -> None:
-    sample = Sample(kind="ack", partition=2, begun_s=5.25, took_s=0.125)
+    sample = Sample(kind="ack", place=2, begun_s=5.25, took_s=0.125)
     assert Sample.of(sample.line) == sample
     bystander = Bystander(None)  # type: ignore[arg-type]
     bystander.samples.extend([sample, replace(sample, begun_s=6.0, took_s=4.0), replace(sample, kind="read")])

@@ -58,11 +58,11 @@ class Figures:
     heard: Mapping[str, int]
     """How the attacker's calls ended."""
     quiet: Mapping[str, Waits]
-    """Before it, by kind of sample (``ack``, ``read``)."""
+    """Before it, by kind of sample (``ack``, ``read``, ``call``)."""
     attacked: Mapping[str, Waits]
     """While it went on."""
     errors: int
-    """Records of the bystander that were not acknowledged."""
+    """Records and calls of the bystander that ended with an error."""
     told: int
     """Times that a broker asked the bystander to wait."""
     throttled: int
@@ -88,7 +88,7 @@ class Figures:
             if self.attacked[kind].p99_s > quiet.bound_s
         ]
         if self.errors:
-            found.append(f"{self.errors} records of the bystander were not acknowledged")
+            found.append(f"{self.errors} records or calls of the bystander ended with errors")
         if self.isr_shrinks:
             found.append(f"{self.isr_shrinks} in-sync sets were made smaller")
         if self.ended:
@@ -112,6 +112,8 @@ HEAD: Final = (
     "longest",
     "p99 read quiet",
     "attacked",
+    "p99 call quiet",
+    "attacked",
     "ISR",
     "broker MiB",
     "others MiB",
@@ -128,15 +130,17 @@ def table(figures: Iterable[Figures]) -> str:
 
 
 def _row(one: Figures) -> tuple[str, ...]:
-    ack, read, quiet = one.attacked["ack"], one.attacked["read"], one.quiet
+    ack, read, call = (
+        (f"{one.quiet[kind].p99_s * 1e3:.0f}", f"{one.attacked[kind].p99_s * 1e3:.0f}")
+        for kind in ("ack", "read", "call")
+    )
     return (
         one.attack,
         "yes" if one.has_quotas else "no",
-        f"{quiet['ack'].p99_s * 1e3:.0f}",
-        f"{ack.p99_s * 1e3:.0f}",
-        f"{ack.max_s * 1e3:.0f}",
-        f"{quiet['read'].p99_s * 1e3:.0f}",
-        f"{read.p99_s * 1e3:.0f}",
+        *ack,
+        f"{one.attacked['ack'].max_s * 1e3:.0f}",
+        *read,
+        *call,
         str(one.isr_shrinks),
         str(one.brokers // MIB),
         str(one.others // MIB),

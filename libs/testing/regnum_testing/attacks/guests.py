@@ -25,6 +25,8 @@ from regnum_testing.under_load import until
 
 PACKED_BYTES: Final = 33 * MIB
 """Of a packed message that is unpacked: 33 KB on the wire."""
+SLOW_CONNECTIONS: Final = 20
+"""To each listener, with ten calls each whose messages never come."""
 CONNECTIONS, OF_EACH = 4, 25
 """Calls that are under way at once."""
 NAMES: Final = 900_000
@@ -93,6 +95,34 @@ async def _packed_to_election(target: Target) -> Counter[str]:
 
 async def _packed_to_broker(target: Target) -> Counter[str]:
     return await _packed_messages(target, "broker-1")
+
+
+async def _calls_without_messages(target: Target) -> Counter[str]:
+    """Headers and three bytes, at every listener for clients, by more connections than messages are read at once."""
+    metadata, log = "/regnum.metadata.v1.MetadataService", "/regnum.broker.v1.LogService"
+    paths = {
+        "metadata-1": (f"{metadata}/GetMetadata",),
+        "election-1": ("/regnum.admin.v1.AdminService/DescribeAcls",),
+        "broker-1": (f"{metadata}/GetMetadata", f"{log}/Produce", f"{log}/ProduceStream"),
+    }
+    found: Counter[str] = Counter()
+    for heard in await asyncio.gather(
+        *(
+            send_many(
+                target.address(process),
+                target.context(GUEST),
+                RawCall(path=path, message=b"nothing", sent_bytes=3),
+                connections=SLOW_CONNECTIONS,
+                of_each=10,
+                seconds=ATTACK_S,
+                again=True,
+            )
+            for process, some in paths.items()
+            for path in some
+        )
+    ):
+        found += heard
+    return found
 
 
 async def _many_names(target: Target) -> Counter[str]:
@@ -205,6 +235,7 @@ ATTACKS: Final = (
     Attack(name="packed messages to a metadata process", client=GUEST, run=_packed_to_metadata),
     Attack(name="packed messages to an election process", client=GUEST, run=_packed_to_election),
     Attack(name="packed messages to a broker", client=GUEST, run=_packed_to_broker),
+    Attack(name="calls that never bring their messages", client=GUEST, run=_calls_without_messages),
     Attack(name="900,000 names in a GetMetadata", client=GUEST, run=_many_names),
     Attack(name="refused calls that say they are traced", client=GUEST, run=_traced_calls),
     Attack(name="silent connections to /metrics", client=GUEST, run=_silent_connections),

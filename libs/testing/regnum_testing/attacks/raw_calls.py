@@ -43,6 +43,8 @@ class RawCall:
     """What the client says it was compressed with; empty: it was not."""
     metadata: tuple[tuple[bytes, bytes], ...] = ()
     """Further headers."""
+    sent_bytes: int | None = None
+    """So much of what comes after the headers is sent, and then nothing; None: all."""
 
     @property
     def head(self) -> bytes:
@@ -131,7 +133,7 @@ class RawConnection:
         if stream is None:
             return "hung up"
         try:
-            await self._fill(stream, call.body)
+            await self._fill(stream, call)
             async with asyncio.timeout(given_up_after_s):
                 await self._wait(lambda: self._gone or stream in self._ended)
         except TimeoutError:
@@ -152,9 +154,9 @@ class RawConnection:
         self._write(frame(HEADERS, END_HEADERS, stream, call.head))
         return stream
 
-    async def _fill(self, stream: int, body: bytes) -> None:
+    async def _fill(self, stream: int, call: RawCall) -> None:
         """Send the body as the server's windows allow."""
-        rest = memoryview(body)
+        rest = memoryview(call.body)[: call.sent_bytes]
         while rest:
             await self._wait(
                 lambda: self._gone or stream in self._ended or min(self._window, self._windows[stream]) > 0
@@ -165,7 +167,7 @@ class RawConnection:
             part, rest = rest[:size], rest[size:]
             self._window -= size
             self._windows[stream] -= size
-            self._write(frame(DATA, 0 if rest else END_STREAM, stream, bytes(part)))
+            self._write(frame(DATA, 0 if rest or call.sent_bytes is not None else END_STREAM, stream, bytes(part)))
             if self._writer is not None:
                 with contextlib.suppress(ConnectionError):
                     await self._writer.drain()

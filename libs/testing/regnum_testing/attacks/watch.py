@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
-from regnum_local.plan import METRICS, Role
+from regnum_local.plan import METRICS, PORT_NAMES, Role
 from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 
 from regnum_testing.attacks.attack import Attack
-from regnum_testing.attacks.bystander import Bystander, bystander
+from regnum_testing.attacks.bystander import KINDS, Bystander, bystander
 from regnum_testing.attacks.figures import Figures, Waits
 from regnum_testing.attacks.target import BYSTANDER_TOPIC, PARTITIONS, PRODUCER, Target
 from regnum_testing.direct_http import opened_directly
@@ -23,7 +23,6 @@ from regnum_testing.under_load import until
 CLOCK: Final = SystemClock()
 QUIET_S: Final = 5.0
 """Before each attack."""
-KINDS: Final = ("ack", "read")
 SHRINKS: Final = "regnum_broker_isr_shrinks_total"
 THROTTLED: Final = "regnum_broker_quota_throttled_total"
 HELD_PEAK: Final = "regnum_broker_client_held_peak_bytes"
@@ -43,7 +42,7 @@ class Watch:
         """Make an attack after a quiet time, and wait until all that began meanwhile has come."""
         quiet_s = CLOCK.monotonic()
         await CLOCK.sleep(QUIET_S)
-        await self.bystander.all_from(CLOCK.monotonic(), PARTITIONS)
+        await self.bystander.all_from(CLOCK.monotonic())
         before, pids = await self._brokers(), self.target.pids()
         errors, told = self.bystander.count("error"), self.bystander.count("told")
         async with contextlib.AsyncExitStack() as looks:
@@ -53,7 +52,7 @@ class Watch:
             begun_s = CLOCK.monotonic()
             heard = await attack.run(self.target)
             ended_s = CLOCK.monotonic()
-            await self.bystander.all_from(ended_s, PARTITIONS)
+            await self.bystander.all_from(ended_s)
         after, now = await self._brokers(), self.target.pids()
         roles = self.target.roles()
         return Figures(
@@ -116,5 +115,8 @@ async def _scraped(place: Address) -> str:
 @contextlib.asynccontextmanager
 async def watched(target: Target) -> AsyncIterator[Watch]:
     """The bystander runs."""
-    async with bystander(target.cluster.bootstrap, BYSTANDER_TOPIC, PARTITIONS, target.files(PRODUCER)) as beside:
+    listeners = {name: target.address(name) for name, role in target.roles().items() if "client" in PORT_NAMES[role]}
+    async with bystander(
+        target.cluster.bootstrap, BYSTANDER_TOPIC, PARTITIONS, target.files(PRODUCER), listeners
+    ) as beside:
         yield Watch(target, beside)

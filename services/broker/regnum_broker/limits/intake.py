@@ -4,8 +4,9 @@ Goals: what clients send stays with them until there is memory for it; a connect
 not keep another from sending one.
 
 Algorithm: a call passes before its message is read (see ``regnum_service.gates``): so many messages of one connection
-are read at once, and so many in all (``incoming``), those with records apart from the others; the rest waits in line,
-and too many in line are refused. Nothing is read while not even a byte could be kept. What was read is kept if its
+are read at once, and so many in all (``incoming``), those with records apart from the others, shared by principals
+(``shared_turns``): calls whose messages never come keep out no one else's. The rest waits in line, and too many in line
+are refused. Nothing is read while not even a byte could be kept. What was read is kept if its
 connection's share allows it, until its call ends; else it is thrown away and its sender told when to come again.
 
 A produce stream may be receiving a message for as long as it is open, so there may be so many of them and no more. A
@@ -16,11 +17,13 @@ Requests that carry no records and are small are not counted: they are what clie
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
+from regnum_service.shared_turns import SharedTurns, payer
 
 from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
 from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, incoming
@@ -65,8 +68,8 @@ class Intake:
     def __init__(self, held: HeldBytes, at_once: Incoming = DEFAULT) -> None:
         """Only assigns."""
         self._held: Final = held
-        self._reading_produce: Final = asyncio.Semaphore(at_once.produce_calls)
-        self._reading_others: Final = asyncio.Semaphore(at_once.other_calls)
+        self._reading_produce: Final = SharedTurns(at_once.produce_calls)
+        self._reading_others: Final = SharedTurns(at_once.other_calls)
         self._shares: Final = Shares(total_max=at_once.streams, connection_max=STREAMS_OF_CONNECTION)
         self._connections: Final[dict[str, _Connection]] = {}
         self._calls = 0
@@ -113,12 +116,13 @@ class Intake:
         connection.calls += 1
         try:
             await connection.reading.acquire()
-            reading.turns.append(connection.reading)
+            reading.turns.append(connection.reading.release)
             # (A stream is one of those that may be open, and has nothing to read yet.)
             if not streams:
                 turns = self._reading_produce if bulky else self._reading_others
-                await turns.acquire()
-                reading.turns.append(turns)
+                client = payer(name)
+                await turns.acquire(client)
+                reading.turns.append(lambda: turns.release(client))
         except asyncio.CancelledError:
             reading.leave()
             raise
@@ -173,7 +177,7 @@ class _Reading:
         self._streams = streams
         self._size = 0
         self._ended = False
-        self.turns: Final[list[asyncio.Semaphore]] = []
+        self.turns: Final[list[Callable[[], None]]] = []
         """What is given back once the message is read."""
 
     def took(self, size_bytes: int) -> None:
@@ -198,8 +202,8 @@ class _Reading:
         if self._ended:
             return
         self._ended = True
-        for turn in self.turns:
-            turn.release()
+        for give_back in self.turns:
+            give_back()
         self._intake.read_one(self._connection)
 
 
