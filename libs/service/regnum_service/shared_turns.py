@@ -77,11 +77,16 @@ class SharedTurns:
         for waiting in tuple(self._waiting):
             if self._taken == self._total:
                 return
-            if not self._allow(waiting):
+            line = self._waiting[waiting]
+            while line and line[0].done():
+                # Given up, and its task has not come to say so.
+                line.popleft()
+            if line and not self._allow(waiting):
                 continue
-            line = self._waiting.pop(waiting)
-            line.popleft().set_result(None)
-            self._take(waiting)
+            del self._waiting[waiting]
+            if line:
+                line.popleft().set_result(None)
+                self._take(waiting)
             if line:
                 # Behind the others.
                 self._waiting[waiting] = line
@@ -94,7 +99,8 @@ class SharedTurns:
         self._own[client] = self._own.get(client, 0) + 1
 
     def _forget(self, client: str, turn: asyncio.Future[None]) -> None:
-        line = self._waiting[client]
-        line.remove(turn)
-        if not line:
-            del self._waiting[client]
+        line = self._waiting.get(client)
+        if line is not None and turn in line:
+            line.remove(turn)
+            if not line:
+                del self._waiting[client]

@@ -75,6 +75,23 @@ async def test_who_gives_up_leaves_nothing() -> None:
     assert turns.is_free_for("a")
 
 
+async def test_a_connection_that_breaks_gives_up_all_at_once() -> None:
+    turns = SharedTurns(4)
+    mine, others = asking(turns, "a", 6), asking(turns, "b", 2)
+    await settle()
+    assert (got(mine), got(others)) == (2, 1)
+    for task in mine:
+        task.cancel()
+    # Before the tasks that were cancelled have come to say so.
+    turns.release("a")
+    turns.release("a")
+    await settle()
+    assert (got(mine), got(others)) == (2, 2)
+    turns.release("b")
+    turns.release("b")
+    assert turns.clients == 0
+
+
 def test_a_turn_is_its_principals_and_where_all_are_the_same_its_connections() -> None:
     assert payer("ipv4:1.2.3.4:5") == "ipv4:1.2.3.4:5"
     with calling(Caller(principal=Principal("app"))):
