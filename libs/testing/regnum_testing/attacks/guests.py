@@ -25,8 +25,8 @@ from regnum_testing.under_load import until
 
 PACKED_BYTES: Final = 33 * MIB
 """Of a packed message that is unpacked: 33 KB on the wire."""
-SLOW_CONNECTIONS: Final = 20
-"""To each listener, with ten calls each whose messages never come."""
+SLOW_CONNECTIONS: Final = 5
+"""For each method, with ten calls each whose messages never come: more than are read at once."""
 CONNECTIONS, OF_EACH = 4, 25
 """Calls that are under way at once."""
 NAMES: Final = 900_000
@@ -35,6 +35,8 @@ SERVED: Final = "regnum.metadata.v1.MetadataService/DescribeCluster"
 """Span of a call that a client without rights may make."""
 SILENT: Final = 300
 """Connections to one endpoint that say nothing."""
+CALL_S: Final = 60.0
+"""Deadline of a call that is to be answered."""
 LATE_S: Final = 5.0
 """How much later than its deadline a connection may be closed: threads of a busy machine have to wait."""
 
@@ -171,7 +173,7 @@ async def _traced_calls(target: Target) -> Counter[str]:
     # One call that is served: it is written, and what was to be written before it as well.
     async with target.channel(GUEST, "broker-1") as channel:
         await metadata_pb2_grpc.MetadataServiceStub(channel).DescribeCluster(
-            metadata_pb2.DescribeClusterRequest(), metadata=(("traceparent", traced),), timeout=DEADLINE_S
+            metadata_pb2.DescribeClusterRequest(), metadata=(("traceparent", traced),), timeout=CALL_S
         )
     spans: Counter[str] = Counter()
 

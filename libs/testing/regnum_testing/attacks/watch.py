@@ -51,8 +51,9 @@ class Watch:
             }
             begun_s = CLOCK.monotonic()
             heard = await attack.run(self.target)
-            ended_s = CLOCK.monotonic()
-            await self.bystander.all_from(ended_s)
+            ended_s, now = CLOCK.monotonic(), self.target.pids()
+            if now == pids:
+                await self.bystander.all_from(ended_s)
         after, now = await self._brokers(), self.target.pids()
         roles = self.target.roles()
         return Figures(
@@ -68,7 +69,7 @@ class Watch:
             throttled=after[THROTTLED] - before[THROTTLED],
             isr_shrinks=after[SHRINKS] - before[SHRINKS],
             ended=[name for name, pid in pids.items() if now[name] != pid],
-            held_max=after[HELD_MAX] // self._count(Role.BROKER),
+            held_max=before[HELD_MAX] // self._count(Role.BROKER),
             held_peak=after[HELD_PEAK],
             brokers=max(one.bytes for name, one in memory.items() if roles[name] is Role.BROKER),
             others=max(one.bytes for name, one in memory.items() if roles[name] is not Role.BROKER),
@@ -81,7 +82,7 @@ class Watch:
         """What all brokers say of themselves: sums, and of the peak of held bytes the largest."""
         found: Counter[str] = Counter()
         for name, role in self.target.roles().items():
-            if role is not Role.BROKER:
+            if role is not Role.BROKER or self.target.pids()[name] is None:
                 continue
             for family in text_string_to_metric_families(await _scraped(self.target.address(name, METRICS))):
                 for sample in family.samples:
