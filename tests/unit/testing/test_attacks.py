@@ -1,6 +1,7 @@
 """The kit of attacks: raw calls are calls, and what is beyond a bound is found."""
 
 import gzip
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from regnum_service.listening import make_server
 from regnum_testing.attacks import guests, writers
 from regnum_testing.attacks.attack import Attack
 from regnum_testing.attacks.bystander import Bystander, Sample
-from regnum_testing.attacks.figures import Figures, Waits, table
+from regnum_testing.attacks.figures import Figures, Waits, table, write_json
 from regnum_testing.attacks.raw_calls import RawCall, literal, send_many, send_paced
 from regnum_testing.attacks.target import MIB
 
@@ -111,6 +112,13 @@ def test_each_attack_stands_on_the_page_of_attacks(attack: Attack) -> None:
 def test_what_is_within_its_bounds_is_no_finding() -> None:
     assert WELL.findings() == []
     assert "3 ended" in table([WELL])
+
+
+def test_figures_are_one_document(tmp_path: Path) -> None:
+    write_json(tmp_path / "figures.json", [WELL, replace(WELL, errors=1)])
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert [len(one["findings"]) for one in found] == [0, 1]
+    assert found[0]["heard"] == {"ended": 3}
 
 
 @pytest.mark.parametrize(

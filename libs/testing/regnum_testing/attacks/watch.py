@@ -61,7 +61,7 @@ class Watch:
             client=attack.client,
             has_quotas=self.target.has_quotas,
             is_charged=attack.is_charged,
-            heard=heard,
+            heard=dict(heard),
             quiet={kind: Waits.of(self.bystander.waits_s(kind, quiet_s, begun_s)) for kind in KINDS},
             attacked={kind: Waits.of(self.bystander.waits_s(kind, begun_s, ended_s)) for kind in KINDS},
             errors=self.bystander.count("error") - errors,
