@@ -18,7 +18,7 @@ from regnum_local.counts import counts_of
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import EMPTY, PROCESSES, STORES, Member, Plan, Role
+from regnum_local.plan import EMPTY, STORES, Member, Plan, Role
 from regnum_local.profile import (
     Profile,
     ProfileTls,
@@ -58,7 +58,7 @@ class UpOptions:
     tls: bool = False
     """Whether every listener speaks TLS."""
     acl: bool = False
-    """Whether rights are checked, which takes TLS: the processes and the client admin may everything."""
+    """Whether rights are checked, which takes TLS: the client admin may do everything, and the processes among them."""
     report: Callable[[str], None] = lambda _line: None
     """Gets a line for each thing that a person may want to know."""
 
@@ -110,7 +110,7 @@ def _plan_in(folder: Path) -> Plan:
 
 
 def _make_cluster(options: UpOptions) -> LocalCluster:
-    checked = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
+    checked = ("--authorizer", "acl", "--super-users", "User:admin")
     roles = [role for role in Role if role not in STORES]
     return LocalCluster(
         options.data_dir,

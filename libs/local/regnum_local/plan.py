@@ -64,6 +64,10 @@ MAPPING_RULES: Final = (
     rf"RULE:^CN=[^,\\]+,OU=Processes,O=Regnum$/{PROCESSES}/,RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
 )
 """How the names in these certificates become principals: that of the processes, and those of clients as they are."""
+CLIENT_MAPPING_RULES: Final = r"RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
+"""The same at the listener for clients, without the rule of processes."""
+ROLE_RULES: Final = r"RULE:^CN=(broker|election|metadata|quota)-[0-9]+,OU=Processes,O=Regnum$/$1/"
+"""Which process a certificate stands for: each has one of its own, with its name."""
 STORES: Final = (Role.ETCD, Role.ZOOKEEPER)
 """Roles that are a coordination store; a cluster has at most one embedded."""
 
@@ -256,7 +260,11 @@ def _tls_flags(member: Member, folder: Path) -> list[str]:
     if "client" in PORT_NAMES[member.role]:
         flags |= {f"client-tls-{name}": str(path) for name, path in (*shown, ("ca", folder / CLIENT_CA))}
         flags["client-tls-client-auth"] = "required"
+        flags["client-tls-principal-mapping-rules"] = CLIENT_MAPPING_RULES
+    # That of all listeners is for releases that know no other.
     flags["tls-principal-mapping-rules"] = MAPPING_RULES
+    flags["process-role-mapping-rules"] = ROLE_RULES
+    flags["internal-super-users"] = f"User:{PROCESSES}"
     return [part for name, value in flags.items() for part in (f"--{name}", value)]
 
 

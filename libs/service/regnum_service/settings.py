@@ -101,7 +101,13 @@ class ServiceSettings(BaseSettings):
         default="",
         description="Principals who may do everything, separated by semicolons: User:CN=node-1,O=Example;User:admin."
         " One that holds a semicolon or quotes goes into double quotes, a quote in it twice. Name those of the"
-        " cluster's own processes here: they have to work before the rules are read (Kafka: super.users).",
+        " cluster's own processes in internal-super-users (Kafka: super.users).",
+    )
+    internal_super_users: str = Field(
+        default="",
+        description="Principals of the cluster's own processes, written as super-users are: they may do everything at"
+        " the listeners between processes, also before the rules are read. At others they count as anybody, even where"
+        " super-users names them, so that no certificate of a client is worth more for its name.",
     )
     allow_everyone_if_no_acl_found: bool = Field(
         default=False,
@@ -114,7 +120,7 @@ class ServiceSettings(BaseSettings):
         """Where health is told in plaintext; None: nowhere."""
         return None if self.health_listen is None else Address.parse(self.health_listen)
 
-    @field_validator("super_users")
+    @field_validator("super_users", "internal_super_users")
     @classmethod
     def _check_super_users(cls, text: str) -> str:
         if _COMMAS.search(text) and '"' not in text:
@@ -134,6 +140,11 @@ class ServiceSettings(BaseSettings):
     def super_user_names(self) -> frozenset[str]:
         """Each of them, as ``User:name``."""
         return frozenset(parse_names(self.super_users))
+
+    @property
+    def internal_super_user_names(self) -> frozenset[str]:
+        """The same of the cluster's own processes."""
+        return frozenset(parse_names(self.internal_super_users))
 
     @model_validator(mode="after")
     def _check_authorizer(self) -> "ServiceSettings":

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -359,7 +359,8 @@ class ElectionService:
         # After the win: a restore that began between the look before the campaign and the win is seen here.
         if not await is_whole_now(store, self._clock):
             raise StartRefusedError(WORDS)
-        reign = replace(reign, went_back=await proof_that_it_went_back(store, self._clock))
+        proof = await proof_that_it_went_back(store, self._clock)
+        reign = replace(reign, went_back=proof, access_warnings=self._tls.warnings)
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -404,18 +405,10 @@ class ElectionService:
             )
             reigning.append(asyncio.ensure_future(watching))
         try:
-            ended, _ = await asyncio.wait(reigning, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
-        except DeposedError as error:
-            return error
+            return await _deposed(reigning)
         finally:
-            for task in reigning:
-                task.cancel()
-            await asyncio.gather(*reigning, return_exceptions=True)
             self._lifelines.end()
             self._role.leave()
-        raise AssertionError("a reign ends by being deposed")
 
     async def _reached_broker(self) -> BrokerId | None:
         store = self._store
@@ -437,6 +430,21 @@ class ElectionService:
 async def _ready(store: Store) -> Store:
     """The session that there is."""
     return store
+
+
+async def _deposed(reigning: Sequence["asyncio.Future[None]"]) -> DeposedError:
+    """What ended a reign, and the tasks of it are over then."""
+    try:
+        ended, _ = await asyncio.wait(reigning, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    except DeposedError as error:
+        return error
+    finally:
+        for task in reigning:
+            task.cancel()
+        await asyncio.gather(*reigning, return_exceptions=True)
+    raise AssertionError("a reign ends by being deposed")
 
 
 def _incarnation_in(data: bytes) -> str | None:

@@ -236,6 +236,7 @@ async def test_clocks_that_differ_are_named_with_what_to_do() -> None:
 
 async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCluster, regnum: CommandHere) -> None:
     response = cluster.health = answer(store_trouble="takes no writes: database space exceeded")
+    response.access_warnings.append("processes are not told apart")
     response.brokers[1].refuses_writes_because, response.brokers[1].disk_free_bytes = "the disk is full", 0
     response.troubles.add(trouble=metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE, partitions=3)
     response.troubled_partitions.add(
@@ -249,6 +250,7 @@ async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCl
     shown = json.loads(ran.out)
     assert shown["problems"] == [
         "the coordination store takes no writes: database space exceeded",
+        "processes are not told apart",
         "broker 2 appends no records: the disk is full",
         "3 partitions are not writable, though they are led",
     ]

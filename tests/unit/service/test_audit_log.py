@@ -96,6 +96,8 @@ def test_a_line_has_everything_that_an_investigation_asks_for() -> None:
         listener="internal",
         encrypted=True,
         forwarded=True,
+        subject="CN=shared",
+        via="CN=broker-1 at 10.0.0.3",
     )
     entry = Entry(
         event=DENIED,
@@ -119,6 +121,8 @@ def test_a_line_has_everything_that_an_investigation_asks_for() -> None:
         "listener": "internal",
         "encrypted": True,
         "forwarded": True,
+        "via": "CN=broker-1 at 10.0.0.3",
+        "certificate": "CN=shared",
         "call": "AdminService/CreateTopics",
         "operation": "CREATE",
         "resource": "topic:orders",
@@ -138,7 +142,7 @@ HOSTILE = st.one_of(st.text(max_size=50), st.text(alphabet='\x00\n\r\x1b"\\\u202
 def test_no_name_makes_a_line_long_or_two_lines_or_anything_but_printable_ascii(
     name: str, principal: str, client_id: str, rule: str, detail: str, call: str
 ) -> None:
-    who = Caller(principal=Principal(principal), host=name, listener=name)
+    who = Caller(principal=Principal(principal), host=name, listener=name, via=name, subject=name)
     entry = Entry(
         event=MUTATED,
         who=who,

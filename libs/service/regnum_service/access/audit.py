@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from regnum_model.access import Operation, ResourceType
 
 from regnum_service.access.identity import Caller
+from regnum_service.errors import RegnumError
 
 DONE: Final = "NONE"
 """Result of a mutation that was carried out: Kafka's name of error 0."""
@@ -54,6 +55,15 @@ class AuditLog(Protocol):
             client_id: as the request has it; may be anything.
         """
 
+    def unauthenticated(self, who: Caller, error: RegnumError, *, call: str) -> None:
+        """A call, or a stream, was refused because what it showed is not believed.
+
+        Args:
+            who: what is known of its caller: address, listener, and the certificate's name; NOBODY where nothing is.
+            error: says why.
+            call: the method, ``AdminService/CreateTopics``.
+        """
+
     def mutated(self, who: Caller, call: str, items: Sequence[Mutated], *, client_id: str = "") -> None:
         """A call that changes things was answered.
 
@@ -69,6 +79,9 @@ class NoAudit:
     """Nothing is written down."""
 
     def denied(self, *_what: object, **_how: object) -> None:
+        """Nothing."""
+
+    def unauthenticated(self, *_what: object, **_how: object) -> None:
         """Nothing."""
 
     def mutated(self, *_what: object, **_how: object) -> None:

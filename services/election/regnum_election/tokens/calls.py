@@ -29,6 +29,7 @@ from regnum_model.delegation_tokens import (
     no_room,
     path_of,
     renewed,
+    same,
     token_id_for,
     token_id_of,
 )
@@ -47,6 +48,10 @@ from regnum_service.slices import slices
 PAGE_DEFAULT: Final = 1_000
 PAGE_MAX: Final = 10_000
 """Tokens of one answer."""
+
+SHOWN_AGAIN_MS: Final = 5 * 60_000
+"""So long after a token was made a repeat of the call that made it is shown what proves it: the answer may have been
+lost (safety rule S20). Later nobody is."""
 
 TOKENS_PER_TURN: Final = 1_000
 """Tokens looked at between two turns of the event loop (safety rule S22)."""
@@ -88,7 +93,7 @@ class TokenCalls:
     async def create(
         self, store: MutableStore, wanted: Creation, *, mutation: str | None
     ) -> tuple[DelegationToken, str]:
-        """Make a token: it, and the credential that proves it."""
+        """Make a token: it, and the credential that proves it; empty: it was made by the same call longer ago."""
         secrets = self._secrets()
         who, now_ms = caller(), self._clock.wall_ms()
         principal = who.principal
@@ -123,7 +128,13 @@ class TokenCalls:
             (str(principal), str(made.owner), str(wanted.life_ms), *map(str, wanted.renewers)),
         )
         token = await self._carried(store, id, mutation, digest, decide)
-        return token or made, credential_of(id, secrets.prove(id))
+        if token is not None and not same(token.requester, principal):
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH,
+                "somebody else has asked for the token of that mutation id; ask for another one",
+            )
+        shown = token is not None and now_ms - token.issued_ms <= SHOWN_AGAIN_MS
+        return token or made, credential_of(id, secrets.prove(id)) if shown else ""
 
     async def renew(self, store: MutableStore, id: str, *, period_ms: int, mutation: str | None) -> int:
         """Let a token live longer; answers when it ends, in milliseconds since 1970."""

@@ -188,6 +188,8 @@ class HealthView:
     """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
     store_trouble: str = ""
     """What is wrong with the coordination store, as the end of a sentence that begins with it; empty: nothing."""
+    access_warnings: tuple[str, ...] = ()
+    """Why callers are believed more than they should be, each a sentence; empty: nothing is known of the kind."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -202,6 +204,7 @@ class HealthView:
                 if proof
             ),
             *(f"the coordination store {why}" for why in (self.store_trouble,) if why),
+            *self.access_warnings,
             *(
                 f"broker {one.id} appends no records: {one.refuses_writes_because}"
                 for one in self.brokers
@@ -348,6 +351,7 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         controller_wall_clock_ms=answer.controller_wall_clock_ms or None,
         store_went_back=answer.store_went_back,
         store_trouble=answer.store_trouble,
+        access_warnings=tuple(answer.access_warnings),
     )
 
 

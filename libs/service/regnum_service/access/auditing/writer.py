@@ -25,12 +25,20 @@ from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.propagation import parse
 
 from regnum_service.access.audit import DONE, Mutated
-from regnum_service.access.auditing.lines import DENIED, MISSED, MUTATED, Entry, kept, rendered
+from regnum_service.access.auditing.lines import (
+    DENIED,
+    MISSED,
+    MUTATED,
+    UNAUTHENTICATED,
+    Entry,
+    kept,
+    rendered,
+)
 from regnum_service.access.auditing.repeats import OTHERS, Repeats
 from regnum_service.access.authorization import FAILED
 from regnum_service.access.identity import Caller
 from regnum_service.clock import Clock
-from regnum_service.errors import reason_of
+from regnum_service.errors import RegnumError, reason_of
 
 ITEMS_MAX: Final = 20_000
 """Lines that may wait: some 20 MB."""
@@ -100,7 +108,8 @@ class AuditFile:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._written: Final = {
-            event: metrics.counter(instruments.AUDIT_LINES, event) for event in (MUTATED, DENIED, MISSED)
+            event: metrics.counter(instruments.AUDIT_LINES, event)
+            for event in (MUTATED, DENIED, UNAUTHENTICATED, MISSED)
         }
         self._overflow: Final = metrics.counter(instruments.AUDIT_DROPPED, "queue")
         self._lost: Final = metrics.counter(instruments.AUDIT_DROPPED, "disk")
@@ -142,6 +151,18 @@ class AuditFile:
             resource=f"{type.name.lower()}:{kept(name)}",
             result=reason_of(FAILED[type]),
             rule=rule,
+            trace_id=_trace_id(),
+        )
+        self._note(((entry, 1),))
+
+    def unauthenticated(self, who: Caller, error: RegnumError, *, call: str) -> None:
+        """Count a caller that is not believed. See ``audit.AuditLog``."""
+        entry = Entry(
+            event=UNAUTHENTICATED,
+            who=who,
+            call=call,
+            result=reason_of(error.code),
+            rule=kept(error.message),
             trace_id=_trace_id(),
         )
         self._note(((entry, 1),))
