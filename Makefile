@@ -77,9 +77,9 @@ check-services: install
 check-clients: install
 	@$(PYTEST) -m "not full and not alone" $(CLIENTS)
 
-upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes)
-	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd
-	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store zookeeper
+upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes); TLS=1: over TLS with access rules
+	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd $(if $(TLS),--tls)
+	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store zookeeper $(if $(TLS),--tls)
 
 lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .

@@ -108,7 +108,7 @@ def add_missing(
     return made
 
 
-def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: int = DAYS) -> list[Path]:
+def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: float = DAYS) -> list[Path]:
     """Another certificate and key for a process, in place of the ones it has; returns the files."""
     signed = _signed(name, "Processes", _read(folder / CLUSTER_CA), hosts=(name, *hosts), days=days)
     return _write(folder / f"{name}.pem", signed)
@@ -151,7 +151,7 @@ def _authority(name: str) -> _Authority:
     return _Authority(certificate, key)
 
 
-def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str], days: int) -> _Authority:
+def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str], days: float) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [
