@@ -103,25 +103,24 @@ class Authentication:
 
     def caller_of(self, context: Context) -> Caller:
         """Who makes that call. Raises RegnumError when what it shows is wrong."""
-        if self._validity is not None and (certificate := self.certificate_of(context)) is not None:
+        facts: _Facts = context.auth_context() if self._encrypted else {}
+        digest = _digest_of(facts)
+        if self._validity is not None and digest:
             # Also of who shows a token: the connection is the certificate's.
-            self._validity.check(certificate)
+            self._validity.check(self._certificate(digest, facts))
         if self._tokens is not None:
             bearer = self._bearer(context.invocation_metadata(), self._tokens)
             if bearer is not None:
                 return self._caller(bearer, context.peer())
         peer = context.peer()
-        facts: _Facts = context.auth_context() if self._encrypted else {}
-        shown = facts.get(CERTIFICATE)
-        key = (peer, sha256(shown[0]).digest() if shown else b"")
+        key = (peer, digest)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= REMEMBERED_MAX:
                 self._known.clear()
             subject = _subject_of(facts)
-            known = self._known[key] = self._caller(
-                self._principal_of(subject) if subject else NOBODY, peer, subject=subject
-            )
+            principal = self._principal_of(subject) if subject else NOBODY
+            known = self._known[key] = self._caller(principal, peer, subject=subject)
         return known
 
     def claimed_by(self, context: Context) -> Caller:
@@ -131,15 +130,17 @@ class Authentication:
 
     def certificate_of(self, context: Context) -> Certificate | None:
         """What the connection of a call shows; None: nothing. Raises RegnumError for what cannot be read here."""
-        shown = context.auth_context().get(CERTIFICATE) if self._encrypted else None
-        if not shown:
-            return None
-        digest = sha256(shown[0]).digest()
-        if digest not in self._certificates:
+        facts: _Facts = context.auth_context() if self._encrypted else {}
+        digest = _digest_of(facts)
+        return self._certificate(digest, facts) if digest else None
+
+    def _certificate(self, digest: bytes, facts: _Facts) -> Certificate:
+        known = self._certificates.get(digest)
+        if known is None:
             if len(self._certificates) >= REMEMBERED_MAX:
                 self._certificates.clear()
-            self._certificates[digest] = Certificate.read(shown[0])
-        return self._certificates[digest]
+            known = self._certificates[digest] = Certificate.read(facts[CERTIFICATE][0])
+        return known
 
     def _bearer(self, metadata: Metadata, tokens: TokenCheck) -> Principal | None:
         if not self._encrypted:
@@ -161,6 +162,12 @@ class Authentication:
             role=self._role_of(subject),
             subject=subject,
         )
+
+
+def _digest_of(facts: _Facts) -> bytes:
+    """Of the certificate that was shown; empty: none was."""
+    shown = facts.get(CERTIFICATE)
+    return sha256(shown[0]).digest() if shown else b""
 
 
 def _subject_of(facts: _Facts) -> str:

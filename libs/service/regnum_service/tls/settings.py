@@ -273,7 +273,10 @@ class ProcessTls:
         show(listeners, metrics or Metrics())
         roles = settings.process_role_mapping_rules
         tells_apart = bool(roles)
-        (metrics or Metrics()).observe(instruments.PROCESSES_TOLD_APART, lambda: float(tells_apart))
+        # Where there is no TLS there is nothing that could tell.
+        (metrics or Metrics()).observe(
+            instruments.PROCESSES_TOLD_APART, lambda: None if internal is None else float(tells_apart)
+        )
         if internal is not None and not roles:
             log.warning(NOT_TOLD_APART)
         inner = ListenerAccess(
