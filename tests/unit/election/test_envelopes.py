@@ -136,7 +136,11 @@ async def test_the_call_runs_as_that_of_its_client_and_is_answered_as_a_direct_o
     assert [(one.name, one.error_code) for one in created.results] == [("a", 0), ("b", 0)]
     ((who, connection, _),) = world.admin.seen
     assert who == Caller(
-        principal=Principal("alice", token_authenticated=True), host="10.9.8.7", encrypted=True, forwarded=True
+        principal=Principal("alice", token_authenticated=True),
+        host="10.9.8.7",
+        encrypted=True,
+        forwarded=True,
+        via="User:broker-1 at 10.0.0.1",
     )
     assert who.principal.token_authenticated, "else token rules are got around by way of any broker"
     assert "ipv4:10.9.8.7:4711" in connection
