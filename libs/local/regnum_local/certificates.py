@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from regnum_service.errors import ExitStatus, StartRefusedError
 
-from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES, STORE_ADMIN, STORE_PEER_CA, store_peer
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Where the processes of one machine are reached."""
@@ -105,6 +105,29 @@ def add_missing(
         certificate, _ = client_files(folder, name)
         if not certificate.exists():
             made += _write(certificate, _signed(name, "Clients", _read(folder / CLIENT_CA), hosts=(), days=days))
+    return made
+
+
+def add_store(folder: Path, store: str) -> list[Path]:
+    """What an embedded store and those who look into it show, in a folder that ``make`` was done in; the new files.
+
+    The store itself and the certificate of commands are signed by the authority of processes, whose certificates the
+    store asks for; their unit is not that of processes, so that no listener of a process takes them for one. Members
+    believe one another by an authority of their own.
+
+    Raises StartRefusedError for an authority without its key.
+    """
+    made: list[Path] = []
+    for name in (store, STORE_ADMIN):
+        if not (folder / f"{name}.pem").exists():
+            signed = _signed(name, "Stores", _read(folder / CLUSTER_CA), hosts=(name, *HOSTS), days=DAYS)
+            made += _write(folder / f"{name}.pem", signed)
+    peer = store_peer(store)
+    if not (folder / f"{peer}.pem").exists():
+        if not (folder / STORE_PEER_CA).exists():
+            made += _write(folder / STORE_PEER_CA, _authority("Regnum store peer CA"))
+        signed = _signed(peer, "Stores", _read(folder / STORE_PEER_CA), hosts=(peer, *HOSTS), days=DAYS)
+        made += _write(folder / f"{peer}.pem", signed)
     return made
 
 
