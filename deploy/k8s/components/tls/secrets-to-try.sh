@@ -18,4 +18,7 @@ secret() {  # NAME CERTIFICATE CA
 for service in broker election metadata quota; do secret "regnum-$service-tls" "$service-1" cluster-ca; done
 secret regnum-etcd-tls quota-2 cluster-ca
 secret regnum-admin-tls client-admin cluster-ca
+# Members of etcd believe one another by an authority that signs nothing else.
+regnum certs init --dir "$dir/etcd-peers" --brokers 1 --elections 0 --metadata 0 --quotas 0 "${hosts[@]}" > /dev/null
+secret regnum-etcd-peer-tls etcd-peers/broker-1 etcd-peers/cluster-ca
 kubectl create secret generic regnum-client-ca --namespace "$namespace" --dry-run=client -o yaml --from-file=ca.crt="$dir/client-ca.pem"
