@@ -110,7 +110,10 @@ def _plan_in(folder: Path) -> Plan:
 
 
 def _make_cluster(options: UpOptions) -> LocalCluster:
-    checked = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
+    checked = (
+        *("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin"),
+        *("--require-store-authentication", "true"),
+    )
     roles = [role for role in Role if role not in STORES]
     return LocalCluster(
         options.data_dir,

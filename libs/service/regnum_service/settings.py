@@ -48,6 +48,12 @@ class ServiceSettings(BaseSettings):
     )
 
     coordination: str = Field(description="URL of the coordination store, for example etcd://127.0.0.1:2379.")
+    require_store_authentication: bool = Field(
+        default=False,
+        description="Whether a coordination store that lets in who shows neither a certificate nor a user is refused at"
+        " the start: whoever reaches such a store may change access rules and everything else. Without, it is warned of"
+        " where authorizer is acl and other machines may reach the store.",
+    )
     session_timeout_s: float = Field(
         default=6.0, ge=1.0, le=300.0, description="Session time-out of the store in seconds; at least 5 on etcd."
     )

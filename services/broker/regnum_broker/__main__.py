@@ -12,6 +12,7 @@ from regnum_service.errors import StartRefusedError
 from regnum_service.metrics import serve_metrics
 from regnum_service.probes import serve_probes
 from regnum_service.store_session import open_told_store
+from regnum_service.store_trust import StoreTrust
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
 from regnum_telemetry.metrics import Metrics
@@ -22,10 +23,10 @@ from regnum_broker.settings import BrokerSettings
 
 
 async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
-    supervisor, metrics = Supervisor("broker"), Metrics()
+    supervisor, metrics, trust = Supervisor("broker"), Metrics(), StoreTrust(told)
 
     async def open_session() -> Store:
-        return await open_told_store(told, metrics=metrics)
+        return await open_told_store(told, metrics=metrics, trust=trust)
 
     try:
         # First: the start may take long, and says so by it.

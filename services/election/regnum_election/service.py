@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -42,6 +43,7 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_contact import StoreContact
 from regnum_service.store_session import open_told_store
+from regnum_service.store_trust import StoreTrust
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -99,6 +101,7 @@ class ElectionService:
     ) -> None:
         """``metrics``: what the process shows; None: nobody asks. ``audit``: its audit log; None: there is none."""
         self._settings = settings
+        self._trust = StoreTrust(settings)
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
@@ -212,7 +215,7 @@ class ElectionService:
 
     async def start(self) -> None:
         """Listen and begin to campaign. Raises StartRefusedError."""
-        self._warn_of_failpoints()
+        _warn_of_failpoints(self._settings.failpoint_file, self._failpoints)
         quiet_poller(asyncio.get_running_loop())
         client, internal = self._servers
         await client.start()
@@ -237,21 +240,8 @@ class ElectionService:
         self._supervisor.start("follow-events", self._event_follower.run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
-    def _warn_of_failpoints(self) -> None:
-        if self._failpoints is None:
-            return
-        try:
-            self._failpoints.check()
-        except FailpointError as error:
-            raise StartRefusedError(f"--failpoint-file: {error}", exit_status=ExitStatus.WRONG_USE) from error
-        self._log.warning(
-            "failpoints are on: this process kills or stops itself at the step that the file names. Never in "
-            "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
-            file=str(self._settings.failpoint_file),
-        )
-
     async def _open_session(self) -> Store:
-        store = await open_told_store(self._settings, metrics=self._metrics)
+        store = await open_told_store(self._settings, metrics=self._metrics, trust=self._trust)
         return store if self._failpoints is None else FailpointStore(store, self._failpoints)
 
     def _open_channel(self, broker: Broker) -> ControlChannel:
@@ -359,7 +349,8 @@ class ElectionService:
         # After the win: a restore that began between the look before the campaign and the win is seen here.
         if not await is_whole_now(store, self._clock):
             raise StartRefusedError(WORDS)
-        reign = replace(reign, went_back=await proof_that_it_went_back(store, self._clock))
+        proof = await proof_that_it_went_back(store, self._clock)
+        reign = replace(reign, went_back=proof, store_warnings=self._trust.warnings)
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -432,6 +423,20 @@ class ElectionService:
         for server in self._servers:
             await server.set_serving(serving=serving)
         await self._lifelines.set_serving(serving=serving)
+
+
+def _warn_of_failpoints(file: Path | None, failpoints: FailpointTrigger | None) -> None:
+    if failpoints is None:
+        return
+    try:
+        failpoints.check()
+    except FailpointError as error:
+        raise StartRefusedError(f"--failpoint-file: {error}", exit_status=ExitStatus.WRONG_USE) from error
+    structlog.get_logger("election").warning(
+        "failpoints are on: this process kills or stops itself at the step that the file names. Never in "
+        "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
+        file=str(file),
+    )
 
 
 async def _ready(store: Store) -> Store:

@@ -35,6 +35,7 @@ from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
+from regnum_service.store_trust import StoreTrust
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -65,6 +66,7 @@ class MetadataService:
     ) -> None:
         """``metrics``: what the process shows; None: nobody asks. ``audit``: where denials are written down."""
         self._settings = settings
+        self._trust = StoreTrust(settings)
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
@@ -157,7 +159,7 @@ class MetadataService:
             await server.set_serving(serving=True)
 
     async def _open_session(self) -> Store:
-        return await open_told_store(self._settings, metrics=self._metrics)
+        return await open_told_store(self._settings, metrics=self._metrics, trust=self._trust)
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""

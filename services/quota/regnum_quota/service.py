@@ -34,6 +34,7 @@ from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
+from regnum_service.store_trust import StoreTrust
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -64,6 +65,7 @@ class QuotaService:
     ) -> None:
         """``metrics``: what the process shows; None: nobody asks. ``audit``: where denials are written down."""
         self._settings = settings
+        self._trust = StoreTrust(settings)
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
@@ -101,7 +103,7 @@ class QuotaService:
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
-        return await open_told_store(self._settings, metrics=self._metrics)
+        return await open_told_store(self._settings, metrics=self._metrics, trust=self._trust)
 
     async def _serve_session(self, store: Store) -> None:
         following = self._access.start_following(store, self._supervisor.start)

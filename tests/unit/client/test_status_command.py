@@ -234,6 +234,16 @@ async def test_clocks_that_differ_are_named_with_what_to_do() -> None:
     assert " ms since 1970, " in health_view(response).problems[0]
 
 
+async def test_a_store_that_asks_nobody_is_a_problem(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.health = answer(store_warnings=["asks nobody who connects", "is etcd 3.6.5"])
+    ran = await regnum("status", "-o", "json")
+    assert ran.status == 5
+    assert json.loads(ran.out)["problems"] == [
+        "the coordination store asks nobody who connects",
+        "the coordination store is etcd 3.6.5",
+    ]
+
+
 async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCluster, regnum: CommandHere) -> None:
     response = cluster.health = answer(store_trouble="takes no writes: database space exceeded")
     response.brokers[1].refuses_writes_because, response.brokers[1].disk_free_bytes = "the disk is full", 0

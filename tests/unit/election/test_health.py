@@ -329,3 +329,9 @@ def test_more_partitions_than_may_be_named_are_refused() -> None:
     for wrong in (-1, PARTITIONS_NAMED_MAX + 1, 2**31 - 1):
         with pytest.raises(RegnumError, match="at most 1000"):
             partitions_named(admin_pb2.DescribeHealthRequest(partitions_max=wrong))
+
+
+async def test_what_is_known_against_the_store_is_told(cluster: FakeCluster) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign(store_warnings=("asks nobody who connects",))
+    assert list((await describe_health(controller.health, most=1)).store_warnings) == ["asks nobody who connects"]

@@ -1,6 +1,5 @@
 """What a service is told about its listeners: certificates, who may connect, and how much they may take."""
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Final, Literal, Self
 import structlog
 from pydantic import Field, field_validator, model_validator
 from regnum_model.nodes import Address
+from regnum_model.nodes.processes import is_loopback
 from regnum_telemetry.metrics import Metrics
 
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
@@ -84,7 +84,7 @@ class InternalListenerSettings(ServiceSettings):
             return self
         for name in (CLIENT, *OTHERS):
             told: str | None = getattr(self, f"{name}_listen", None)
-            if told is None or self.speaks_tls(name) or _is_loopback(Address.parse(told).host):
+            if told is None or self.speaks_tls(name) or is_loopback(Address.parse(told).host):
                 continue
             files = "client" if name == CLIENT else "internal"
             raise ValueError(
@@ -150,15 +150,6 @@ class ListenerSettings(InternalListenerSettings):
                 " --client-tls-ca, the authorities of the clients' certificates"
             )
         return self
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,7 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
         store_went_back=reign.went_back,
         store_trouble="" if health.store is None else health.store.trouble[:REASON_MAX],
+        store_warnings=[warning[:REASON_MAX] for warning in reign.store_warnings],
         order_overdue=duration_of(health.limits.order_s),
         trouble_overdue=duration_of(health.limits.trouble_s),
         controller_wall_clock_ms=context.clock.wall_ms(),

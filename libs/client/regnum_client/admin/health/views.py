@@ -188,6 +188,8 @@ class HealthView:
     """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
     store_trouble: str = ""
     """What is wrong with the coordination store, as the end of a sentence that begins with it; empty: nothing."""
+    store_warnings: tuple[str, ...] = ()
+    """Why access rules in the store are not to be relied on, each as such an end of a sentence."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -201,7 +203,7 @@ class HealthView:
                 for proof in (self.store_went_back,)
                 if proof
             ),
-            *(f"the coordination store {why}" for why in (self.store_trouble,) if why),
+            *(f"the coordination store {why}" for why in (self.store_trouble, *self.store_warnings) if why),
             *(
                 f"broker {one.id} appends no records: {one.refuses_writes_because}"
                 for one in self.brokers
@@ -348,6 +350,7 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         controller_wall_clock_ms=answer.controller_wall_clock_ms or None,
         store_went_back=answer.store_went_back,
         store_trouble=answer.store_trouble,
+        store_warnings=tuple(answer.store_warnings),
     )
 
 

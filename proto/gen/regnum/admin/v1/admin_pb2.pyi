@@ -2513,6 +2513,7 @@ class DescribeHealthResponse(_message.Message):
     CONTROLLER_WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     STORE_WENT_BACK_FIELD_NUMBER: _builtins.int
     STORE_TROUBLE_FIELD_NUMBER: _builtins.int
+    STORE_WARNINGS_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -2579,6 +2580,12 @@ class DescribeHealthResponse(_message.Message):
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessRelease]:
         """Every process that is registered, by role and id. None where the store did not say in time."""
 
+    @_builtins.property
+    def store_warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why access rules in the coordination store are not to be relied on, each as the end of a sentence that begins with it:
+        it asks nobody who connects, or users get past their roles. Empty: nothing is known against it.
+        """
+
     def __init__(
         self,
         *,
@@ -2603,10 +2610,11 @@ class DescribeHealthResponse(_message.Message):
         controller_wall_clock_ms: _builtins.int = ...,
         store_went_back: _builtins.str = ...,
         store_trouble: _builtins.str = ...,
+        store_warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_trouble", b"store_trouble", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_trouble", b"store_trouble", "store_warnings", b"store_warnings", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
