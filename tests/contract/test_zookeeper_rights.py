@@ -57,7 +57,7 @@ async def test_where_there_is_a_user_no_node_is_anybodys(zookeeper_server: ZooKe
         with hand(zookeeper_server, secret="secret") as client:  # noqa: S106
             return {
                 path: {(one.id.scheme, one.perms) for one in client.get_acls(path)[0]}
-                for path in nodes_below(client, "/rights/below")
+                for path in nodes_below(client, "/rights")
             }
 
     found = await asyncio.to_thread(look)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin, Producer, TlsFiles
 from regnum_coordination import open_store
+from regnum_coordination.drivers import etcd_rpc
 from regnum_coordination.errors import ConnectionLoss
 from regnum_coordination.port import Store
 from regnum_local.certificates import client_files
@@ -27,6 +27,10 @@ from regnum_service.channel import aio_channel
 from regnum_service.errors import RegnumError
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.waiting import eventually
+
+etcd_rpc.install()
+
+from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: E402 - loadable once the finder is there
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(300)]
 

@@ -1,7 +1,7 @@
 """Which etcd keeps users to their roles, as the published advisories have it."""
 
 import pytest
-from regnum_coordination.drivers.etcd.roles import keeps_roles, roles_weakness
+from regnum_coordination.drivers.etcd.roles import UNTOLD, keeps_roles, roles_weakness
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ from regnum_coordination.drivers.etcd.roles import keeps_roles, roles_weakness
         ("3.8.0", True),
         ("4.0.0", True),
         ("unknown", True),
+        (UNTOLD, False),
     ],
 )
 def test_releases(version: str, *, keeps: bool) -> None:

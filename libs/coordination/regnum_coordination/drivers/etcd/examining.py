@@ -13,7 +13,7 @@ from regnum_coordination.admission import Examination, Knock, settle
 from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_coordination.drivers.etcd.opening import channel, channel_credentials, resolved
-from regnum_coordination.drivers.etcd.roles import roles_weakness
+from regnum_coordination.drivers.etcd.roles import UNTOLD, roles_weakness
 from regnum_coordination.drivers.etcd.tokens import TokenSource
 from regnum_coordination.errors import CoordinationError
 
@@ -71,5 +71,10 @@ async def _version(opened: grpc.aio.Channel, own: Credentials, timeout_s: float)
     tokens = TokenSource([opened], own, timeout_s=timeout_s)
     await tokens.renew(())
     stub = rpc_pb2_grpc.MaintenanceStub(opened)
-    answer: Any = await stub.Status(rpc_pb2.StatusRequest(), timeout=timeout_s, metadata=tokens.metadata)
+    try:
+        answer: Any = await stub.Status(rpc_pb2.StatusRequest(), timeout=timeout_s, metadata=tokens.metadata)
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+            return UNTOLD
+        raise
     return str(answer.version)

@@ -12,9 +12,14 @@ OLDEST: Final = {(3, 5): 33, (3, 6): 14, (3, 7): 1}
 """By minor release, the first patch release in which all of them are closed; none of the earlier minor releases has it,
 and all of the later ones have."""
 
+UNTOLD: Final = "before 3.6.9"
+"""Stands for a release that refuses its number to users: 3.6.0 to 3.6.8 tell it to root alone."""
+
 
 def keeps_roles(version: str) -> bool:
     """Whether a release does; a text that is no version says nothing, and counts as if it did."""
+    if version == UNTOLD:
+        return False
     try:
         major, minor, patch = (int(part) for part in version.partition("-")[0].split("."))
     except ValueError:
