@@ -32,7 +32,7 @@ etcd_rpc.install()
 
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: E402 - loadable once the finder is there
 
-pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 
 COMMAND = (sys.executable, "-c", "import sys; from regnum_client.command import main; sys.exit(main())")
 SIZE = ("--brokers", "1", "--elections", "1", "--metadata", "1", "--quotas", "0")
@@ -55,7 +55,7 @@ async def up(folder: Path, *arguments: str) -> AsyncIterator[Profile]:
             assert process.returncode is None, log.read_text()
             return own_profile_path(folder).exists()
 
-        await eventually(left, within_s=120)
+        await eventually(left, within_s=300)
         profile = read_profile(own_profile_path(folder))
         assert profile is not None
         yield profile
