@@ -170,8 +170,8 @@ async def test_a_role_of_the_prefix_is_all_that_regnum_needs_and_all_that_its_us
             assert not await user.txn(_op(request_put=rpc_pb2.PutRequest(key=key, value=b"x")))
             assert not await user.txn(_op(request_range=rpc_pb2.RangeRequest(key=key)))
         assert await user.put(b"/regnum/mine")
-        told = await asyncio.to_thread(subprocess.run, [etcd_binary(), "--version"], capture_output=True, text=True)
-        release = told.stdout.splitlines()[0].rpartition(" ")[2]
+        told = await asyncio.to_thread(subprocess.check_output, [str(etcd_binary()), "--version"])
+        release = told.decode().splitlines()[0].rpartition(" ")[2]
         past = [
             await user.txn(_nested(_op(request_put=rpc_pb2.PutRequest(key=b"/other/key", value=b"x")))),
             await user.txn(_nested(_op(request_range=rpc_pb2.RangeRequest(key=b"/other/key")))),
