@@ -162,7 +162,9 @@ class GrpcServer:
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
                 AuthenticationInterceptor(
-                    self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
+                    self._access.authentication(self._listener),
+                    None if self._limit is None else self._limit.uses,
+                    unknown=self._access.unknown,
                 ),
                 *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
                 *_open_to_all(),

@@ -81,15 +81,26 @@ class ServiceSettings(BaseSettings):
 
     audit_log: Path | None = Field(
         default=None,
-        description="File for the audit log: a JSON line for each mutation and each denial; without it, none is kept.",
+        description="File for the audit log: a JSON line for each mutation; what was refused (denials, changes that"
+        " failed, failed authentication) goes to FILE.denied beside it. Without it, no file is kept.",
     )
     audit_log_max_bytes: int = Field(
         default=64 * 2**20,
         ge=2**16,
-        description="Bytes at which the audit log is set aside, as FILE.1, and begun anew.",
+        description="Bytes at which a file of the audit log is set aside, as FILE.1 or FILE.denied.1, and begun anew.",
     )
     audit_log_files: int = Field(
-        default=9, ge=0, le=1_000, description="Audit logs that were set aside and are kept; the oldest goes first."
+        default=9,
+        ge=0,
+        le=1_000,
+        description="Files of the audit log that were set aside and are kept, so many of each kind; the oldest goes"
+        " first.",
+    )
+    audit_log_export: Literal["none", "stdout", "otlp"] = Field(
+        default="none",
+        description="Where the lines of the audit log go as well, or instead where no file is named: to standard"
+        " output, or to a collector as OTLP logs over gRPC (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT or"
+        " OTEL_EXPORTER_OTLP_ENDPOINT).",
     )
 
     authorizer: Literal["none", "acl"] = Field(

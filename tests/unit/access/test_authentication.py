@@ -9,6 +9,8 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_model.principals import NOBODY, Principal
+from regnum_service.access.acls.opening import AccessControl
+from regnum_service.access.audit import NoAudit
 from regnum_service.access.authentication import REMEMBERED_MAX, TOKEN_METADATA, Authentication, host_of
 from regnum_service.access.identity import UNKNOWN, Caller, caller
 from regnum_service.access.listener import ListenerAccess
@@ -17,8 +19,11 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.muting import Muting
 from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.settings import ServiceSettings
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.instruments.process import AUTHENTICATION_FAILURES
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.waiting import DEADLINE_S
 
 ALICE = Principal("alice", token_authenticated=True)
@@ -49,6 +54,18 @@ class Lifeline(controller_pb2_grpc.LifelineServiceServicer):
         async for request in request_iterator:
             self._callers.append(caller())
             yield controller_pb2.BrokerLifelineResponse(probe=request.beat)
+
+
+class Refusals(NoAudit):
+    """Keeps what it is told of unknown callers."""
+
+    def __init__(self) -> None:
+        self.where: list[Caller] = []
+        self.unknown: list[dict[str, object]] = []
+
+    def unauthenticated(self, *what: object, **how: object) -> None:
+        self.where += [one for one in what if isinstance(one, Caller)]
+        self.unknown.append(how)
 
 
 class Tokens:
@@ -131,8 +148,13 @@ async def test_handlers_their_tasks_and_streams_know_who_calls_and_from_where(su
 
 
 async def test_a_token_without_tls_is_refused_and_not_used(supervisor) -> None:
-    servicer = Controller()
-    server = await served(supervisor, servicer, gated=False, access=ListenerAccess(tokens=Tokens()))
+    servicer, audit, metrics = Controller(), Refusals(), Metrics()
+    # As a process makes it, with access rules or without: the same takes down what is refused.
+    told = ServiceSettings(coordination="memory://x", _cli_parse_args=[])
+    access = AccessControl.of(told, clock=SystemClock(), metrics=metrics, audit=audit).at(
+        ListenerAccess(tokens=Tokens())
+    )
+    server = await served(supervisor, servicer, gated=False, access=access)
     async with open_channel(server.address) as channel:
         stub = controller_pb2_grpc.ControllerServiceStub(channel)
         request = controller_pb2.ControlledShutdownRequest()
@@ -144,6 +166,13 @@ async def test_a_token_without_tls_is_refused_and_not_used(supervisor) -> None:
         assert servicer.callers == []
         await stub.ControlledShutdown(request, timeout=DEADLINE_S)
     assert {who.principal for who in servicer.callers} == {NOBODY}
+    (told_of,) = audit.unknown
+    assert told_of["call"] == "ControllerService/ControlledShutdown"
+    assert told_of["result"] == "SASL_AUTHENTICATION_FAILED"
+    assert "without TLS" in str(told_of["detail"])
+    assert audit.where == [Caller(principal=NOBODY, host="127.0.0.1", listener="internal")]
+    counted = {one.instrument: one.numbers for one in metrics.read()}
+    assert counted[AUTHENTICATION_FAILURES] == ((("internal", "SASL_AUTHENTICATION_FAILED"), 1),)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.principals import NOBODY, Principal
 
 from regnum_service.access.identity import CLIENT, Caller, calling
+from regnum_service.access.unknown_callers import UNHEARD, UnknownCallers
 from regnum_service.connection_limit import Uses
 from regnum_service.connections import place_of
 from regnum_service.errors import RegnumError
@@ -106,6 +107,10 @@ class Authentication:
             known = self._known[key] = self._caller(self._from_certificate(facts), peer)
         return known
 
+    def origin_of(self, context: Context) -> Caller:
+        """Where a call comes from, as a caller that is not known."""
+        return self._caller(NOBODY, context.peer())
+
     def _bearer(self, metadata: Metadata, tokens: TokenCheck) -> Principal | None:
         if not self._encrypted:
             if any(name == TOKEN_METADATA for name, _ in metadata):
@@ -130,10 +135,13 @@ class Authentication:
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
     """Sets the caller of every call of our own services. Stands inside the one that turns errors into answers."""
 
-    def __init__(self, authentication: Authentication, uses: Uses | None = None) -> None:
-        """Only assigns; ``uses`` hears which connections have calls. None: nobody asks."""
+    def __init__(
+        self, authentication: Authentication, uses: Uses | None = None, *, unknown: UnknownCallers = UNHEARD
+    ) -> None:
+        """Only assigns; ``uses`` hears which connections have calls (None: nobody asks), ``unknown`` whose fail."""
         self._authentication: Final = authentication
         self._uses: Final = uses
+        self._unknown: Final = unknown
 
     async def intercept_service(
         self,
@@ -145,28 +153,36 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not handler_call_details.method.startswith(OURS):
             return handler
         parse, render = handler.request_deserializer, handler.response_serializer
+        name = _short(handler_call_details.method)
         if handler.request_streaming and handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._streaming(handler.stream_stream), parse, render)
+            return grpc.stream_stream_rpc_method_handler(self._streaming(handler.stream_stream, name), parse, render)
         if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._single(handler.stream_unary), parse, render)
+            return grpc.stream_unary_rpc_method_handler(self._single(handler.stream_unary, name), parse, render)
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream), parse, render)
-        return grpc.unary_unary_rpc_method_handler(self._single(handler.unary_unary), parse, render)
+            return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream, name), parse, render)
+        return grpc.unary_unary_rpc_method_handler(self._single(handler.unary_unary, name), parse, render)
 
-    def _single(self, behaviour: Any) -> Any:
-        caller_of, uses = self._authentication.caller_of, self._uses
+    def _caller_of(self, context: Context, name: str) -> Caller:
+        try:
+            return self._authentication.caller_of(context)
+        except RegnumError as error:
+            self._unknown.refused(self._authentication.origin_of(context), error, call=name)
+            raise
+
+    def _single(self, behaviour: Any, name: str) -> Any:
+        caller_of, uses = self._caller_of, self._uses
 
         async def call(request: Any, context: Context) -> Any:
-            with calling(caller_of(context)):
+            with calling(caller_of(context, name)):
                 return await behaviour(request, context)
 
         return call if uses is None else _counted(call, uses)
 
-    def _streaming(self, behaviour: Any) -> Any:
-        caller_of, uses = self._authentication.caller_of, self._uses
+    def _streaming(self, behaviour: Any, name: str) -> Any:
+        caller_of, uses = self._caller_of, self._uses
 
         async def call(request: Any, context: Context) -> None:
-            with calling(caller_of(context)):
+            with calling(caller_of(context, name)):
                 responses = behaviour(request, context)
                 if not isinstance(responses, AsyncIterator):
                     await responses
@@ -176,6 +192,11 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
                         await context.write(response)
 
         return call if uses is None else _counted(call, uses)
+
+
+def _short(method: str) -> str:
+    """``AdminService/CreateTopics``."""
+    return method.rpartition("/")[0].rpartition(".")[2] + "/" + method.rpartition("/")[2]
 
 
 def _counted(behaviour: Any, uses: Uses) -> Any:

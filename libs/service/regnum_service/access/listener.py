@@ -7,6 +7,7 @@ from regnum_service.access.authentication import Authentication, TokenCheck
 from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.access.identity import CLIENT
 from regnum_service.access.tokens.streams import TokenStreams
+from regnum_service.access.unknown_callers import UNHEARD, UnknownCallers
 from regnum_service.tls.server import ServerTls
 
 AGE_GRACE_S: Final = 1.0
@@ -65,6 +66,8 @@ class ListenerAccess:
     """How much they may take."""
     authorizer: Authorizer = EVERYBODY
     """Says what callers may do; stands before every servicer."""
+    unknown: UnknownCallers = UNHEARD
+    """Takes down calls whose caller is not known."""
 
     def authentication(self, listener: str) -> Authentication:
         """What tells callers apart at the listener of that name."""

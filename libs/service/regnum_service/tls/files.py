@@ -17,6 +17,8 @@ from typing import Final, TypeAlias
 
 import grpc
 
+from regnum_service.tls.private_files import is_exposed
+
 CHECK_INTERVAL_S: Final = 1.0
 """Files are looked at no more often than that."""
 
@@ -191,8 +193,11 @@ def _check_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 def _check_token(path: Path, token: bytes) -> None:
     """Says nothing of what is in the file: it may be another secret."""
-    if path.stat().st_mode & 0o077:
-        raise TlsFilesError(f"others than its owner may read or write {path}; chmod 600, and another token if they did")
+    if is_exposed(path.stat()):
+        raise TlsFilesError(
+            f"others than its owner and this process' own group may read or write {path}; chmod 600, and another token"
+            " if they did"
+        )
     if _CREDENTIAL.fullmatch(token.strip()) is None:
         raise TlsFilesError(f"{path} holds no credential of a delegation token; regnum tokens create --file makes one")
 

@@ -77,15 +77,25 @@ COLLECTION_PAUSES: Final = DEFINED.histogram(
 AUDIT_LINES: Final = DEFINED.counter(
     "regnum.audit.lines",
     "{lines}",
-    "Lines written to the audit log, by event: mutated, denied, or missed (a line that says how many are not there)",
-    labels=("event",),
+    "Lines written to the audit log, by event: mutated, denied, unauthenticated, or missed (a line that says how many "
+    "are not there); and by where they went: file, stdout, otlp",
+    labels=("event", "destination"),
 )
 
 AUDIT_DROPPED: Final = DEFINED.counter(
     "regnum.audit.dropped",
     "{lines}",
-    "Lines that are missing in the audit log: queue (the disk was too slow) or disk (it took none)",
-    labels=("reason",),
+    "Lines that are missing in the audit log: queue (the destination was too slow) or disk (it took none; a pipe or a "
+    "collector likewise); by destination: file, stdout, otlp",
+    labels=("reason", "destination"),
+)
+
+AUTHENTICATION_FAILURES: Final = DEFINED.counter(
+    "regnum.authentication.failures",
+    "{calls}",
+    "Calls that were refused because their caller is not known, by listener and the reason of the error: a token that "
+    "is wrong, has expired or came over plaintext; a certificate that no mapping rule makes a principal of",
+    labels=("listener", "reason"),
 )
 
 ACL_DENIALS: Final = DEFINED.counter(

@@ -12,9 +12,10 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_service.access.acls.authorizer import AclAuthorizer
 from regnum_service.access.acls.following import AclFollower
-from regnum_service.access.audit import AuditLog
+from regnum_service.access.audit import AuditLog, NoAudit
 from regnum_service.access.authorization import EVERYBODY, Authorizer
 from regnum_service.access.listener import ListenerAccess
+from regnum_service.access.unknown_callers import UnknownCallers
 from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.settings import ServiceSettings
@@ -29,23 +30,26 @@ class AccessControl:
     """Says what callers may do."""
     follower: AclFollower | None
     """Keeps its rules; a task has to follow the store. None: there are none."""
+    unknown: UnknownCallers
+    """Takes down calls whose caller is not known."""
 
     @classmethod
     def of(cls, settings: ServiceSettings, *, clock: Clock, metrics: Metrics, audit: AuditLog | None = None) -> Self:
         """Empty: until rules are read only super users pass."""
+        unknown = UnknownCallers(audit or NoAudit(), metrics)
         if settings.authorizer == "none":
             # Shown as 0: whoever watches it need not know which processes have rules.
             metrics.counter(instruments.ACL_DENIALS)
-            return cls(authorizer=EVERYBODY, follower=None)
+            return cls(authorizer=EVERYBODY, follower=None, unknown=unknown)
         index = AclIndex(
             super_users=settings.super_user_names, everyone_if_no_acl=settings.allow_everyone_if_no_acl_found
         )
         authorizer = AclAuthorizer(index, audit=audit, metrics=metrics)
-        return cls(authorizer=authorizer, follower=AclFollower(authorizer, clock))
+        return cls(authorizer=authorizer, follower=AclFollower(authorizer, clock), unknown=unknown)
 
     def at(self, listener: ListenerAccess) -> ListenerAccess:
         """A listener that asks this authorizer."""
-        return replace(listener, authorizer=self.authorizer)
+        return replace(listener, authorizer=self.authorizer, unknown=self.unknown)
 
     async def run(self, wait_store: Callable[[], Awaitable[Store]]) -> None:
         """Follow one session after another; a task of the supervisor. Returns at once where there are no rules."""

@@ -24,6 +24,8 @@ MUTATED: Final = "mutated"
 """Event of something that a call changed, or was to change."""
 DENIED: Final = "denied"
 """Event of a refusal."""
+UNAUTHENTICATED: Final = "unauthenticated"
+"""Event of a call that was refused because its caller is not known."""
 MISSED: Final = "missed"
 """Event of lines that are not there: ``count`` of them were dropped, because the disk was full or too slow."""
 
@@ -33,7 +35,7 @@ class Entry:
     """What a line says, but when. Equal ones may be counted instead of repeated."""
 
     event: str
-    """MUTATED, DENIED or MISSED."""
+    """MUTATED, DENIED, UNAUTHENTICATED or MISSED."""
     who: Caller
     """Whose call it was."""
     client_id: str = ""

@@ -1,31 +1,67 @@
 """The audit log that the settings ask for."""
 
-from regnum_telemetry.metrics import Metrics
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
-from regnum_service.access.audit import AuditLog, NoAudit
+from regnum_telemetry.metrics import Metrics
+from regnum_telemetry.rpc_client import DIRECT
+
+from regnum_service.access.audit import AuditLog, Audits, NoAudit
 from regnum_service.access.auditing.files import RotatedFile
-from regnum_service.access.auditing.writer import AuditFile
+from regnum_service.access.auditing.writer import AuditWriter, Sink
 from regnum_service.clock import Clock
-from regnum_service.errors import StartRefusedError
+from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 
+REFUSALS: Final = ".denied"
+"""What the file of refusals is called, behind the name of the file of changes."""
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Variables that name a collector of logs."""
+
 
 def open_audit_log(
-    settings: ServiceSettings, process: str, *, supervisor: Supervisor, clock: Clock, metrics: Metrics
+    settings: ServiceSettings,
+    process: str,
+    *,
+    supervisor: Supervisor,
+    clock: Clock,
+    metrics: Metrics,
+    environ: Mapping[str, str] = os.environ,
 ) -> AuditLog:
     """Open it; the supervisor closes it. Raises StartRefusedError when it cannot be written.
 
     Args:
-        settings: which file, if any.
+        settings: which file, if any, and where it goes besides.
         process: whose log it is: ``election-1``.
         supervisor: closes it, after everything that is started later.
         clock: says when; read on a thread.
         metrics: where lines are counted.
+        environ: variables, of which those of OpenTelemetry name a collector.
     """
-    path = settings.audit_log
-    if path is None:
-        return NoAudit()
+    writers: list[AuditWriter] = []
+
+    def start(destination: str, *sinks: Sink) -> None:
+        writer = AuditWriter(*sinks, process=process, clock=clock, metrics=metrics, destination=destination)
+        writer.start()
+        supervisor.defer(f"audit log ({destination})", writer.close)
+        writers.append(writer)
+
+    if settings.audit_log is not None:
+        start("file", _opened(settings, settings.audit_log), _opened(settings, Path(f"{settings.audit_log}{REFUSALS}")))
+    if settings.audit_log_export != "none":
+        start(settings.audit_log_export, _exported(settings.audit_log_export, process, environ, clock))
+    match writers:
+        case []:
+            return NoAudit()
+        case [only]:
+            return only
+    return Audits(*writers)
+
+
+def _opened(settings: ServiceSettings, path: Path) -> RotatedFile:
     file = RotatedFile(path, bytes_max=settings.audit_log_max_bytes, files=settings.audit_log_files)
     try:
         file.open()
@@ -37,7 +73,22 @@ def open_audit_log(
         raise StartRefusedError(
             f"--audit-log {path} cannot be written: {error.strerror}; give a file in a folder that this user may write"
         ) from error
-    log = AuditFile(file, process=process, clock=clock, metrics=metrics)
-    log.start()
-    supervisor.defer("audit log", log.close)
-    return log
+    return file
+
+
+def _exported(destination: str, process: str, environ: Mapping[str, str], clock: Clock) -> Sink:
+    # Imported when needed: it takes a while.
+    from regnum_service.access.auditing.exports import Collector, StandardOutput  # noqa: PLC0415
+
+    if destination == "stdout":
+        return StandardOutput()
+    if not any(environ.get(name) for name in ENDPOINTS):
+        raise StartRefusedError(
+            f"--audit-log-export is otlp, and no collector is named; set {' or '.join(ENDPOINTS)}, or give stdout",
+            exit_status=ExitStatus.WRONG_USE,
+        )
+    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter  # noqa: PLC0415
+
+    service, _, instance = process.rpartition("-")
+    exporter = OTLPLogExporter(channel_options=DIRECT)  # type: ignore[arg-type]  # its annotation knows of one option
+    return Collector(exporter, service=f"regnum-{service}", instance=instance, clock=clock)
