@@ -55,7 +55,7 @@ async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
 def main() -> int:
     """Run a broker until it is told to stop."""
     told = settings.load(BrokerSettings)
-    logs.configure(f"broker-{told.broker_id}", told.log_level)
+    logs.configure(f"broker-{told.broker_id}", told.log_level, told.run_dir)
     telemetry = start_traces("regnum-broker", told.broker_id, told)
     structlog.get_logger("broker").info("starting", broker_id=told.broker_id, data_dir=str(told.data_dir))
     return process.run(lambda: _main(told, telemetry))

@@ -66,6 +66,14 @@ CERTIFICATE_EXPIRY: Final = DEFINED.gauge(
     labels=("listener",),
 )
 
+HANDSHAKE_FAILURES: Final = DEFINED.counter(
+    "regnum.tls.handshake.failures",
+    "{handshakes}",
+    "TLS handshakes of this process that failed, by reason, as far as gRPC tells of them: no_certificate, "
+    "certificate_not_trusted, certificate_expired, not_tls, no_common_protocol, ended_by_peer, other",
+    labels=("reason",),
+)
+
 COLLECTION_PAUSES: Final = DEFINED.histogram(
     "regnum.gc.pause",
     "s",
