@@ -48,6 +48,10 @@ done
 # One by one: gRPC takes no wildcard for a name of two parts.
 signed etcd regnum-etcd cluster-ca $both regnum-etcd-{0,1,2}.regnum-etcd
 tls regnum-etcd-tls etcd cluster-ca
+# Members of etcd believe one another by an authority that signs nothing else.
+authority etcd-peer-ca "Regnum etcd peer CA"
+signed etcd-peer regnum-etcd-peer etcd-peer-ca $both regnum-etcd-{0,1,2}.regnum-etcd
+tls regnum-etcd-peer-tls etcd-peer etcd-peer-ca
 # Clients check brokers with the authority of processes.
 for client in admin guest; do
   signed $client $client client-ca clientAuth

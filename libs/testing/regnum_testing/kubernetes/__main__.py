@@ -33,7 +33,7 @@ from regnum_testing.kubernetes.load_pod import LoadPods
 from regnum_testing.kubernetes.observed import Attempt, Observed
 from regnum_testing.kubernetes.overlay import Overlay, OverlayError, read_overlay, with_image
 from regnum_testing.kubernetes.report import as_json, as_table
-from regnum_testing.kubernetes.steps import BROKER, Steps
+from regnum_testing.kubernetes.steps import BROKER, ELECTION, Steps
 from regnum_testing.kubernetes.timeline import as_svg
 from regnum_testing.kubernetes.verdict import DENIALS, HANDSHAKES, rows
 from regnum_testing.kubernetes.watching import PodWatch
@@ -136,10 +136,10 @@ def credentials_of(api: Api, overlay: Overlay) -> dict[str, Mapping[str, str]]:
 
 
 def counters(api: Api, cluster: KubernetesCluster, namespace: str) -> dict[str, float]:
-    """What all brokers have counted of those who were refused, from their metrics. Raises ApiError."""
+    """What brokers and election processes have counted of those who were refused, in their metrics. Raises ApiError."""
     found = dict.fromkeys((HANDSHAKES, DENIALS), 0.0)
     for one in cluster.pods():
-        if one.component == BROKER:
+        if one.component in {BROKER, ELECTION}:
             path = f"/api/v1/namespaces/{namespace}/pods/{one.name}:{METRICS_PORT}/proxy/metrics"
             for line in api.lines(path):
                 for name in found:

@@ -73,7 +73,7 @@ def intruders(credentials: Mapping[str, Any]) -> tuple[Intruder, ...]:
 
 
 def attempt_of(intruder: Intruder, line: str, *, counted: Mapping[str, float]) -> Attempt:
-    """What its Pod told, in its last line, and what the brokers' counters gained meanwhile."""
+    """What its Pod told, in its last line, and what the processes' counters gained meanwhile."""
     told = json.loads(line)
     return Attempt(
         what=intruder.what,

@@ -138,7 +138,7 @@ class Attempt:
     message: str
     """Its words."""
     counted: Mapping[str, float]
-    """What counters of all brokers gained meanwhile, by name."""
+    """What counters of brokers and election processes gained meanwhile, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

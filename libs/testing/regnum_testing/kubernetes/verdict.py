@@ -29,7 +29,7 @@ BACK_NOTE: Final = "back after s"
 """Note of a disturbance that says how long that took."""
 HANDSHAKES: Final = "regnum_tls_handshake_failures_total"
 DENIALS: Final = "regnum_acl_denials_total"
-"""What brokers count of those who are refused."""
+"""What processes count of those who are refused."""
 DENIED: Final = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
 """Reasons that access rules give."""
 UNNOTICED: Final = "under 0.2 s"

@@ -16,7 +16,8 @@ from regnum_service.errors import RegnumError, reason_of
 
 CONNECT_S: Final = 5.0
 """A policy that drops packets lets nothing through within that time, nor later."""
-TRIED_S: Final = 20.0
+TRIED_S: Final = 60.0
+"""The SDK gives up after half of that, and says why."""
 
 
 async def reaches(bootstrap: str) -> bool:
