@@ -17,11 +17,11 @@ from opentelemetry.sdk._logs.export import LogRecordExportResult
 from regnum_model.access import Operation, ResourceType
 from regnum_model.principals import NOBODY, Principal
 from regnum_service.access.audit import Audits, Mutated
-from regnum_service.access.auditing.exports import Collector, StandardOutput
 from regnum_service.access.auditing.files import RotatedFile
 from regnum_service.access.auditing.lines import DENIED, LINE_BYTES_MAX, MUTATED, Entry, fitted, rendered
 from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.access.auditing.repeats import BURST, OF_ALL_MAX, OF_ONE_MAX, OTHERS, RATE, Repeats
+from regnum_service.access.auditing.stdout import StandardOutput
 from regnum_service.access.auditing.writer import FAILURES_MAX, AuditWriter, Sink
 from regnum_service.access.identity import Caller
 from regnum_service.clock import SystemClock
@@ -29,6 +29,7 @@ from regnum_service.errors import StartRefusedError
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import tracing
+from regnum_telemetry.collector_logs import CollectorLogs
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import eventually
@@ -448,7 +449,9 @@ class FakeExporter:
 
 def test_a_collector_gets_each_line_as_a_log_record_and_one_that_takes_none_is_a_loss() -> None:
     exporter = FakeExporter()
-    sink = Collector(exporter, service="regnum-broker", instance="3", clock=FakeClock())
+    sink = CollectorLogs(
+        exporter, service="regnum-broker", instance="3", event="regnum.audit", wall_ms=FakeClock().wall_ms
+    )
     lines = [rendered(refusal(name), at_ms=0, process="broker-3") for name in ("a", "b")]
     sink.append(b"".join(lines))
     assert exporter.bodies == [json.loads(line) for line in lines]

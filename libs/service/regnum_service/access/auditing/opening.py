@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from regnum_telemetry.metrics import Metrics
-from regnum_telemetry.rpc_client import DIRECT
 
 from regnum_service.access.audit import AuditLog, Audits, NoAudit
 from regnum_service.access.auditing.files import RotatedFile
+from regnum_service.access.auditing.stdout import StandardOutput
 from regnum_service.access.auditing.writer import AuditWriter, Sink
 from regnum_service.clock import Clock
 from regnum_service.errors import ExitStatus, StartRefusedError
@@ -18,8 +18,8 @@ from regnum_service.supervisor import Supervisor
 
 REFUSALS: Final = ".denied"
 """What the file of refusals is called, behind the name of the file of changes."""
-ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""Variables that name a collector of logs."""
+EVENT: Final = "regnum.audit"
+"""Name of the log records that a collector is sent."""
 
 
 def open_audit_log(
@@ -77,18 +77,15 @@ def _opened(settings: ServiceSettings, path: Path) -> RotatedFile:
 
 
 def _exported(destination: str, process: str, environ: Mapping[str, str], clock: Clock) -> Sink:
-    # Imported when needed: it takes a while.
-    from regnum_service.access.auditing.exports import Collector, StandardOutput  # noqa: PLC0415
-
     if destination == "stdout":
         return StandardOutput()
-    if not any(environ.get(name) for name in ENDPOINTS):
+    # Imported when needed: it takes a while.
+    from regnum_telemetry.collector_logs import ENDPOINTS, collector_logs, collector_named  # noqa: PLC0415
+
+    if not collector_named(environ):
         raise StartRefusedError(
             f"--audit-log-export is otlp, and no collector is named; set {' or '.join(ENDPOINTS)}, or give stdout",
             exit_status=ExitStatus.WRONG_USE,
         )
-    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter  # noqa: PLC0415
-
     service, _, instance = process.rpartition("-")
-    exporter = OTLPLogExporter(channel_options=DIRECT)  # type: ignore[arg-type]  # its annotation knows of one option
-    return Collector(exporter, service=f"regnum-{service}", instance=instance, clock=clock)
+    return collector_logs(f"regnum-{service}", instance, event=EVENT, wall_ms=clock.wall_ms)
