@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin, Producer, TlsFiles
@@ -158,6 +159,10 @@ async def test_wrong_tokens_are_refused_by_brokers_controllers_and_metadata_proc
     async with opener(WatchedFiles(wrong))(metadata) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
             await within(metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(metadata_pb2.GetMetadataRequest()))
+    assert from_rpc_error(unknown.value).code == errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED
+    async with opener(WatchedFiles(wrong))(election) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await within(admin_pb2_grpc.AdminServiceStub(channel).CreateTopics(admin_pb2.CreateTopicsRequest()))
     assert from_rpc_error(unknown.value).code == errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED
     for role in (Role.BROKER, Role.ELECTION, Role.METADATA):
         await until(partial(tells_of_unknown_callers, cluster, role), what=f"{role.value}: a line of its audit log")

@@ -53,12 +53,9 @@ def open_audit_log(
         start("file", _opened(settings, settings.audit_log), _opened(settings, Path(f"{settings.audit_log}{REFUSALS}")))
     if settings.audit_log_export != "none":
         start(settings.audit_log_export, _exported(settings.audit_log_export, process, environ, clock))
-    match writers:
-        case []:
-            return NoAudit()
-        case [only]:
-            return only
-    return Audits(*writers)
+    if not writers:
+        return NoAudit()
+    return writers[0] if len(writers) == 1 else Audits(*writers)
 
 
 def _opened(settings: ServiceSettings, path: Path) -> RotatedFile:
