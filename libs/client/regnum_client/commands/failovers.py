@@ -53,6 +53,12 @@ def report(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the report. Default: failovers, beside traces."),
     ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare", metavar="PATH", help="Traces of before: say which step differs from theirs, and by how much."
+        ),
+    ] = None,
     spark: Annotated[
         bool,
         typer.Option("--spark", help="Run the Spark job, which writes tables (Parquet), instead. Needs Java 17."),
@@ -70,7 +76,7 @@ def report(
         into = out or source.absolute().parent / "failovers"
         if spark:
             return await _by_spark(source, into, output)
-        return await asyncio.to_thread(_here, source, into, output)
+        return await asyncio.to_thread(_here, source, into, output, compare)
 
     printed = run(work())
     if output is Output.TABLE:
@@ -79,14 +85,16 @@ def report(
         emit_one(json.loads(printed), output)
 
 
-def _here(source: Path, out: Path, output: Output) -> str:
+def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
     """In this process. Raises CommandFailedError where there are no traces."""
     # Only this command needs what reads traces.
     from regnum_insight.engine import analyse  # noqa: PLC0415
+    from regnum_insight.reporting.comparing import compare, comparison_text  # noqa: PLC0415
     from regnum_insight.reporting.files import document_of, text_of, write_files  # noqa: PLC0415
 
     try:
         analysis = analyse(source)
+        compared = None if before is None else compare(analyse(before).changes, analysis.changes)
     except FileNotFoundError as error:
         raise _failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
     try:
@@ -94,8 +102,9 @@ def _here(source: Path, out: Path, output: Output) -> str:
     except OSError as error:
         raise _failed(1, f"the report cannot be written: {error}") from error
     if output is Output.TABLE:
-        return f"{text_of(analysis, out)}\n"
-    return json.dumps(document_of(analysis, out))
+        told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
+        return "\n".join([text_of(analysis, out), *told, ""])
+    return json.dumps(document_of(analysis, out, compared))
 
 
 async def _by_spark(source: Path, out: Path, output: Output) -> str:

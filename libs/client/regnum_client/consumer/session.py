@@ -63,7 +63,7 @@ class ConsumerSession:
         self._followed: FollowedPattern | None = None
 
     async def start(self) -> None:
-        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``, or 2 s if that is less."""
+        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``, at least 2 s."""
         settings = self._settings
         if self._place is not None:
             check(settings)
