@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel upgrade-judge clean
+.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -77,9 +77,9 @@ check-services: install
 check-clients: install
 	@$(PYTEST) -m "not full and not alone" $(CLIENTS)
 
-upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes)
-	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd
-	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store zookeeper
+upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) under load, back, and up again, on both stores (about 12 minutes); TLS=1: over TLS with access rules
+	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd $(if $(TLS),--tls)
+	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store zookeeper $(if $(TLS),--tls)
 
 lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .
@@ -94,6 +94,7 @@ proto: install ## regenerate the code of proto/ and of etcd3's wire messages, an
 	@$(BIN)/python -m regnum_testing.error_table --write
 	@$(BIN)/python -m regnum_testing.metrics_page --write
 	@$(BIN)/python -m regnum_testing.configs_page --write
+	@$(BIN)/python -m regnum_testing.bounds_page --write
 	@$(BIN)/python -m regnum_testing.prometheus_rule --write
 	@$(BIN)/python -m regnum_testing.health_ways --write
 
@@ -108,11 +109,21 @@ lock: install ## resolve the newest versions into requirements.lock
 	  --all-extras --upgrade pyproject.toml --output-file requirements.lock >/dev/null
 	@$(BIN)/python -m regnum_testing.image_locks --write
 
-images: ## images of the services and of the job over traces, with buildah, podman or docker
-	@deploy/docker/build.sh images
+images: ## images of the services and of the job over traces, with buildah, podman or docker; for a release with BASE=...@sha256:...
+	@BASE="$(BASE)" deploy/docker/build.sh images
 
 wheel: install ## dist/regnum-VERSION-py3-none-any.whl: everything, to be installed without a checkout
 	@$(BIN)/python -m hatchling build --target wheel
+
+sbom: install ## dist/*.cdx.json: what the wheel and the images are made of (CycloneDX), from the locks; BASE as for images
+	@$(BIN)/python -m regnum_testing.bill_of_materials dist $(if $(BASE),--base "$(BASE)")
+
+# It asks PyPI about every package, so that it is no part of `make test`: what is known changes from day to day. --strict:
+# a package that could not be looked up is a failure, too.
+AUDIT := $(VENV)/audit
+dependency-check: ## are there known vulnerabilities in what the locks name? Fails when it could not look one of them up
+	@test -x $(AUDIT)/bin/pip-audit || { python3 -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off --requirement requirements.lock
 
 clean: ## remove the virtual environment and all caches
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

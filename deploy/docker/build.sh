@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Images of Regnum, out of what git has: HEAD, or HEAD and what differs from it in files that git knows.
 #   build.sh images [NAME ...]     with buildah, podman or docker (or what BUILDER names): regnum:VERSION, regnum-failovers:VERSION;
-#                                  BUILD_FLAGS: more for the builder, for example --build-arg=BASE=...
+#                                  BASE: the base image, for a release with its digest (NAME:TAG@sha256:...);
+#                                  BUILD_FLAGS: more for the builder
 #   build.sh context DIR [NAME]    only a folder for a builder that takes no arguments: DIR/Dockerfile, the rest beside it
 # NAME: services (regnum), failovers (regnum-failovers: the job that reads traces, with Spark and Java).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-usage() { sed -n '2,6s/^# \?//p' deploy/docker/build.sh >&2; exit 2; }
+usage() { sed -n '2,7s/^# \?//p' deploy/docker/build.sh >&2; exit 2; }
 
 # All mtimes, and what the image says of its own making: layers that hold the same are the same, whenever they were made.
 readonly EPOCH=315532800
@@ -51,9 +52,21 @@ found() {  # what builds images here
   return 1
 }
 
+base() {  # what an image is built on: BASE, or what its Dockerfile says
+  echo "${BASE:-$(sed -n 's/^ARG BASE=//p' "$(dockerfile "$1")")}"
+}
+
+say_digest() {  # NAME; a name may mean another image tomorrow, and what was handed out could not be built again
+  case $(base "$1") in *@sha256:*) return ;; esac
+  { echo "$(tag "$1"): the base image $(base "$1") is named without a digest"
+    echo "  for a release: BASE=$(base "$1")@sha256:... make images    (docs/releasing.md says where the digest is found)"; } >&2
+}
+
 build() {  # BUILDER NAME DIR
+  say_digest "$2"
   local flags=(--file "$3/$(dockerfile "$2")" --tag "$(tag "$2")"
-    --build-arg "VERSION=$version" --build-arg "COMMIT=$commit" --build-arg "MADE=$made")
+    --build-arg "VERSION=$version" --build-arg "COMMIT=$commit" --build-arg "MADE=$made"
+    --build-arg "BASE=$(base "$2")")
   case $(basename "$1") in
     # The environment, for what of BuildKit reads it; whether file times follow is up to the exporter.
     docker) flags+=(--build-arg "SOURCE_DATE_EPOCH=$EPOCH") ;;

@@ -44,6 +44,8 @@ ENV PATH=/opt/regnum/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin
 ARG VERSION="unknown"
 ARG COMMIT=""
 ARG MADE=""
+ARG BASE
+LABEL org.opencontainers.image.base.name="${BASE}"
 LABEL org.opencontainers.image.title="regnum-failovers" \
       org.opencontainers.image.description="The job of Regnum that says where the time of failovers went, with Spark" \
       org.opencontainers.image.licenses="Apache-2.0" \

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 import pytest_asyncio
 from regnum_coordination import open_store
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest
-from regnum_coordination.port import Create, SessionState, Set, Store, Written
+from regnum_coordination.errors import ConnectionLoss, NoAuth
+from regnum_coordination.port import Create, SessionState, Set, Store, Unknown, Written
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_service.clock import SystemClock
 from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_CERT, SERVER_KEY, client_context
@@ -107,7 +107,7 @@ async def test_a_user_reads_writes_and_watches_what_its_role_allows(guarded: _Gu
     await store.close()
     left = await asyncio.to_thread(guarded.control, "--user", f"root:{PHRASE}", "get", "/regnum/e")
     assert left == ""
-    with pytest.raises(InvalidRequest, match="permission denied"):
+    with pytest.raises(NoAuth, match="permission denied"):
         await open_store(guarded.url(prefix="/elsewhere"))
 
 
@@ -116,7 +116,7 @@ async def test_who_is_not_known_is_refused_by_name_and_without_its_password(
 ) -> None:
     await asyncio.to_thread(guarded.guard)
     for url in (guarded.url(phrase="open sesame"), guarded.url(phrase="open sesame", user="nobody")):
-        with pytest.raises(InvalidRequest, match="check user= and password_file=") as caught:
+        with pytest.raises(NoAuth, match="check user= and password_file=") as caught:
             await open_store(url)
         assert "sesame" not in str(caught.value)
         assert "sesame" not in caplog.text
@@ -124,9 +124,52 @@ async def test_who_is_not_known_is_refused_by_name_and_without_its_password(
         await open_store(f"etcd://127.0.0.1:{guarded.server.port}?{TLS}&user=regnum&password_file=/none/at/all")
 
 
-async def test_a_user_where_nobody_asks_for_one(guarded: _Guarded) -> None:
-    with pytest.raises(InvalidRequest, match="authentication is not enabled"):
-        await open_store(guarded.url())
+async def test_a_user_where_nobody_asks_for_one_yet_and_no_more(guarded: _Guarded) -> None:
+    """So that processes get their user before the server is told to ask for it."""
+    store = await open_store(guarded.url())
+    await store.create("/e", b"0")
+    async with aclosing(store.watch_node("/e")) as states:
+        await within(anext(states))
+        await asyncio.to_thread(guarded.guard)
+        await store.set("/e", b"1", version=0)
+        seen = await within(anext(states))
+        assert seen is not None
+        assert seen.data == b"1"
+    await asyncio.to_thread(guarded.control, "--user", f"root:{PHRASE}", "auth", "disable")
+    await store.set("/e", b"2", version=1)
+    other = await open_store(guarded.url())
+    assert (await other.get("/e")).data == b"2"
+    await other.close()
+    await store.close()
+
+
+async def test_rights_that_go_and_come_back_cost_neither_session_nor_watch(guarded: _Guarded) -> None:
+    """A role that is revoked: each call is NoAuth, whatever it does, and nothing else is to be done."""
+    await asyncio.to_thread(guarded.guard)
+    store = await open_store(guarded.url())
+    await store.create("/e", b"0", ephemeral=True)
+    async with aclosing(store.watch_node("/e")) as states:
+        await within(anext(states))
+        as_root = ("--user", f"root:{PHRASE}", "user")
+        await asyncio.to_thread(guarded.control, *as_root, "revoke-role", "regnum", "regnum")
+        for call in (store.get("/e"), store.get_many(["/e"]), store.children("/"), store.set("/e", b"1", version=0)):
+            with pytest.raises(NoAuth, match="permission denied"):
+                await call
+        (outcome,) = await store.write_batch([(Set("/e", b"1", 0),)])
+        assert isinstance(outcome, Unknown)
+        assert isinstance(outcome.because, NoAuth)
+        waiting = asyncio.create_task(Resolver(store, SystemClock()).multi([Set("/e", b"1", 0)]))
+        # Longer than the session: it is kept alive all the same.
+        until_s = asyncio.get_running_loop().time() + 7.0
+        while asyncio.get_running_loop().time() < until_s:
+            assert store.session_state is SessionState.CONNECTED
+            await asyncio.sleep(0.2)
+        await asyncio.to_thread(guarded.control, *as_root, "grant-role", "regnum", "regnum")
+        await within(waiting)
+        seen = await within(anext(states))
+        assert seen is not None
+        assert (seen.data, seen.stat.ephemeral_owner) == (b"1", store.session_id)
+    await store.close()
 
 
 async def test_no_secret_is_shown(guarded: _Guarded) -> None:
@@ -247,7 +290,7 @@ async def test_a_user_without_tls(tmp_path: Path) -> None:
         store = await open_store(f"etcd://127.0.0.1:{server.port}?user=root&password_file={file}")
         await store.create("/e", b"", ephemeral=True)
         await store.close()
-        with pytest.raises(InvalidRequest, match="asks for a user"):
+        with pytest.raises(NoAuth, match="asks for a user"):
             await open_store(f"etcd://127.0.0.1:{server.port}")
     finally:
         server.kill()

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from regnum_coordination import open_store
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
-from regnum_coordination.port import Create, Refused, SessionState, Set, Store, Unknown, Written
+from regnum_coordination.errors import ConnectionLoss, NoAuth, SessionExpired
+from regnum_coordination.port import Create, SessionState, Set, Store, Unknown, Written
 from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_CERT, SERVER_KEY
 from regnum_testing.ports import unused_port
 from regnum_testing.proxy import TcpProxy
@@ -221,22 +223,49 @@ async def test_a_batch_that_breaks_in_the_middle_is_partly_unknown(proxied: tupl
     assert {str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)} <= names
 
 
+async def test_a_watch_outlives_a_time_in_which_its_node_may_not_be_read(zookeeper_server: ZooKeeperServer) -> None:
+    """The server takes the watch away with a change that it does not tell of."""
+    store = await open_store(f"zookeeper://{zookeeper_server.endpoint}/closing")
+    await store.create("/f", b"")
+    admin = KazooClient(hosts=zookeeper_server.endpoint, auth_data=[("digest", "admin:admin")])
+    await asyncio.to_thread(admin.start)
+    async with aclosing(store.watch_children("/f")) as states:
+        await within(anext(states))
+        waiting = asyncio.ensure_future(anext(states))
+        # Behind it on the same connection: the watch is set.
+        await store.children("/f")
+        await store.children("/f")
+        await asyncio.to_thread(admin.set_acls, "/closing/f", [make_digest_acl("admin", "admin", all=True)])
+        await asyncio.to_thread(admin.create, "/closing/f/a", b"")
+        with pytest.raises(NoAuth):
+            await store.children("/f")
+        await asyncio.to_thread(admin.set_acls, "/closing/f", OPEN_ACL_UNSAFE)
+        assert (await within(waiting)).names == ("a",)
+    await asyncio.to_thread(admin.stop)
+    await asyncio.to_thread(admin.close)
+    await store.close()
+
+
 async def test_users_see_their_own_nodes(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret\n", encoding="ascii")
     url = f"zookeeper://{zookeeper_server.endpoint}/users?user=anna&password_file={tmp_path / 'password'}"
     owner = await open_store(url)
     await owner.create("/a", b"mine")
     await owner.multi([Create("/b", b""), Set("/a", b"mine too", 0)])
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NoAuth):
         await open_store(f"zookeeper://{zookeeper_server.endpoint}/users")
     stranger = await open_store(f"zookeeper://{zookeeper_server.endpoint}")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NoAuth):
         await stranger.get("/users/a")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(NoAuth):
         await stranger.set("/users/b", b"", version=0)
     (outcome,) = await stranger.write_batch([(Set("/users/b", b"", 0),)])
-    assert isinstance(outcome, Refused)
-    assert isinstance(outcome.error, InvalidRequest)
+    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome.because, NoAuth)
+    mine = ((Create(f"/of-{name}", b""),) for name in "ab")
+    outcomes = await stranger.write_batch([next(mine), (Set("/users/b", b"", 0),), next(mine)])
+    assert [type(one) for one in outcomes] == [Written, Unknown, Written], "a closed node fails no other group"
+    assert (await stranger.exists("/of-b", current=True)) is not None
     assert (await owner.get("/a", current=True)).data == b"mine too"
     await stranger.close()
     await owner.close()

@@ -9,7 +9,6 @@ import gzip
 import json
 import logging
 import ssl
-import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,6 +31,7 @@ from regnum_model.nodes import Address
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, WatchedFiles
+from regnum_testing.attacks.raw_calls import RawCall, send_many
 from regnum_testing.process_memory import PeakMemory
 
 # In full: memory of processes is measured.
@@ -111,52 +111,23 @@ async def outcomes(calls: list[Any]) -> Counter[grpc.StatusCode]:
     return Counter(await asyncio.gather(*map(one, calls)))
 
 
-def literal(name: bytes, value: bytes) -> bytes:
-    """A header of HTTP/2 that is in no table."""
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Of HTTP/2."""
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-HEADERS, SETTINGS, RESET, END_STREAM, END_HEADERS = 1, 4, 3, 1, 4
 PACKED = gzip.compress(health_pb2.HealthCheckRequest(service=LARGE).SerializeToString())
-CALL = [
-    literal(b":method", b"POST") + literal(b":scheme", b"https") + literal(b":path", b"/grpc.health.v1.Health/Check"),
-    literal(b":authority", b"localhost") + literal(b"te", b"trailers") + literal(b"content-type", b"application/grpc"),
-    literal(b"grpc-encoding", b"gzip"),
-]
-
-
-async def packed_calls(cluster: LocalCluster, address: Address) -> None:
-    """One connection of a hostile client: it made its message once, and sends it in every call."""
-    folder: Path = cluster.data_dir / "certs"
-    context = ssl.create_default_context(cafile=folder / CLUSTER_CA)
-    context.load_cert_chain(*client_files(folder, "guest"))
-    context.set_alpn_protocols(["h2"])
-    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
-    for stream in range(1, 2 * OF_EACH, 2):
-        writer.write(frame(HEADERS, END_HEADERS, stream, b"".join(CALL)))
-        writer.write(frame(0, END_STREAM, stream, b"\1" + struct.pack(">I", len(PACKED)) + PACKED))
-    ended: set[int] = set()
-    async with asyncio.timeout(CALL_S):
-        while len(ended) < OF_EACH:
-            head = await reader.readexactly(9)
-            await reader.readexactly(int.from_bytes(head[:3], "big"))
-            if head[3] == RESET or (head[3] in (0, HEADERS) and head[4] & END_STREAM):
-                ended.add(int.from_bytes(head[5:], "big"))
-    writer.close()
 
 
 @pytest.mark.parametrize("process", ["metadata-1", "election-1", "broker-1"])
 async def test_packed_messages_that_come_at_once_stay_packed(cluster: LocalCluster, process: str) -> None:
     pid, address = place(cluster, process)
+    folder: Path = cluster.data_dir / "certs"
+    context = ssl.create_default_context(cafile=folder / CLUSTER_CA)
+    context.load_cert_chain(*client_files(folder, "guest"))
+    context.set_alpn_protocols(["h2"])
+    # A hostile client made its message once, and sends it in every call.
+    call = RawCall(path="/grpc.health.v1.Health/Check", message=PACKED, encoding="gzip")
     async with PeakMemory(pid) as memory:
-        await asyncio.gather(*(packed_calls(cluster, address) for _ in range(CONNECTIONS)))
+        heard = await send_many(address, context, call, connections=CONNECTIONS, of_each=OF_EACH, seconds=CALL_S)
         memory.look()
+    assert heard.total() == CONNECTIONS * OF_EACH
+    assert heard["unanswered"] == heard["hung up"] == 0
     sent = CONNECTIONS * OF_EACH * len(PACKED)
     LOG.warning("%s: %d bytes, %d MiB more", process, sent, memory.above // MIB)
     assert memory.above < COMPRESSED_MEMORY_MAX

@@ -115,13 +115,13 @@ async def test_clients_without_the_right_certificate_are_not_let_in(cluster: Loc
 
 async def test_no_client_gets_in_where_processes_talk_to_one_another(cluster: LocalCluster) -> None:
     election = cluster.plan.of(Role.ELECTION)[0]
-    open_as = {name: opener(WatchedFiles(shown(cluster, name))) for name in ("client-admin", "broker-1")}
+    open_as = {name: opener(WatchedFiles(shown(cluster, name))) for name in ("client-admin", "election-1")}
     request = controller_pb2.ProbeBrokersRequest()
     async with open_as["client-admin"](election.address("internal")) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await controller_pb2_grpc.ControllerServiceStub(channel).ProbeBrokers(request, timeout=DEADLINE_S)
         assert from_rpc_error(refusal.value).code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
-    async with open_as["broker-1"](election.address("internal")) as channel:
+    async with open_as["election-1"](election.address("internal")) as channel:
         await controller_pb2_grpc.ControllerServiceStub(channel).ProbeBrokers(request, timeout=DEADLINE_S)
 
 

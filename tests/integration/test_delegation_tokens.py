@@ -1,15 +1,18 @@
 """A cluster with delegation tokens and an audit log: who shows a token is its owner, and no secret is written down."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin, Producer, TlsFiles
@@ -20,7 +23,8 @@ from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
-from regnum_testing.waiting import eventually, until, within
+from regnum_testing.direct_http import opened_directly
+from regnum_testing.waiting import DEADLINE_S, eventually, until, within
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 SECRET = "c2VjcmV0IG9mIHRoZSBjbHVzdGVyLCBmb3IgYSB0ZXN0IG9ubHk"  # noqa: S105 - of this test
@@ -156,3 +160,50 @@ async def test_wrong_tokens_are_refused_by_brokers_controllers_and_metadata_proc
         with pytest.raises(grpc.aio.AioRpcError) as unknown:
             await within(metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(metadata_pb2.GetMetadataRequest()))
     assert from_rpc_error(unknown.value).code == errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED
+    async with opener(WatchedFiles(wrong))(election) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await within(admin_pb2_grpc.AdminServiceStub(channel).CreateTopics(admin_pb2.CreateTopicsRequest()))
+    assert from_rpc_error(unknown.value).code == errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED
+    for role in (Role.BROKER, Role.ELECTION, Role.METADATA):
+        await until(partial(tells_of_unknown_callers, cluster, role), what=f"{role.value}: a line of its audit log")
+        counted = 'regnum_authentication_failures_total{listener="client",reason="SASL_AUTHENTICATION_FAILED"}'
+        assert await asyncio.to_thread(value_of, cluster, role, counted) >= 1
+
+
+def tells_of_unknown_callers(cluster: LocalCluster, role: Role) -> bool:
+    """Beside the file of changes, where no refused caller pushes anything out."""
+    file = audit_of(cluster.data_dir, role)
+    refusals = Path(f"{file}.denied")
+    lines = [json.loads(line) for line in refusals.read_text().splitlines()] if refusals.exists() else []
+    found = [line for line in lines if line["event"] == "unauthenticated"]
+    assert {line["listener"] for line in found} <= {"client"}
+    assert "unauthenticated" not in (file.read_text() if file.exists() else "")
+    # (Others were of the token that was ended.)
+    return any(line["result"] == "SASL_AUTHENTICATION_FAILED" for line in found)
+
+
+def value_of(cluster: LocalCluster, role: Role, name: str) -> float:
+    """A number of the first process of that kind, as it shows it now."""
+    row = next(one for one in cluster.status() if one.role is role)
+    with opened_directly(f"http://{row.addresses['metrics']}/metrics", timeout=DEADLINE_S) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} "))
+
+
+async def test_a_client_without_a_certificate_is_let_in_nowhere_and_counted_and_fills_no_log(
+    cluster: LocalCluster,
+) -> None:
+    tls = cluster.tls
+    assert isinstance(tls, TlsFiles)
+    reason = 'regnum_tls_handshake_failures_total{reason="no_certificate"}'
+    before = await asyncio.to_thread(value_of, cluster, Role.BROKER, reason)
+    with pytest.raises(RegnumError):
+        async with Admin(cluster.bootstrap, tls=TlsFiles(ca=tls.ca), timeout_s=2.0):
+            pass
+
+    async def more_are_counted() -> bool:
+        return await asyncio.to_thread(value_of, cluster, Role.BROKER, reason) > before
+
+    await eventually(more_are_counted, what="gRPC's lines are read back once a second")
+    for log in (cluster.data_dir / "logs").glob("*.log"):
+        assert b"Handshake failed with error" not in log.read_bytes(), log

@@ -22,6 +22,7 @@ DELAY_S = 0.2
 P50_MAX = 2.5
 """Of that delay: a record goes to the follower, and its acknowledgement comes back."""
 EVERY_S = 0.02
+"""Pace of the load: records that wait for nobody's answer come while a fetch is under way, which is what takes time."""
 RECORDS = 500
 
 

@@ -27,6 +27,8 @@ from regnum_testing.zookeeper_server import ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
 
+KEPT_BY_ITS_BROKER = b"replicas of others are kept"
+"""In the log of a broker that would have deleted a stray, and found that the store went back."""
 KEPT, MOVED = "kept", "moved"
 """Topics: one stays on three brokers, the other moves from broker 1 to broker 2 after the copy."""
 
@@ -212,11 +214,16 @@ async def test_t9_the_store_goes_back_while_everything_is_stopped(tmp_path: Path
         await says(cluster, "the store went back to an earlier state")
         _, events, _ = await regnum("events", "--bootstrap", ",".join(cluster.bootstrap))
         assert "store-went-back" in json.dumps(events)
-        # Longer than a replica without a role is kept where its partition is assigned to others.
         await cluster.kill("broker-2")
+        log = tmp_path / "data" / "logs" / "broker-2.log"
+        before = len(log.read_bytes())
         await cluster.restart("broker-2")
-        await cluster.wait_healthy("broker-2")
-        await asyncio.sleep(8)
+
+        async def kept() -> bool:
+            """Its replica without a role was looked at, after the time for which one of others is kept."""
+            return KEPT_BY_ITS_BROKER in log.read_bytes()[before:]
+
+        await until(kept, within_s=60.0)
         assert segments_with(tmp_path / "data" / "broker-2", b"9 moved")
         for topic in (KEPT, MOVED):
             assert (await partition(cluster, topic)).leader == -1

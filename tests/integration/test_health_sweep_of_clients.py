@@ -6,8 +6,10 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from regnum.types.v1 import errors_pb2
 from regnum_client import Admin, Producer, ProducerSettings, TlsFiles
 from regnum_client.admin.quotas import QuotaEntity
+from regnum_client.cluster.security.channels import CA, CERTIFICATE, KEY
 from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
@@ -16,9 +18,10 @@ from regnum_service.errors import RegnumError, reason_of
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
+from regnum_testing.health_hands import heard_at_its_own_limit
+from regnum_testing.health_stage import Stage
 from regnum_testing.health_ways import OF_A_CLIENT, Way
 from regnum_testing.tls_cases import Certificates
-from regnum_testing.under_load import until
 
 pytestmark = [
     pytest.mark.integration,
@@ -40,7 +43,11 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
     async with LocalCluster(folder, brokers=1, elections=1, metadata=1, tls=True, extra=extra) as started:
         async with Admin(started.bootstrap, tls=started.tls) as admin:
             await admin.create_topic("t", partitions=1, replication_factor=1)
-        yield started
+        assert started.tls is not None
+        with pytest.MonkeyPatch.context() as environment:
+            for variable, path in zip((CA, CERTIFICATE, KEY), started.tls.paths, strict=True):
+                environment.setenv(variable, str(path))
+            yield started
 
 
 async def over_quota(cluster: LocalCluster, _folder: Path) -> None:
@@ -78,11 +85,16 @@ async def with_another_certificate(cluster: LocalCluster, folder: Path) -> None:
     await produce(cluster, TlsFiles(ca=ca, certificate=other.certificate, key=other.key))
 
 
+async def at_its_own_limit(cluster: LocalCluster, _folder: Path) -> None:
+    raise RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, await heard_at_its_own_limit(cluster.bootstrap))
+
+
 HANDS: dict[str, Callable[[LocalCluster, Path], Awaitable[None]]] = {
     "quota": over_quota,
     "version": of_another_version,
     "rights": without_rights,
     "certificate": with_another_certificate,
+    "connections": at_its_own_limit,
 }
 
 
@@ -92,8 +104,4 @@ async def test_a_clients_own_trouble_is_told_to_it_alone(cluster: LocalCluster, 
         await HANDS[way.name](cluster, tmp_path)
     assert way.client in f"{reason_of(told.value.code)}: {told.value.message}"
 
-    async def is_well() -> bool:
-        async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
-            return not (await admin.describe_health()).problems
-
-    await until(is_well)
+    assert await Stage(cluster).status() == (0, ())

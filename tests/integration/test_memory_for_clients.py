@@ -19,7 +19,6 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_broker.limits.unread_answers import TAKEN_S_MAX
 from regnum_client import Admin, NewTopic, Producer, ProducerSettings
 from regnum_local.cluster import LocalCluster, ProcessRow
 from regnum_local.plan import Role
@@ -27,6 +26,7 @@ from regnum_records.build import build_batch
 from regnum_records.header import iterate
 from regnum_records.record import NewRecord
 from regnum_service.channel import CHANNEL_OPTIONS, aio_channel
+from regnum_service.limits.unread_answers import TAKEN_S_MAX
 from regnum_service.status import from_rpc_error
 from regnum_testing.direct_http import opened_directly
 from regnum_testing.process_memory import PeakMemory, resident_bytes

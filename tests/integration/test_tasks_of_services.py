@@ -22,7 +22,7 @@ from regnum_quota.settings import QuotaSettings
 from regnum_service.clock import SystemClock
 from regnum_service.errors import ExitStatus
 from regnum_service.settings import load
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import until, within
@@ -69,7 +69,7 @@ class Cluster:
     async def _broker(self, supervisor: Supervisor) -> None:
         flags = [*self._flags("broker", "client", "internal"), "--termination-grace-s", "0"]
         told = load(BrokerSettings, flags)
-        broker = Broker(told, supervisor=supervisor, open_session=lambda: open_told_store(told), clock=SystemClock())
+        broker = Broker(told, supervisor=supervisor, open_session=ToldStore(told).open, clock=SystemClock())
         await broker.start()
 
     async def start(self) -> None:

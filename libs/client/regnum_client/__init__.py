@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.records.deletion import DeletedRecords
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
+    from regnum_client.cluster.offsets import OffsetAndTimestamp
     from regnum_client.cluster.security.channels import TlsFiles
     from regnum_client.consumer.batches import RecordBatch
     from regnum_client.consumer.consumer import Consumer
@@ -93,6 +94,7 @@ _HOMES: Final = {
     "EventPosition": "admin.describing.events",
     "EventState": "admin.describing.events",
     "TopicFilter": "admin.describing.topics",
+    "OffsetAndTimestamp": "cluster.offsets",
     "PartitionOffsets": "admin.describing.offset_admin",
     "ReplicaSize": "admin.describing.replica_admin",
     "TopicSummary": "admin.describing.topics",
@@ -195,6 +197,7 @@ __all__ = [
     "OfflinePartitions",
     "OfflineReason",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
     "OverdueOrders",
     "PartitionOffsets",

@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Final
@@ -27,6 +28,7 @@ from regnum_client.commands.invocation import (
     Group,
     Output,
     output_of,
+    wrong_use,
 )
 from regnum_client.commands.rendering import emit_failure, take_any_text
 
@@ -72,6 +74,21 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "tokens": ("tokens", "token"),
 }
 """Module below ``commands`` -> first words of the commands that it has, in the order of the help."""
+
+
+NEVER_EMPTY: Final = frozenset(
+    {
+        *("--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--traces"),
+        *("--tls-ca", "--tls-certificate", "--tls-key", "--bootstrap", "--coordination"),
+        *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
+        *("--owner", "--renewer", "--client", "--host", "--kind"),
+    }
+)
+"""Options that name a place or a thing: an empty text, as of a variable of a shell that is not set, would mean the
+present folder, the last `regnum up`, or everything."""
+
+OF_FILES: Final = frozenset({"logs", "log", "backup", "restore"})
+"""First words of the commands whose arguments are files."""
 
 
 def application(word: str | None = None) -> typer.Typer:
@@ -173,7 +190,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failure.exit_status
 
 
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise CommandFailedError for an empty text where a place or a thing is to be named."""
+    for before, argument in pairwise(("", *arguments)):
+        option, equals, value = argument.partition("=")
+        if argument == "":
+            option = before
+        elif not equals or value:
+            continue
+        if option in NEVER_EMPTY:
+            raise wrong_use(f"{option} is empty; leave it out or give it a value")
+        if argument == "" and arguments[0] in OF_FILES:
+            raise wrong_use("the name of a file is empty; give one (. is the present folder)")
+
+
 def _run(arguments: Sequence[str]) -> int:
+    _refuse_empty(arguments)
     try:
         app = application(arguments[0] if arguments else None)
         status: Any = get_command(app).main(args=arguments, prog_name="regnum", standalone_mode=False)

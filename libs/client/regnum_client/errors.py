@@ -147,12 +147,20 @@ class BufferFullError(RegnumError):
     ...     return True
     """
 
-    def __init__(self, *, buffer_bytes: int, waited_s: float) -> None:
+    def __init__(self, *, buffer_bytes: int, waited_s: float, last: str = "") -> None:
+        """Only assigns.
+
+        Args:
+            buffer_bytes: size of the buffer.
+            waited_s: how long there was no room.
+            last: which partition's records wait, and the last answer to them; empty: nothing has gone wrong.
+        """
+        because = f" ({last})" if last else ""
         super().__init__(
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
             f"the buffer ({buffer_bytes} bytes) stayed full for {waited_s:g} s: the brokers take records more slowly "
-            "than they are sent, or not at all; see `regnum status`, send less, or raise buffer_bytes or buffer_wait_s "
-            "(--timeout of `regnum produce`)",
+            f"than they are sent, or not at all{because}; see `regnum status`, send less, or raise buffer_bytes or "
+            "buffer_wait_s (--timeout of `regnum produce`)",
         )
 
 

@@ -130,6 +130,32 @@ async def together(name: str, *coroutines: Coroutine[Any, Any, T]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def first_of(name: str, *coroutines: Coroutine[Any, Any, T]) -> T:
+    """The first result of coroutines, one at least, that run beside one another; the others end with it.
+
+    Raises the error of the last one where all have failed, and BackgroundTaskError if one of them was cancelled and the
+    caller was not.
+    """
+    tasks = [asyncio.create_task(one, name=name) for one in coroutines]
+    pending = set(tasks)
+    last: BaseException = ValueError("one coroutine at least")
+    try:
+        while pending:
+            ended, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                if task.cancelled():
+                    raise _failure("call", name, None)
+                error = task.exception()
+                if error is None:
+                    return task.result()
+                last = error
+        raise last
+    finally:
+        for task in tasks:
+            end_task(task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def _failure(client: str, part: str, error: BaseException | None) -> BackgroundTaskError:
     failure = BackgroundTaskError(client, part, error)
     failure.__cause__ = error

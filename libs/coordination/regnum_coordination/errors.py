@@ -7,7 +7,8 @@
     |- BadVersion            the node is at another version than expected
     |- SessionExpired        the session is over; its ephemeral nodes are gone or about to go
     |- ConnectionLoss        the outcome is unknown (safety rule S1); reads may simply be repeated
-    |  `- StoreFull          the same of this attempt and those before it; the store says that it takes no writes
+    |  |- StoreFull          the same of those before it; the store says that it takes no writes
+    |  `- NoAuth             the same of those before it; the store refuses this one for want of rights
     |- Compacted             the revision asked for is gone; read the tree anew
     |- InvalidRequest        the request can never succeed (bad path, a path written twice, too large)
 
@@ -60,6 +61,14 @@ class ConnectionLoss(CoordinationError):  # noqa: N818
 
 class StoreFull(ConnectionLoss):
     """The store has no space and takes no writes until a person gives it some. An attempt before may have happened."""
+
+
+class NoAuth(ConnectionLoss):
+    """The store refuses the session's user, or a node's access list does, until a person gives rights back.
+
+    A person may do so at any moment, also to a process that runs: what waits for a lost connection waits for this too,
+    and goes on by itself. This attempt did nothing; one before it may have happened.
+    """
 
 
 class Compacted(CoordinationError):  # noqa: N818

@@ -20,7 +20,9 @@ no NUL and no trailing slash.
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from regnum_coordination.errors import ConnectionLoss
 
 
 class SessionState(enum.Enum):
@@ -187,7 +189,7 @@ class Refused:
 
     error: Exception
     """NodeExists, NoNode, NotEmpty or BadVersion, with the path of the first operation that failed; InvalidRequest
-    where the store can never take the group."""
+    where the store can never take the group. From ``recipes.resolve`` also NoAuth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,9 @@ class Expired:
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """The group may have happened, may not, or may yet happen (safety rule S1)."""
+
+    because: ConnectionLoss | None = field(default=None, compare=False)
+    """Why there is no answer, where a driver says it; NoAuth: this attempt did nothing."""
 
 
 Outcome = Written | Refused | Fenced | Expired | Unknown

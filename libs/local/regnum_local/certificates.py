@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from regnum_service.errors import ExitStatus, StartRefusedError
 
-from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES, STORE_ADMIN, STORE_PEER_CA, store_peer
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Where the processes of one machine are reached."""
@@ -108,7 +108,30 @@ def add_missing(
     return made
 
 
-def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: int = DAYS) -> list[Path]:
+def add_store(folder: Path, store: str) -> list[Path]:
+    """What an embedded store and those who look into it show, in a folder that ``make`` was done in; the new files.
+
+    The store itself and the certificate of commands are signed by the authority of processes, whose certificates the
+    store asks for; their unit is not that of processes, so that no listener of a process takes them for one. Members
+    believe one another by an authority of their own.
+
+    Raises StartRefusedError for an authority without its key.
+    """
+    made: list[Path] = []
+    for name in (store, STORE_ADMIN):
+        if not (folder / f"{name}.pem").exists():
+            signed = _signed(name, "Stores", _read(folder / CLUSTER_CA), hosts=(name, *HOSTS), days=DAYS)
+            made += _write(folder / f"{name}.pem", signed)
+    peer = store_peer(store)
+    if not (folder / f"{peer}.pem").exists():
+        if not (folder / STORE_PEER_CA).exists():
+            made += _write(folder / STORE_PEER_CA, _authority("Regnum store peer CA"))
+        signed = _signed(peer, "Stores", _read(folder / STORE_PEER_CA), hosts=(peer, *HOSTS), days=DAYS)
+        made += _write(folder / f"{peer}.pem", signed)
+    return made
+
+
+def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: float = DAYS) -> list[Path]:
     """Another certificate and key for a process, in place of the ones it has; returns the files."""
     signed = _signed(name, "Processes", _read(folder / CLUSTER_CA), hosts=(name, *hosts), days=days)
     return _write(folder / f"{name}.pem", signed)
@@ -151,7 +174,7 @@ def _authority(name: str) -> _Authority:
     return _Authority(certificate, key)
 
 
-def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str], days: int) -> _Authority:
+def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str], days: float) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from regnum_service.programs import GRPC_VERBOSITY
+from regnum_service.programs import service_environment
 
 from regnum_local import tether
 from regnum_local.identity import ProcessIdentity
@@ -43,7 +43,7 @@ class Child:
         if tethered:
             # Bare Python (-S -E: no site packages) that becomes the program within some milliseconds.
             arguments = [sys.executable, "-S", "-E", "-P", tether.__file__, str(os.getpid()), *arguments]
-        environment = {**GRPC_VERBOSITY, **os.environ}
+        environment = service_environment(os.environ)
         with log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *arguments,

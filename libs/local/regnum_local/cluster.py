@@ -22,23 +22,24 @@ from types import TracebackType
 from typing import Final, Self
 
 from regnum_model.nodes import Address
-from regnum_service.channel import Open, open_channel
+from regnum_service.channel import Open
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.ports import free_port, is_free
 from regnum_service.tls.files import TlsFiles
 
-from regnum_local import probes, zookeeper
+from regnum_local import probes
 from regnum_local.awaited import Awaited
 from regnum_local.belonging import clusters_in
 from regnum_local.child import Child
 from regnum_local.data_dir import DataDirLock, end_leftovers
 from regnum_local.files import read_json, write_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.local_tls import CERTIFICATES, LocalTls
+from regnum_local.local_tls import CERTIFICATES, LocalTls, Plaintext
 from regnum_local.plan import (
     EMPTY,
     REPLICATION_FACTOR_MAX,
+    STORE_ADMIN,
     STORES,
     Launch,
     Member,
@@ -51,7 +52,7 @@ from regnum_local.plan import (
 from regnum_local.running_store import check_running
 from regnum_local.runtime_record import RuntimeRecord, remove_record, write_record
 from regnum_local.store_choice import StoreChoice, choose_store
-from regnum_local.store_programs import find_store_program
+from regnum_local.store_programs import find_store_program, write_zookeeper
 
 HEALTHY_TIMEOUT_S: Final = 60.0
 """So long a process that is started again is waited for; it goes on starting all the same."""
@@ -170,7 +171,7 @@ class LocalCluster:
         self._store_program: Sequence[str] = ()
         self._report = report
         self._extra = dict(extra or {})
-        self._tls = LocalTls(self._data_dir / CERTIFICATES) if tls else None
+        self._tls = LocalTls(self._data_dir / CERTIFICATES) if tls else Plaintext()
         self._tethered = tethered
         self._make_command = make_command
         self._find_store = find_store
@@ -210,12 +211,16 @@ class LocalCluster:
     @property
     def tls(self) -> TlsFiles | None:
         """What clients need to connect; None: nothing."""
-        return None if self._tls is None else self._tls.client
+        return self._tls.client
 
     @property
     def coordination(self) -> str:
         """URL of the store; known once the cluster was started."""
-        return store_url(self._plan) if self._store_url is None else self._store_url
+        return self._coordination_of(STORE_ADMIN)
+
+    def _coordination_of(self, name: str) -> str:
+        """URL of the store as a process of that name is told it."""
+        return store_url(self._plan, self._tls.folder, shows=name) if self._store_url is None else self._store_url
 
     async def start(self, timeout_s: float | None = None) -> None:
         """Start everything and wait until it serves, for as long as all that was started lives.
@@ -313,7 +318,7 @@ class LocalCluster:
         member, child = self._member(name), self._child(name)
         deadline_s = self._deadline_s(timeout_s)
         with self._awaited.waiting(name, lambda: "is paused" if child.is_stopped() else "runs and does not serve yet"):
-            while not await probes.healthy(member, self._open_to):
+            while not await probes.healthy(member, self._open_to, self._tls.store_context):
                 if not child.running:
                     said = _ended(
                         child, "mend that and start again; a port that somebody else has taken is replaced then"
@@ -386,8 +391,7 @@ class LocalCluster:
             choose=lambda taken: free_port(self._rng, taken=taken),
         )
         write_json(self._data_dir / PLAN, plan.to_json())
-        if self._tls is not None:
-            self._tls.prepare([member.name for member in plan.members if member.role not in STORES])
+        self._tls.prepare(plan)
         return plan
 
     async def _start_all(self, timeout_s: float | None) -> None:
@@ -433,7 +437,7 @@ class LocalCluster:
                     await self._clock.sleep(POLL_S)
 
     def _open_to(self, member: Member, listener: str) -> Open:
-        return open_channel if self._tls is None else self._tls.opener(member.name, listener)
+        return self._tls.opener(member.name, listener)
 
     async def _spawn(self, member: Member) -> None:
         if self._lock is None:
@@ -441,16 +445,15 @@ class LocalCluster:
         home = self._data_dir / member.name
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if member.role is Role.ZOOKEEPER:
-            configuration = zookeeper.configuration(member.address("client"), home)
-            zookeeper.configuration_path(home).write_text(configuration, encoding="utf-8")
+            write_zookeeper(member, home, self._tls.folder)
         launch = Launch(
             python=sys.executable,
             store=self._store_program,
             data_dir=self._data_dir,
-            coordination=self.coordination,
+            coordination=self._coordination_of(member.name),
             replication_factor=min(REPLICATION_FACTOR_MAX, len(self._plan.of(Role.BROKER))),
             extra=self._extra,
-            certificates=None if self._tls is None else self._tls.folder,
+            certificates=self._tls.folder,
         )
         log_path = self._data_dir / LOGS / f"{member.name}.log"
         child = await Child.start(member.name, self._make_command(member, launch), log_path, tethered=self._tethered)

@@ -18,7 +18,7 @@ from regnum_local.counts import counts_of
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import EMPTY, PROCESSES, STORES, Member, Plan, Role
+from regnum_local.plan import EMPTY, STORES, Member, Plan, Role
 from regnum_local.profile import (
     Profile,
     ProfileTls,
@@ -29,6 +29,7 @@ from regnum_local.profile import (
     remove_profiles,
     write_profile,
 )
+from regnum_local.protection import UNPROTECTED, Protection, keep, protected_as_before
 from regnum_local.restarting import ask_for_restart, forget_requests, serve_requests
 from regnum_local.runtime_record import read_record
 
@@ -55,10 +56,9 @@ class UpOptions:
     """Number of quota processes."""
     coordination: str | None = None
     """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
-    tls: bool = False
-    """Whether every listener speaks TLS."""
-    acl: bool = False
-    """Whether rights are checked, which takes TLS: the processes and the client admin may everything."""
+    protection: Protection = UNPROTECTED
+    """What is asked for besides what the folder has; where rights are checked, which takes TLS, the client admin may do
+    everything, and the processes among them."""
     report: Callable[[str], None] = lambda _line: None
     """Gets a line for each thing that a person may want to know."""
 
@@ -75,12 +75,17 @@ class ClusterView:
     """URL of its store."""
     processes: tuple[ProcessRow, ...]
     """Its processes."""
+    protection: Protection = UNPROTECTED
+    """How it is protected."""
     export: str = ""
     """What has the shell's commands go to it; empty: they do by themselves."""
 
 
-def _counted(options: UpOptions) -> UpOptions:
-    """The same with all numbers of processes. Raises StartRefusedError for fewer than the folder has."""
+def _as_before(options: UpOptions) -> UpOptions:
+    """The same with all numbers of processes, and as protected as the folder was.
+
+    Raises StartRefusedError for fewer processes than the folder has.
+    """
     asked = {
         Role.BROKER: options.brokers,
         Role.ELECTION: options.elections,
@@ -94,6 +99,7 @@ def _counted(options: UpOptions) -> UpOptions:
         elections=counts[Role.ELECTION],
         metadata=counts[Role.METADATA],
         quotas=counts[Role.QUOTA],
+        protection=protected_as_before(options.protection, options.data_dir),
     )
 
 
@@ -110,7 +116,7 @@ def _plan_in(folder: Path) -> Plan:
 
 
 def _make_cluster(options: UpOptions) -> LocalCluster:
-    checked = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
+    checked = ("--authorizer", "acl", "--super-users", "User:admin", "--require-store-authentication", "true")
     roles = [role for role in Role if role not in STORES]
     return LocalCluster(
         options.data_dir,
@@ -120,8 +126,8 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         quotas=options.quotas,
         coordination=options.coordination,
         report=options.report,
-        extra=dict.fromkeys(roles, checked) if options.acl else None,
-        tls=options.tls or options.acl,
+        extra=dict.fromkeys(roles, checked) if options.protection.acl else None,
+        tls=options.protection.tls,
     )
 
 
@@ -136,7 +142,10 @@ async def run_up(
     Calls ``ready`` once it is healthy and its profile is written. Raises StartRefusedError (LaunchError among them)
     when it cannot start. A second signal while it stops ends everything at once.
     """
-    options = _counted(options)
+    asked, options = options.protection, _as_before(options)
+    if options.protection != asked:
+        had = "TLS and rights" if options.protection.acl else "TLS"
+        options.report(f"the cluster in {options.data_dir} has {had}, and comes back with that")
     cluster = make_cluster(options)
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue(maxsize=16)
@@ -175,10 +184,11 @@ async def _run(
         await starting
     try:
         forget_requests(cluster.data_dir)
+        keep(options.protection, cluster.data_dir)
         export = _leave_profile(cluster, options.report)
         requests = asyncio.create_task(serve_requests(cluster, SystemClock()), name="serve requests")
         try:
-            ready(_view(cluster, export))
+            ready(_view(cluster, options, export))
             await asyncio.wait({stop_asked, requests}, return_when=asyncio.FIRST_COMPLETED)
             if requests.done():
                 await requests
@@ -360,11 +370,12 @@ def _profile_tls(files: TlsFiles | None) -> ProfileTls | None:
     return ProfileTls(ca=files.ca, certificate=files.certificate, key=files.key)
 
 
-def _view(cluster: LocalCluster, export: str) -> ClusterView:
+def _view(cluster: LocalCluster, options: UpOptions, export: str) -> ClusterView:
     return ClusterView(
         data_dir=cluster.data_dir,
         bootstrap=cluster.bootstrap,
         coordination=cluster.coordination,
         processes=cluster.status(),
+        protection=options.protection,
         export=export,
     )

@@ -1,15 +1,15 @@
 """TLS of a local cluster: certificates below its folder, and what each of those who connect to it shows."""
 
-from collections.abc import Sequence
+import ssl
 from pathlib import Path
 from typing import Final
 
-from regnum_service.channel import Open
+from regnum_service.channel import Open, open_channel
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, WatchedFiles
 
-from regnum_local.plan import CLUSTER_CA
+from regnum_local.plan import CLUSTER_CA, STORE_ADMIN, STORES, Plan
 
 CERTIFICATES: Final = "certs"
 """Folder of the certificates, below the folder of the cluster."""
@@ -24,15 +24,24 @@ class LocalTls:
         """Where the certificates are."""
         self._openers: Final[dict[str, Open]] = {}
 
-    def prepare(self, processes: Sequence[str]) -> None:
+    def prepare(self, plan: Plan) -> None:
         """Make the certificates that are not there yet, also one of a guest. Raises StartRefusedError."""
         try:
-            from regnum_local.certificates import ADMIN, GUEST, add_missing  # noqa: PLC0415 - the library is there with services only
+            from regnum_local.certificates import ADMIN, GUEST, add_missing, add_store  # noqa: PLC0415 - the library is there with services only
         except ImportError as error:
             raise StartRefusedError(
                 f"certificates cannot be made here ({error}); install regnum[services]", exit_status=ExitStatus.FAILED
             ) from error
+        processes = [member.name for member in plan.members if member.role not in STORES]
         add_missing(self.folder, processes, clients=(ADMIN, GUEST))
+        if plan.store is not None:
+            add_store(self.folder, plan.store.name)
+
+    def store_context(self) -> ssl.SSLContext:
+        """What a probe of the embedded store shows, and what it checks the store with. Raises OSError."""
+        context = ssl.create_default_context(cafile=self.folder / CLUSTER_CA)
+        context.load_cert_chain(self.folder / f"{STORE_ADMIN}.pem", self.folder / f"{STORE_ADMIN}.key")
+        return context
 
     @property
     def client(self) -> TlsFiles:
@@ -52,3 +61,21 @@ class LocalTls:
             )
             known = self._openers[name] = opener(WatchedFiles(files))
         return known
+
+
+class Plaintext:
+    """What ``LocalTls`` is to a cluster that speaks TLS, to one that does not."""
+
+    folder: Final = None
+    client: Final = None
+
+    def prepare(self, plan: Plan) -> None:
+        """Nothing is needed."""
+
+    def store_context(self) -> None:
+        """Nothing is shown."""
+
+    def opener(self, process: str, listener: str) -> Open:
+        """The one way there is."""
+        del process, listener
+        return open_channel

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlencode
 
 from regnum_model.nodes import Address
 
@@ -58,12 +59,28 @@ CLUSTER_CA: Final = "cluster-ca.pem"
 """File of the authority that the certificates of processes are signed by, in the folder of certificates."""
 CLIENT_CA: Final = "client-ca.pem"
 """The same for clients: with a certificate of theirs nobody gets in where processes talk to one another."""
+STORE_PEER_CA: Final = "store-peer-ca.pem"
+"""The same for members of the embedded store among themselves: at etcd's listener for peers the log of the store can be
+written to, so that no certificate of a process may count there."""
+STORE_ADMIN: Final = "store-admin"
+"""Name of the certificate with which commands, and the launcher, connect to the embedded store."""
+
+
+def store_peer(store: str) -> str:
+    """Name of the certificate that a store's member shows its peers."""
+    return f"{store}-peer"
+
+
 PROCESSES: Final = "regnum"
 """The principal of every process of the cluster."""
 MAPPING_RULES: Final = (
     rf"RULE:^CN=[^,\\]+,OU=Processes,O=Regnum$/{PROCESSES}/,RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
 )
 """How the names in these certificates become principals: that of the processes, and those of clients as they are."""
+CLIENT_MAPPING_RULES: Final = r"RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFAULT"
+"""The same at the listener for clients, without the rule of processes."""
+ROLE_RULES: Final = r"RULE:^CN=(broker|election|metadata|quota)-[0-9]+,OU=Processes,O=Regnum$/$1/"
+"""Which process a certificate stands for: each has one of its own, with its name."""
 STORES: Final = (Role.ETCD, Role.ZOOKEEPER)
 """Roles that are a coordination store; a cluster has at most one embedded."""
 
@@ -195,7 +212,7 @@ def grow(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What every process is started with."""
+    """What a process is started with, besides what its role says."""
 
     python: str
     """The interpreter."""
@@ -204,7 +221,7 @@ class Launch:
     data_dir: Path
     """Folder of the cluster."""
     coordination: str
-    """URL of the store."""
+    """URL of the store, as this process is told it."""
     replication_factor: int = REPLICATION_FACTOR_MAX
     """Default replication factor of a cluster that is new."""
     extra: Mapping[Role, Sequence[str]]
@@ -213,13 +230,23 @@ class Launch:
     """Folder of what ``certificates.make`` made; None: everything speaks plaintext."""
 
 
-def store_url(plan: Plan) -> str:
-    """URL of the embedded store."""
+def store_url(plan: Plan, certificates: Path | None = None, *, shows: str = STORE_ADMIN) -> str:
+    """URL of the embedded store.
+
+    Args:
+        plan: the cluster.
+        certificates: folder of the certificates; None: the store speaks plaintext.
+        shows: whose certificate is shown to the store.
+    """
     store = plan.store
     if store is None:
         raise ValueError("the store of this cluster runs elsewhere; its URL is not in the plan")
-    address = store.address("client")
-    return f"etcd://{address}?max_txn_ops={MAX_TXN_OPS}" if store.role is Role.ETCD else f"zookeeper://{address}"
+    options = {"max_txn_ops": str(MAX_TXN_OPS)} if store.role is Role.ETCD else {}
+    if certificates is not None:
+        options |= {"ca": str(certificates / CLUSTER_CA), "cert": str(certificates / f"{shows}.pem")}
+        options |= {"key": str(certificates / f"{shows}.key")}
+    query = f"?{urlencode(options, safe='/')}" if options else ""
+    return f"{store.role.value}://{store.address('client')}{query}"
 
 
 def command(member: Member, launch: Launch) -> list[str]:
@@ -228,7 +255,7 @@ def command(member: Member, launch: Launch) -> list[str]:
     extra = launch.extra.get(member.role, ())
     match member.role:
         case Role.ETCD:
-            return [*launch.store, *_etcd_flags(member, home), *extra]
+            return [*launch.store, *_etcd_flags(member, home, launch.certificates), *extra]
         case Role.ZOOKEEPER:
             return [*launch.store, str(zookeeper.configuration_path(launch.data_dir / member.name)), *extra]
         case Role.ELECTION:
@@ -256,12 +283,17 @@ def _tls_flags(member: Member, folder: Path) -> list[str]:
     if "client" in PORT_NAMES[member.role]:
         flags |= {f"client-tls-{name}": str(path) for name, path in (*shown, ("ca", folder / CLIENT_CA))}
         flags["client-tls-client-auth"] = "required"
+        flags["client-tls-principal-mapping-rules"] = CLIENT_MAPPING_RULES
+    # That of all listeners is for releases that know no other.
     flags["tls-principal-mapping-rules"] = MAPPING_RULES
+    flags["process-role-mapping-rules"] = ROLE_RULES
+    flags["internal-super-users"] = f"User:{PROCESSES}"
     return [part for name, value in flags.items() for part in (f"--{name}", value)]
 
 
-def _etcd_flags(member: Member, home: str) -> list[str]:
-    client, peer = f"http://{member.address('client')}", f"http://{member.address('peer')}"
+def _etcd_flags(member: Member, home: str, certificates: Path | None) -> list[str]:
+    scheme = "http" if certificates is None else "https"
+    client, peer = f"{scheme}://{member.address('client')}", f"{scheme}://{member.address('peer')}"
     # Writes are synced to disk as etcd does by default: what the cluster remembers survives a loss of power.
     return [
         *("--name", "regnum"),
@@ -280,4 +312,16 @@ def _etcd_flags(member: Member, home: str) -> list[str]:
         *("--heartbeat-interval", "50"),
         *("--election-timeout", "500"),
         *("--log-level", "warn"),
+        *(() if certificates is None else _etcd_tls_flags(member, certificates)),
+    ]
+
+
+def _etcd_tls_flags(member: Member, folder: Path) -> list[str]:
+    """Clients show certificates of processes. Peers there are none; etcd 3.5 answers clients at their listener, too."""
+    peer = store_peer(member.name)
+    return [
+        *("--cert-file", str(folder / f"{member.name}.pem"), "--key-file", str(folder / f"{member.name}.key")),
+        *("--trusted-ca-file", str(folder / CLUSTER_CA), "--client-cert-auth"),
+        *("--peer-cert-file", str(folder / f"{peer}.pem"), "--peer-key-file", str(folder / f"{peer}.key")),
+        *("--peer-trusted-ca-file", str(folder / STORE_PEER_CA), "--peer-client-cert-auth"),
     ]

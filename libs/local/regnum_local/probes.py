@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -15,13 +16,21 @@ PROBE_TIMEOUT_S = 1.0
 """Time one question may take."""
 
 
-async def healthy(member: Member, open_to: Callable[[Member, str], Open]) -> bool:
-    """Whether a process of a cluster does its work; ``open_to`` opens channels to a listener of it."""
+async def healthy(
+    member: Member, open_to: Callable[[Member, str], Open], store_tls: Callable[[], ssl.SSLContext | None]
+) -> bool:
+    """Whether a process of a cluster does its work.
+
+    Args:
+        member: which.
+        open_to: opens channels to a listener of it.
+        store_tls: what is shown to a store that speaks TLS; None: it does not.
+    """
     match member.role:
         case Role.ETCD:
-            return await etcd_healthy(member.address("client"))
+            return await etcd_healthy(member.address("client"), store_tls())
         case Role.ZOOKEEPER:
-            return await zookeeper_healthy(member.address("client"))
+            return await zookeeper_healthy(member.address("client"), store_tls())
         case Role.ELECTION | Role.METADATA | Role.BROKER:
             return await serves(member.address("client"), open_to(member, "client"))
         case Role.QUOTA:
@@ -75,22 +84,22 @@ async def names_brokers(address: Address, brokers: Collection[int], open_one: Op
     return set(brokers) <= {broker.id for broker in answer.brokers}
 
 
-async def etcd_healthy(address: Address) -> bool:
+async def etcd_healthy(address: Address, tls: ssl.SSLContext | None = None) -> bool:
     """Whether etcd has a leader and takes writes: what its ``/health`` says."""
-    answer = await _answer(address, b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    answer = await _answer(address, tls, b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
     return b" 200 " in answer.split(b"\r\n", 1)[0] and b'"health":"true"' in answer
 
 
-async def zookeeper_healthy(address: Address) -> bool:
+async def zookeeper_healthy(address: Address, tls: ssl.SSLContext | None = None) -> bool:
     """Whether ZooKeeper serves: its four-letter word ``srvr`` names a mode only then."""
-    return b"\nMode: " in await _answer(address, b"srvr")
+    return b"\nMode: " in await _answer(address, tls, b"srvr")
 
 
-async def _answer(address: Address, question: bytes) -> bytes:
+async def _answer(address: Address, tls: ssl.SSLContext | None, question: bytes) -> bytes:
     """What a server says before it hangs up; empty when it says nothing in time."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
+            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls)
             try:
                 writer.write(question)
                 await writer.drain()

@@ -6,8 +6,10 @@ started first and runs. And there is one in the folder of each cluster, for who 
 Only the standard library is imported here, so that a command that needs nothing else starts at once.
 """
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -121,14 +123,28 @@ def leave_profile(profile: Profile) -> Profile | None:
     Returns the profile of the other one, which stays: what commands go to never changes under somebody's hands. Raises
     OSError.
     """
+    path = profile_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.parent):
+        try:
+            other = read_profile(path)
+        except ProfileError:
+            other = None
+        if other is not None and other.data_dir != profile.data_dir and other.is_current():
+            return other
+        write_profile(profile, path)
+        return None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """No other process looks whose profile is in a folder and changes it. A lock of the folder: it leaves no file."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        other = read_profile()
-    except ProfileError:
-        other = None
-    if other is not None and other.data_dir != profile.data_dir and other.is_current():
-        return other
-    write_profile(profile)
-    return None
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def remove_profiles(data_dir: Path) -> None:
@@ -140,11 +156,14 @@ def remove_profiles(data_dir: Path) -> None:
 def remove_profile(data_dir: Path, path: Path | None = None) -> bool:
     """Remove the profile if it is the one of this cluster; another cluster's stays."""
     path = profile_path() if path is None else path
-    try:
-        profile = read_profile(path)
-    except ProfileError:
+    if not path.exists():
         return False
-    if profile is None or profile.data_dir != data_dir:
-        return False
-    path.unlink(missing_ok=True)
-    return True
+    with _locked(path.parent):
+        try:
+            profile = read_profile(path)
+        except ProfileError:
+            return False
+        if profile is None or profile.data_dir != data_dir:
+            return False
+        path.unlink(missing_ok=True)
+        return True

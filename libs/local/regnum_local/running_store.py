@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from regnum_coordination import open_store
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NoNode, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NoAuth, NoNode, SessionExpired
 from regnum_coordination.port import Store
 from regnum_model.paths import CLUSTER_ID
 from regnum_service.errors import ExitStatus
@@ -34,7 +34,7 @@ async def check_running(
             found = await _cluster_in(store) if holds else None
         finally:
             await store.close()
-    except (ValueError, InvalidRequest) as error:
+    except (ValueError, InvalidRequest, NoAuth) as error:
         raise StoreRefusedError(str(error), exit_status=ExitStatus.WRONG_USE) from error
     except ModuleNotFoundError as error:
         raise StoreRefusedError(str(error), exit_status=ExitStatus.FAILED) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from regnum_service.errors import ExitStatus, StartRefusedError
 
 from regnum_local import java, zookeeper
-from regnum_local.plan import Role
+from regnum_local.plan import CLUSTER_CA, Member, Role
 
 
 class StoreMissingError(StartRefusedError):
@@ -53,6 +53,18 @@ def _zookeeper(environment: Mapping[str, str]) -> tuple[str, ...]:
             f"with: {java.INSTALL}, or choose --coordination etcd"
         )
     return zookeeper.program(program, jars)
+
+
+def write_zookeeper(member: Member, home: Path, certificates: Path | None) -> None:
+    """Write what the embedded ZooKeeper reads when it starts; ``certificates``: their folder, None: plaintext."""
+    trusted = None if certificates is None else certificates / CLUSTER_CA
+    configuration = zookeeper.configuration(member.address("client"), home, trusted)
+    zookeeper.configuration_path(home).write_text(configuration, encoding="utf-8")
+    if certificates is not None:
+        parts = (certificates / f"{member.name}{ending}" for ending in (".key", ".pem"))
+        keystore = zookeeper.keystore_path(home)
+        keystore.touch(mode=0o600)
+        keystore.write_bytes(b"".join(part.read_bytes() for part in parts))
 
 
 def _package_folder(name: str) -> Path | None:

@@ -22,6 +22,8 @@ small cluster keeps is some megabytes, and the heap is as large as it has to be.
 JARS: Final = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-", "commons-io-")
 """How the names of the jars begin that the server needs. The folder holds hundreds, and Java opens what it is given."""
 CONFIGURATION: Final = "zoo.cfg"
+KEYSTORE: Final = "keystore.pem"
+"""By this ending the server knows that it is PEM."""
 
 
 def is_needed(jar: str) -> bool:
@@ -55,15 +57,26 @@ def configuration_path(home: Path) -> Path:
     return home / CONFIGURATION
 
 
-def configuration(client: Address, home: Path) -> str:
-    """The server's configuration. Writes are synced to disk, as ZooKeeper does by default."""
-    lines = {
+def keystore_path(home: Path) -> Path:
+    """Where the server's certificate and its key are, in one file, as the server wants them."""
+    return home / KEYSTORE
+
+
+def configuration(client: Address, home: Path, trusted: Path | None = None) -> str:
+    """The server's configuration. Writes are synced to disk, as ZooKeeper does by default.
+
+    Args:
+        client: where it listens.
+        home: its folder.
+        trusted: file of the authority whose certificates clients have to show; None: it speaks plaintext.
+    """
+    lines: dict[str, object] = {
         "tickTime": TICK_MS,
         "minSessionTimeout": SESSION_MS_MIN,
         "maxSessionTimeout": SESSION_MS_MAX,
         "dataDir": home / "data",
-        "clientPort": client.port,
-        "clientPortAddress": client.host,
+        "clientPort" if trusted is None else "secureClientPort": client.port,
+        "clientPortAddress" if trusted is None else "secureClientPortAddress": client.host,
         # Every service holds a session or two, all from one address.
         "maxClientCnxns": 0,
         "admin.enableServer": "false",
@@ -71,4 +84,11 @@ def configuration(client: Address, home: Path) -> str:
         "autopurge.snapRetainCount": 3,
         "autopurge.purgeInterval": 24,
     }
+    if trusted is not None:
+        lines |= {
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": keystore_path(home),
+            "ssl.trustStore.location": trusted,
+            "ssl.clientAuth": "need",
+        }
     return "".join(f"{key}={value}\n" for key, value in lines.items())

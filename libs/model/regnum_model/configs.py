@@ -36,6 +36,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 DEFAULT_REPLICATION_FACTOR: Final = "default.replication.factor"
 UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+MAX_MESSAGE_UNPACKED_BYTES: Final = "max.message.unpacked.bytes"
 SEGMENT_BYTES: Final = "segment.bytes"
 SEGMENT_MS: Final = "segment.ms"
 RETENTION_BYTES: Final = "retention.bytes"
@@ -69,6 +70,9 @@ SEGMENT_MS_MAX: Final = 2**53
 
 BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """Largest record batch that any setting may allow: it has to fit into a message of 64 MiB with room to spare."""
+
+UNPACKED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest size of decompressed records that any setting may allow: what readers decompress, unless told otherwise."""
 
 RETENTION_BYTES_MAX: Final = 2**53
 """Largest limit of a log, in bytes: what every reader of JSON takes exactly."""
@@ -119,6 +123,14 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 default=1_048_588,
                 doc="Largest record batch that the leader takes, in bytes; without a value, that of its broker's "
                 "--message-bytes-max.",
+            ),
+            ConfigDefinition(
+                name=MAX_MESSAGE_UNPACKED_BYTES,
+                low=1_024,
+                high=UNPACKED_BYTES_MAX,
+                default=8 * 1024 * 1024,
+                doc="Largest size of the records of a compressed batch once they are decompressed, in bytes: the "
+                "leader decompresses no more, and takes no batch that has more. Kafka has no such limit.",
             ),
             ConfigDefinition(
                 name=SEGMENT_BYTES,
@@ -307,6 +319,8 @@ class ReplicaSettings:
     """Bytes of batches between two entries of its index."""
     max_message_bytes: int | None = None
     """Largest record batch that a leader takes, in bytes."""
+    max_message_unpacked_bytes: int | None = None
+    """Largest size of the records of a compressed batch once they are decompressed, in bytes."""
     retention_bytes: int | None = None
     """Bytes that are kept; -1: any number."""
     retention_ms: int | None = None

@@ -22,7 +22,7 @@ from typing import Final
 import google_crc32c
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from regnum_records.decompress import uncompressed
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, uncompressed
 from regnum_records.errors import (
     BatchTooLargeError,
     CorruptBatchError,
@@ -45,7 +45,7 @@ from regnum_records.header import (
 )
 
 RECORDS_MAX: Final = 500_000
-"""Records of one batch: the walk over them holds up whoever appends next, some 100 ms at this number."""
+"""Records of one batch: the walk over them takes some 100 ms at this number."""
 HEADERS_MAX: Final = 500_000
 """Headers of all records of a batch, which take as long."""
 SHORT_BYTES_MAX: Final = 512 * 1024
@@ -64,12 +64,14 @@ _CRC_POSITION: Final = 17
 _INT64: Final = range(-(2**63), 2**63)
 
 
-def accepted_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> bytes:
+def accepted_batch(
+    data: bytes, *, bytes_max: int, unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX, keys_required: bool = False
+) -> bytes:
     """``data``, checked as ``check_batch`` does, as it is to be stored: a wrong largest timestamp is set right.
 
     Raises as ``check_batch`` does.
     """
-    header, latest_ms = _checked(data, bytes_max, keys_required=keys_required)
+    header, latest_ms = _checked(data, bytes_max, unpacked_bytes_max, keys_required=keys_required)
     if header.max_timestamp_ms == latest_ms:
         return data
     changed = bytearray(data)
@@ -78,7 +80,9 @@ def accepted_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) 
     return bytes(changed)
 
 
-def check_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> BatchHeader:
+def check_batch(
+    data: bytes, *, bytes_max: int, unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX, keys_required: bool = False
+) -> BatchHeader:
     """The head of ``data``, which must be exactly one batch that every reader can read.
 
     Its largest timestamp is that of its records, which ``data`` may say otherwise.
@@ -86,19 +90,21 @@ def check_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> 
     Args:
         data: the batch.
         bytes_max: its largest size.
+        unpacked_bytes_max: the largest size of its records once they are decompressed; they are to no more than that.
         keys_required: whether every record must have a key, as in a topic that is compacted.
 
     Raises:
         KeyMissingError: it has a record without a key.
         InvalidRecordError: it has a record that readers cannot read; the message says which, and why.
+        UnpackedTooLargeError: its records have more than ``unpacked_bytes_max`` bytes once they are decompressed.
         CorruptBatchError: it is no such batch; the message says why.
         BatchTooLargeError: it has more than ``bytes_max`` bytes.
     """
-    header, latest_ms = _checked(data, bytes_max, keys_required=keys_required)
+    header, latest_ms = _checked(data, bytes_max, unpacked_bytes_max, keys_required=keys_required)
     return header if header.max_timestamp_ms == latest_ms else replace(header, max_timestamp_ms=latest_ms)
 
 
-def _checked(data: bytes, bytes_max: int, *, keys_required: bool) -> tuple[BatchHeader, int]:
+def _checked(data: bytes, bytes_max: int, unpacked_bytes_max: int, *, keys_required: bool) -> tuple[BatchHeader, int]:
     """The head as it came, and the largest timestamp of the records."""
     if len(data) > bytes_max:
         raise BatchTooLargeError(size_bytes=len(data), bytes_max=bytes_max)
@@ -110,7 +116,7 @@ def _checked(data: bytes, bytes_max: int, *, keys_required: bool) -> tuple[Batch
     _check_fields(header)
     _check_producer(header)
     verify_crc(data, header)
-    plain = uncompressed(data, header)
+    plain = uncompressed(data, header, bytes_max=unpacked_bytes_max)
     is_long = len(plain) - HEADER_BYTES > SHORT_BYTES_MAX
     if is_long:
         _walk(plain, header.record_count)

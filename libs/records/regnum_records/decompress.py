@@ -10,7 +10,7 @@ from typing import Any, Final, assert_never
 
 import cramjam
 
-from regnum_records.errors import CorruptBatchError, UnpackingError
+from regnum_records.errors import CorruptBatchError, UnpackedTooLargeError, UnpackingError
 from regnum_records.header import CODEC_MASK, HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, Codec
 
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -20,6 +20,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEAD_BYTES: Final = 16
 _GZIP_OR_ZLIB: Final = 47
 _FIRST_GUESSES: Final = (4, 32)
+_BUFFER_FULL: Final = "failed to write whole buffer"
+"""What a codec says that has more to write than its buffer has room for; all else it says of what it reads."""
 _LENGTH_POSITION: Final = 8
 _ATTRIBUTES_POSITION: Final = 21
 
@@ -28,8 +30,8 @@ def uncompressed(batch: bytes, header: BatchHeader, *, bytes_max: int = DECOMPRE
     """A batch as it would be without a codec; its checksum is left as it is.
 
     Raises:
-        UnpackingError: its records have more than ``bytes_max`` bytes then, or cannot be decompressed: codecs do not
-            tell which.
+        UnpackedTooLargeError: its records have more than ``bytes_max`` bytes then.
+        UnpackingError: they cannot be decompressed.
         CorruptBatchError: the codec is not known.
     """
     try:
@@ -40,6 +42,8 @@ def uncompressed(batch: bytes, header: BatchHeader, *, bytes_max: int = DECOMPRE
         return batch
     try:
         records = decompress(batch[HEADER_BYTES:], codec, bytes_max=bytes_max)
+    except UnpackingError:
+        raise
     except CorruptBatchError as error:
         raise UnpackingError(str(error)) from None
     head = bytearray(batch[:HEADER_BYTES])
@@ -52,7 +56,8 @@ def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES
     """The decompressed ``data``.
 
     Raises:
-        CorruptBatchError: it is not of this codec, or larger than ``bytes_max`` once decompressed.
+        UnpackedTooLargeError: it is larger than ``bytes_max`` once decompressed.
+        CorruptBatchError: it is not of this codec.
     """
     try:
         match codec:
@@ -74,8 +79,8 @@ def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES
         raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from None
 
 
-def _too_large(bytes_max: int) -> CorruptBatchError:
-    return CorruptBatchError(f"the batch has more than {bytes_max} bytes once decompressed")
+def _too_large(bytes_max: int) -> UnpackedTooLargeError:
+    return UnpackedTooLargeError(f"the batch has more than {bytes_max} bytes once decompressed")
 
 
 def _gzip(data: bytes, bytes_max: int) -> bytes:
@@ -123,8 +128,8 @@ def _into_buffer(codec: Any, data: bytes, bytes_max: int) -> bytes:
         with mmap.mmap(-1, size) as target:
             try:
                 written = codec.decompress_into(data, target)
-            except cramjam.DecompressionError:
-                if size == bytes_max:
+            except cramjam.DecompressionError as error:
+                if str(error) != _BUFFER_FULL:
                     raise
                 continue
             return target[:written]

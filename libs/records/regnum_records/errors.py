@@ -4,6 +4,7 @@ RecordBatchError
 ├── CorruptBatchError     the bytes are not one valid batch (or one of several is not)
 │   ├── InvalidRecordError    the checksum is right, and a record is none that readers can decode
 │   └── UnpackingError        its records do not decompress, or to more than was allowed
+│       └── UnpackedTooLargeError    they decompress to more than was allowed
 ├── KeyMissingError       the batch is valid, but has a record without a key, and its topic takes none
 └── BatchTooLargeError    the batch is valid as far as it was read, but larger than allowed
 """
@@ -26,6 +27,10 @@ class CorruptBatchError(RecordBatchError):
 
 class UnpackingError(CorruptBatchError):
     """A batch whose records do not decompress, or to more bytes than there was room for."""
+
+
+class UnpackedTooLargeError(UnpackingError):
+    """A batch whose records decompress to more bytes than are allowed; no more of them was decompressed."""
 
 
 class InvalidRecordError(CorruptBatchError):

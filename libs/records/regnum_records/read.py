@@ -114,7 +114,7 @@ def unpack(buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int
     """A batch with its records as they are without compression; empty for one that has none for readers.
 
     Raises:
-        UnpackingError: it has more than ``bytes_max`` bytes then, or cannot be decompressed: codecs do not tell which.
+        UnpackingError: it has more than ``bytes_max`` bytes then, or cannot be decompressed.
         CorruptBatchError: it is bad.
     """
     with _told(header):

@@ -11,6 +11,9 @@ the limit, those without a call under way go first, the ones that never made one
 last call is the longest ago; if that is not enough, those with calls under way, the newest first. A connection that is
 cut off ends for gRPC as if its client had gone.
 
+Where connections from one address are bounded, too (off by default: behind a NAT many clients share one), those of an
+address that has more go first, in the same order.
+
 Example: with room for 3, one client streams, two called a minute and a second ago, and three say nothing. The three
 are closed.
 """
@@ -22,6 +25,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_service.clock import Clock
 from regnum_service.connections import cut_off, peer_name, peers_at, place_of, sockets
@@ -38,8 +43,16 @@ LOOK_INTERVAL_S_MAX: Final = 5.0
 FORGET_INTERVAL_S: Final = 60.0
 """Longest pause between two looks who is connected: what is remembered of others is let go then."""
 
+CROWDED_S: Final = 10.0
+"""For so long after connections were closed that had made calls, the listener counts as crowded."""
+
 SHARE_OF_FILES: Final = 0.5
 """Of the files that the process may open; the rest is for other listeners, logs and the store."""
+
+
+ADDRESS: Final = "address"
+LISTENER: Final = "listener"
+"""Of which there were too many connections."""
 
 
 @dataclass(slots=True)
@@ -54,6 +67,28 @@ class Use:
     """Of the last beginning or end of one."""
     under_way: int = 0
     """Calls now."""
+
+
+def crowded(
+    connected: Collection[str], used: Mapping[str, Use], *, limit: int, of_address: int | None
+) -> tuple[list[str], int]:
+    """Connections to close, and how many of them for the number from their own address. Pure.
+
+    Args:
+        connected: those that there are.
+        used: what they are used for, by name.
+        limit: as many are left at most.
+        of_address: as many of one address are; None: any number.
+    """
+    doomed: list[str] = []
+    if of_address is not None:
+        places: dict[str, list[str]] = {}
+        for peer in connected:
+            places.setdefault(peer.rpartition(":")[0], []).append(peer)
+        for peers in places.values():
+            doomed += surplus(peers, used, of_address)
+    left = set(connected).difference(doomed)
+    return [*doomed, *surplus(left, used, limit)], len(doomed)
 
 
 def surplus(connected: Collection[str], used: Mapping[str, Use], limit: int) -> list[str]:
@@ -122,6 +157,8 @@ class ConnectionLimit:
         clock: Clock,
         sockets: Callable[[], int | None] = sockets,
         peers: Callable[[int], set[str] | None] = peers_at,
+        of_address: int | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Only assigns.
 
@@ -132,7 +169,14 @@ class ConnectionLimit:
             clock: source of time.
             sockets: how many there are at all, those of others included; None: nobody knows.
             peers: who has a connection to a port; called on a thread. None: nobody knows.
+            of_address: as many connections from one address are kept; None: any number.
+            metrics: where it is counted how many are closed; None: nobody asks.
         """
+        self._of_address: Final = of_address
+        counted = metrics or Metrics()
+        self._closed: Final = {
+            reason: counted.counter(instruments.CONNECTIONS_CLOSED, listener, reason) for reason in (ADDRESS, LISTENER)
+        }
         self._sockets: Final = sockets
         self._peers: Final = peers
         self._looked_s = clock.monotonic()
@@ -141,6 +185,7 @@ class ConnectionLimit:
         self._listener: Final = listener
         self._port: Final = port
         self._clock: Final = clock
+        self._crowded_until_s = self._looked_s
         self.uses: Final = Uses(clock.monotonic)
         """What the connections are used for; whoever begins a call says so."""
 
@@ -152,6 +197,19 @@ class ConnectionLimit:
             closed = await self.look()
             if closed:
                 log.warning("more connections than are kept; idle ones were closed", closed=closed)
+
+    @property
+    def crowded(self) -> str:
+        """That clients which made calls were closed lately since there are too many, in words; empty: none were.
+
+        Connections that never made a call are closed without a word: they take the place of nobody.
+        """
+        if self._clock.monotonic() >= self._crowded_until_s:
+            return ""
+        return (
+            f"more than {self._max} connections at its {self._listener} listener: those that are used least, and the "
+            f"newest, are closed; see --{self._listener}-max-connections and the open files (ulimit -n)"
+        )
 
     async def look(self) -> int:
         """Close what is too much; returns how many connections were closed."""
@@ -165,11 +223,16 @@ class ConnectionLimit:
         if connected is None:
             return 0
         self.uses.keep(connected)
-        if len(connected) <= self._max:
+        used = self.uses.by_name()
+        doomed, of_address = crowded(connected, used, limit=self._max, of_address=self._of_address)
+        if not doomed:
             took_s = self._clock.monotonic() - now_s
             self._rests_until_s = now_s + min(took_s / LOOK_SHARE, LOOK_INTERVAL_S_MAX)
             return 0
-        doomed = surplus(connected, self.uses.by_name(), self._max)
+        self._closed[ADDRESS].add(of_address)
+        self._closed[LISTENER].add(len(doomed) - of_address)
+        if not used.keys().isdisjoint(doomed):
+            self._crowded_until_s = now_s + CROWDED_S
         return await asyncio.to_thread(cut_off, port, doomed)
 
     def _has_room(self, now_s: float) -> bool:
@@ -178,7 +241,7 @@ class ConnectionLimit:
             return False
         # On the loop: some microseconds.
         sockets = self._sockets()
-        return sockets is not None and sockets <= self._max
+        return sockets is not None and sockets <= min(self._max, self._of_address or self._max)
 
 
 def _plain_name(peer: str) -> str:

@@ -10,6 +10,8 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from regnum_service.limits.answers import making
+
 M = TypeVar("M", bound=Message)
 
 
@@ -26,10 +28,15 @@ class Encoding(Generic[M]):
         self._done = 0
 
     async def took(self, work: int = 1) -> None:
-        """That much work was done; if it is enough for a piece it is encoded, and the loop has a turn."""
+        """That much work was done; if it is enough for a piece it is encoded, and the loop has a turn.
+
+        Raises:
+            RegnumError: there is no memory for the piece.
+        """
         self._done += work
         if self._done >= self._size:
             self._done = 0
+            making(self.piece.ByteSize())
             self._encoded.append(self.piece.SerializeToString())
             self.piece = self._empty()
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ that nobody reads stays with it, but for one window of flow control (``GrpcServe
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ import grpc
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import RegnumError
+from regnum_service.limits.answers import Answer, Answers
 from regnum_service.request_sizes import CONTROL_BYTES_MAX, Parsing
 
 Context = Any
@@ -134,6 +135,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         gates: Sequence[Gate],
         meter: Meter | None = None,
         *,
+        answers: Answers | None = None,
         methods: str = OURS,
         bytes_max: int = CONTROL_BYTES_MAX,
         read_s_max: float = READ_S_MAX,
@@ -144,6 +146,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         Args:
             gates: calls pass them in this order.
             meter: measures what calls behind them take.
+            answers: counts what they are answered; None: nobody does.
             methods: how the methods begin whose calls these are; all others go on as they came.
             bytes_max: the largest request of a method without records.
             read_s_max: within so many seconds after its turn has come, a call brings the one message that it has.
@@ -151,6 +154,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         """
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
+        self._answers: Final = answers
         self._methods: Final = methods
         self._bytes_max: Final = bytes_max
         self._read_s_max: Final = read_s_max
@@ -202,6 +206,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         requests: AsyncIterator[Any],
         context: Context,
         passes: Sequence[Pass],
+        answer: Answer | None,
         *,
         many: bool,
     ) -> Any:
@@ -221,7 +226,10 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         try:
             for one in passes:
                 one.took(size)
-            return await parsing.message(data)
+            request = await parsing.message(data)
+            if answer is not None:
+                answer.asked(request, size)
+            return request
         finally:
             # What was thrown away must not wait, in the frames of the error, for the collector of cycles.
             del data
@@ -233,17 +241,23 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
     def _single(self, parsing: Parsing, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
             async with self._passed(method, context) as passes:
-                request = await self._request(parsing, method, requests, context, passes, many=many)
+                answer = None if self._answers is None else self._answers.begin(method, context)
+                request = await self._request(parsing, method, requests, context, passes, answer, many=many)
                 if many or self._meter is None or not self._meter.is_on:
-                    return await behaviour(request, context)
-                return await self._meter.measured(context, request, behaviour(request, context))
+                    response = await behaviour(request, context)
+                else:
+                    response = await self._meter.measured(context, request, behaviour(request, context))
+                if answer is not None:
+                    answer.made(response)
+                return response
 
         return call
 
     def _streaming(self, parsing: Parsing, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> None:
             async with self._passed(method, context) as passes:
-                request = await self._request(parsing, method, requests, context, passes, many=many)
+                answer = None if self._answers is None else self._answers.begin(method, context)
+                request = await self._request(parsing, method, requests, context, passes, answer, many=many)
                 for one in passes:
                     one.lasts()
                 responses = behaviour(request, context)
@@ -254,7 +268,8 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
                     return
                 async with aclosing(responses):  # type: ignore[type-var]  # it is a generator
                     async for response in responses:
-                        await context.write(response)
+                        async with nullcontext() if answer is None else answer.sending(response):
+                            await context.write(response)
 
         return call
 

@@ -7,10 +7,13 @@ thread is a line as well.
 import logging
 import sys
 import threading
+from pathlib import Path
 from typing import Final, Literal
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+from regnum_service.native_stderr import take_over
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -22,11 +25,13 @@ LEVELS: Final[dict[Level, int]] = {
 }
 
 
-def configure(service: str, level: Level = "info") -> None:
+def configure(service: str, level: Level = "info", run_dir: Path | None = None) -> None:
     """Set logging up for the process; lines of other libraries come out the same way, from warning on.
 
-    Sets ``threading.excepthook``: an error that a thread ends with is told here.
+    Sets ``threading.excepthook``: an error that a thread ends with is told here. What libraries in C write on stderr
+    is read where it is asked for (``native_stderr``); ``run_dir``: the folder of the process for that.
     """
+    take_over(service, run_dir)
 
     def add_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         event["service"] = service

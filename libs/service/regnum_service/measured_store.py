@@ -1,9 +1,9 @@
 """A store whose calls are timed: how long the coordination store takes, by operation and outcome."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from regnum_coordination.errors import CoordinationError
+from regnum_coordination.errors import CoordinationError, NoAuth
 from regnum_coordination.forwarding import ForwardingStore
 from regnum_coordination.port import (
     Check,
@@ -38,8 +38,11 @@ UNKNOWN: Final = "Unknown"
 class MeasuredStore(ForwardingStore):
     """A session like the one it is made of. Watches and walks through trees last as long as they last: not timed."""
 
-    def __init__(self, store: Store, clock: Clock, metrics: Metrics) -> None:
-        """Only assigns."""
+    def __init__(
+        self, store: Store, clock: Clock, metrics: Metrics, *, refused: Callable[[NoAuth], None] = lambda _: None
+    ) -> None:
+        """Only assigns; ``refused``: told of every call that the store refuses for want of rights."""
+        self._refused: Final = refused
         super().__init__(store)
         self._clock: Final = clock
         self._metrics: Final = metrics
@@ -90,9 +93,15 @@ class MeasuredStore(ForwardingStore):
         outcome = CANCELLED
         try:
             outcomes = await self._store.write_batch(groups, fence=fence)
-            outcome = UNKNOWN if any(isinstance(one, Unknown) for one in outcomes) else OK
+            unknown = [one for one in outcomes if isinstance(one, Unknown)]
+            outcome = UNKNOWN if unknown else OK
+            for one in unknown:
+                if isinstance(one.because, NoAuth):
+                    outcome = type(one.because).__name__
+                    self._refused(one.because)
+                    break
         except CoordinationError as error:
-            outcome = type(error).__name__
+            outcome = self._named(error)
             raise
         finally:
             self._record("write_batch", outcome, began_s)
@@ -105,11 +114,16 @@ class MeasuredStore(ForwardingStore):
             answer = await call
             outcome = OK
         except CoordinationError as error:
-            outcome = type(error).__name__
+            outcome = self._named(error)
             raise
         finally:
             self._record(operation, outcome, began_s)
         return answer
+
+    def _named(self, error: CoordinationError) -> str:
+        if isinstance(error, NoAuth):
+            self._refused(error)
+        return type(error).__name__
 
     def _record(self, operation: str, outcome: str, began_s: float) -> None:
         known = self._calls.get((operation, outcome))

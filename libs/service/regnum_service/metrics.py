@@ -14,6 +14,7 @@ from regnum_service.collection_pauses import CollectionPauses
 from regnum_service.errors import PortTakenError
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
+from regnum_service.tls.handshakes import FAILURES
 
 
 def serve_metrics(
@@ -40,6 +41,7 @@ def serve_metrics(
     """
     build = this_build()
     metrics.observe_all(instruments.BUILD, lambda: (((build.version, build.commit), 1.0),))
+    metrics.observe_all(instruments.HANDSHAKE_FAILURES, FAILURES.read)
     if telemetry is not None:
         metrics.observe(instruments.SPANS_DROPPED, lambda: telemetry.dropped)
     if told.metrics_listen is None:

@@ -17,9 +17,6 @@ from regnum_telemetry.build import this_build
 from regnum_service.collector import short_collections
 from regnum_service.errors import ExitStatus, StartRefusedError
 
-STDERR: Final = 2
-"""File descriptor."""
-
 FILES_WANTED: Final = 65_536
 """Files and connections that a service may have open, where the system lets it."""
 
@@ -57,7 +54,7 @@ def _end_at_once(signum: int, _frame: object) -> None:
     that a Pod that was deleted while it started was there until its grace was over, and killed then.
     """
     with suppress(OSError):
-        os.write(STDERR, b"stopped while starting: SIGTERM\n")
+        os.write(sys.stderr.fileno(), b"stopped while starting: SIGTERM\n")
     os._exit(128 + signum)
 
 

@@ -6,7 +6,7 @@ before anything of it is imported. Services are found by name, as their launcher
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
@@ -18,9 +18,22 @@ SERVICES: Final = ("structlog", "pydantic_settings", "immutables", "grpc_health"
 """Modules that the extra ``services`` draws in, and that every service imports."""
 BENCH: Final = (*SERVICES, "matplotlib")
 
-GRPC_VERBOSITY: Final = {"GRPC_VERBOSITY": "NONE"}
-"""Of the environment, unless it says otherwise. gRPC in C writes a line for each call that it refuses, and for each
-connection that goes wrong, however many a client makes of them; what is worth a line is in the services' own logs."""
+VERBOSITY: Final = "GRPC_VERBOSITY"
+"""Variable that gRPC reads when it is imported."""
+SILENT: Final = "NONE"
+"""Nothing is said."""
+READ_BACK: Final = "INFO"
+"""With which services count what gRPC in C says on stderr (``native_stderr``): a line for each call that it refuses,
+and for each handshake that fails, however many a client makes of them. What is worth a line is in their own logs."""
+
+
+def service_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that a service is started with: gRPC's lines are read back, unless somebody wants to see them.
+
+    NONE and ERROR, which commands set for themselves, are no such wish.
+    """
+    said = environ.get(VERBOSITY, SILENT)
+    return {**environ, VERBOSITY: READ_BACK if said in {SILENT, "ERROR"} else said}
 
 
 def broker() -> int:
@@ -64,7 +77,6 @@ def _run(command: str, module: str, needed: tuple[str, ...], extras: str) -> int
     if absent:
         sys.stderr.write(f"{command} cannot run here: {in_words(absent, extras)}\n")
         return WRONG_USE
-    # Read when gRPC is imported.
-    os.environ.update({**GRPC_VERBOSITY, **os.environ})
+    os.environ.update(service_environment(os.environ) if "services" in extras else {VERBOSITY: SILENT, **os.environ})
     status = import_module(module).main()
     return status if isinstance(status, int) else 0

@@ -7,18 +7,23 @@ gRPC tells nobody that a message has begun to come: it takes all of it into memo
 listener. So there may be so many on their way at once, which times the largest message is what they take at most.
 
 Algorithm: a gate (see ``gates``). A call waits for one of its connection's turns and then for one of the listener's,
-and gives both back when its message is there. Of messages that are larger than ``SMALL_BYTES`` a connection may have no
-more under way than are left for others (``shares``); one that is too much is thrown away and its sender told to come
-again. (A broker, which keeps records until they are acknowledged, has an account of its own for them: ``Intake``.)
+and gives both back when its message is there. Those of the listener are shared by principals (``shared_turns``), so
+calls whose messages never come keep out no one else's. Messages larger than ``SMALL_BYTES`` are paid for until their
+calls have ended (``limits.held_bytes``); one that is too much is thrown away and its sender told to come again. (A
+broker has another gate, for records: ``Intake``.)
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.shares import Shares
 
+from regnum_service.access.identity import caller
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
+from regnum_service.shared_turns import SharedTurns
 
 UNREAD_BYTES_MAX: Final = 65_535
 """Of a message whose turn has not come, so much leaves its client (HTTP/2's own window): for listeners whose calls are
@@ -31,8 +36,6 @@ WAITING_OF_CONNECTION: Final = 500
 """Calls of one connection that wait for their turn; each takes 22 KiB, and a window of what it brings: 43 MiB."""
 SMALL_BYTES: Final = 64 * 1024
 """A message is counted when it is larger than this."""
-LARGE: Final = Shares(total_max=64 * 1024 * 1024, connection_max=16 * 1024 * 1024)
-"""Bytes of larger ones, as they came, whose calls are under way; what they are parsed to takes as much again."""
 RETRY_MS: Final = 200
 """When a refused client tries again: large calls take some tens of milliseconds of the loop each."""
 
@@ -41,15 +44,13 @@ Context = Any
 
 
 class _Connection:
-    """A connection with calls that read or wait, or with large messages under way."""
+    """A connection with calls that read or wait."""
 
-    __slots__ = ("calls", "large_bytes", "turns")
+    __slots__ = ("calls", "turns")
 
     def __init__(self, turns: int) -> None:
         self.calls = 0
         """That read, or wait for it."""
-        self.large_bytes = 0
-        """Of messages that are counted."""
         self.turns: Final = asyncio.Semaphore(turns)
 
 
@@ -63,7 +64,7 @@ class ReadTurns:
         in_all: int = IN_ALL,
         waiting: int = WAITING_OF_CONNECTION,
         of_streams: bool = False,
-        large: Shares = LARGE,
+        held: HeldBytes | None = None,
     ) -> None:
         """Only assigns.
 
@@ -72,17 +73,16 @@ class ReadTurns:
             in_all: messages of all connections that are.
             waiting: calls of a connection that may wait for that; 0: a call that would have to wait is refused.
             of_streams: a request stream keeps its turn for as long as it is open: at any moment it may be receiving.
-            large: bytes of large messages under way.
+            held: pays for large messages, as they came (what they are parsed to takes as much again); None: there are
+                none, for the listener takes no large ones.
         """
         self._of_connection: Final = of_connection
         self._in_all: Final = in_all
         self._waiting: Final = waiting
         self.of_streams: Final = of_streams
-        self._large: Final = large
-        self._turns: Final = asyncio.Semaphore(in_all)
+        self._held: Final = held
+        self._turns: Final = SharedTurns(in_all)
         self._connections: Final[dict[str, _Connection]] = {}
-        self.large_bytes = 0
-        """Of large messages under way."""
         self.refused = 0
         """Calls that were refused so far."""
 
@@ -93,19 +93,23 @@ class ReadTurns:
 
     async def enter(self, method: str, context: Context) -> "_Turn":  # noqa: ARG002 - all methods wait in one line
         """Return when the message may be read. Raises RegnumError when too many wait."""
-        name = context.peer()
+        call = Call(peer=context.peer(), principal=caller().principal)
+        name, client = call.peer, call.payer
         connection = self._connections.get(name)
         if connection is None:
             connection = self._connections[name] = _Connection(self._of_connection)
-        if connection.calls >= self._of_connection + self._waiting or (not self._waiting and self._turns.locked()):
+        if connection.calls >= self._of_connection + self._waiting or (
+            not self._waiting and not self._turns.is_free_for(client)
+        ):
             self._forget(name, connection)
             raise self._refusal(f"{self._of_connection} of its calls are read at once, of all clients' {self._in_all}")
         connection.calls += 1
-        turn = _Turn(self, name, connection)
+        turn = _Turn(self, call, connection)
         try:
-            for turns in (connection.turns, self._turns):
-                await turns.acquire()
-                turn.taken.append(turns)
+            await connection.turns.acquire()
+            turn.taken.append(connection.turns.release)
+            await self._turns.acquire(client)
+            turn.taken.append(lambda: self._turns.release(client))
         except asyncio.CancelledError:
             turn.leave()
             raise
@@ -114,18 +118,17 @@ class ReadTurns:
     async def read(self, method: str, context: Context) -> None:
         """A stream that keeps its turn reads; the messages of others are small, or their handlers' to count."""
 
-    def take(self, connection: _Connection, size: int) -> None:
-        """Work on a large message. Raises RegnumError where that is more than the connection's share."""
-        if not self._large.allow(size, own=connection.large_bytes, total=self.large_bytes):
-            raise self._refusal(f"{connection.large_bytes} bytes of its large calls are under way")
-        connection.large_bytes += size
-        self.large_bytes += size
-
-    def let_go(self, name: str, connection: _Connection, size: int) -> None:
-        """The call has ended, or goes on without its message."""
-        connection.large_bytes -= size
-        self.large_bytes -= size
-        self._forget(name, connection)
+    def take(self, call: Call, size: int) -> Holding | None:
+        """Work on a large message. Raises RegnumError where that is more than its caller's share."""
+        if self._held is None:
+            return None
+        holding = Holding.of(call, self._held, Purpose.PRODUCE)
+        try:
+            holding.grant(size, size)
+        except RegnumError:
+            # The same reason in this gate's words: how much is under way.
+            raise self._refusal(f"{self._held.of(call.peer)} bytes of its large calls are under way") from None
+        return holding
 
     def read_one(self, name: str, connection: _Connection) -> None:
         """A call reads no more."""
@@ -133,7 +136,7 @@ class ReadTurns:
         self._forget(name, connection)
 
     def _forget(self, name: str, connection: _Connection) -> None:
-        if not connection.calls and not connection.large_bytes:
+        if not connection.calls:
             self._connections.pop(name, None)
 
     def _refusal(self, why: str) -> RegnumError:
@@ -148,23 +151,23 @@ class ReadTurns:
 class _Turn:
     """The pass of one call."""
 
-    __slots__ = ("_connection", "_gate", "_large", "_name", "_reading", "taken")
+    __slots__ = ("_call", "_connection", "_gate", "_large", "_reading", "taken")
 
-    def __init__(self, gate: ReadTurns, name: str, connection: _Connection) -> None:
+    def __init__(self, gate: ReadTurns, call: Call, connection: _Connection) -> None:
         self._gate: Final = gate
-        self._name: Final = name
+        self._call: Final = call
         self._connection: Final = connection
         self._reading = True
-        self._large = 0
-        self.taken: Final[list[asyncio.Semaphore]] = []
+        self._large: Holding | None = None
+        self.taken: Final[list[Callable[[], None]]] = []
+        """What is given back once the message is read."""
 
     def took(self, size_bytes: int) -> None:
         """The message was read, or the call has a stream of them."""
         if self._gate.of_streams:
             return
         if size_bytes > SMALL_BYTES:
-            self._gate.take(self._connection, size_bytes)
-            self._large = size_bytes
+            self._large = self._gate.take(self._call, size_bytes)
         self._ended()
 
     def lasts(self) -> None:
@@ -180,11 +183,10 @@ class _Turn:
         if not self._reading:
             return
         self._reading = False
-        for turns in self.taken:
-            turns.release()
-        self._gate.read_one(self._name, self._connection)
+        for give_back in self.taken:
+            give_back()
+        self._gate.read_one(self._call.peer, self._connection)
 
     def _let_go(self) -> None:
-        size, self._large = self._large, 0
-        if size:
-            self._gate.let_go(self._name, self._connection, size)
+        if self._large is not None:
+            self._large.close()

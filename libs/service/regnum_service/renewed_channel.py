@@ -12,8 +12,10 @@ does a channel take other credentials.
 
 Algorithm: each call asks whether the channel is old: what it was made of changed (``version``), or it goes to a name
 and has been failing for ``RENEWED_AFTER_S``, or its connection ended. Then the call goes over a new channel, and the
-one before is closed when the last of its calls ends: a stream stays where it began. Calls that fail are repeated by who
-makes them, so that a channel nobody calls costs nothing; one that is called costs a new one in ``RENEWED_AFTER_S``.
+one before is closed when the last of its calls ends: a stream stays where it began. When a call ends ``version`` is
+asked, too, so that a stream that ended with its certificate finds the new one when it comes again. Calls that fail are
+repeated by who makes them, so that a channel nobody calls costs nothing; one that is called costs a new one in
+``RENEWED_AFTER_S``.
 """
 
 import asyncio
@@ -163,9 +165,13 @@ class RenewedChannel(grpc.aio.Channel):
             standing = self._current()
             if standing is not of:
                 of, made = standing, make(standing.channel)
-            return standing.counted(made(*arguments, **named))
+            return standing.counted(made(*arguments, **named), self._call_ended)
 
         return start
+
+    def _call_ended(self, _call: Call) -> None:
+        if not self._closed:
+            self._version()
 
     def _close_old(self, standing: "_Standing") -> None:
         self._old.discard(standing)
@@ -189,11 +195,12 @@ class _Standing:
         self._calls = 0
         self._done: Callable[[_Standing], None] | None = None
 
-    def counted(self, call: Call) -> Call:
-        """The same call."""
+    def counted(self, call: Call, ended: Callable[[Call], None]) -> Call:
+        """The same call; ``ended`` hears that it has."""
         self._calls += 1
         self.was_called = True
         call.add_done_callback(self._ended)
+        call.add_done_callback(ended)
         return call
 
     def retire(self, done: Callable[["_Standing"], None]) -> None:

@@ -26,9 +26,14 @@ CONTROL_BYTES_MAX: Final = 8 * 1024 * 1024
 OBJECTS_MAX: Final = 1_000_000
 """Messages inside of a request: 64 produce requests of 10,000 partitions, the most that is allowed, have 640,128."""
 COUNTED_BYTES_MIN: Final = 64 * 1024
-"""A smaller request is not counted: it becomes two megabytes at most."""
-TEXT_BYTES_MAX: Final = COUNTED_BYTES_MIN
-"""A text in a request without records: names and values have some hundreds, and answers say them again."""
+"""A smaller request with records is not counted: it becomes two megabytes at most."""
+CONTROL_COUNTED_BYTES_MIN: Final = 16 * 1024
+"""The same without records: no list in it has more than half as many elements."""
+TEXT_BYTES_MAX: Final = 64 * 1024
+"""A text in a request without records, or numbers in one field: names and values have some hundreds, and answers say
+them again."""
+LIST_MAX: Final = 10_000
+"""Elements of any list in a request without records, wherever it stands; many methods take fewer."""
 FIELDS_ON_THE_LOOP: Final = 2_000
 """Fields that are counted on the loop, about a millisecond; a request of records seldom has more."""
 FIELDS_PER_PART: Final = 20_000
@@ -77,17 +82,29 @@ class Parsing:
                 f"a request of {self._name} has {len(data)} bytes; it may have {self._bytes_max}: split it, nothing of"
                 " it was done"
             )
-        if len(data) >= COUNTED_BYTES_MIN and self._descriptor is not None:
-            text_max = None if self._bytes_max is None else TEXT_BYTES_MAX
-            count = ObjectCount(data, self._descriptor, most=self._objects_max, text_bytes_max=text_max)
+        of_records = self._bytes_max is None
+        least = COUNTED_BYTES_MIN if of_records else CONTROL_COUNTED_BYTES_MIN
+        if len(data) >= least and self._descriptor is not None:
+            count = ObjectCount(
+                data,
+                self._descriptor,
+                most=self._objects_max,
+                text_bytes_max=None if of_records else TEXT_BYTES_MAX,
+                list_max=None if of_records else LIST_MAX,
+            )
             if not count.go_on(FIELDS_ON_THE_LOOP):
                 loop = asyncio.get_running_loop()
                 while not await loop.run_in_executor(_COUNTING, count.go_on, FIELDS_PER_PART):
                     pass
             if count.longest_text:
                 raise TooMuchError(
-                    f"a text in a request of {self._name} has {count.longest_text} bytes; one may have"
-                    f" {TEXT_BYTES_MAX}, nothing of it was done"
+                    f"a text, or a list of numbers, in a request of {self._name} has {count.longest_text} bytes; it may"
+                    f" have {TEXT_BYTES_MAX}, nothing of it was done"
+                )
+            if count.has_long_list:
+                raise TooMuchError(
+                    f"a list in a request of {self._name} has more than {LIST_MAX} elements; split it, nothing of it"
+                    " was done"
                 )
             if count.is_too_many:
                 raise TooMuchError(

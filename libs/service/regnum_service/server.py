@@ -16,7 +16,8 @@ from regnum_service.access.authentication import AuthenticationInterceptor
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import CLIENT
 from regnum_service.access.listener import OPEN, ListenerAccess
-from regnum_service.access.tokens.streams import TokenStreamInterceptor
+from regnum_service.access.streams import StreamInterceptor
+from regnum_service.access.tokens.streams import token_of
 from regnum_service.addressee import AddresseeInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
@@ -27,10 +28,12 @@ from regnum_service.errors import PortTakenError
 from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.limits.answers import Answers
 from regnum_service.listening import make_server
 from regnum_service.reading import ReadTurns
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
-from regnum_service.supervisor import Supervisor
+from regnum_service.supervisor import Spawn, Supervisor
+from regnum_service.tls.standing import StandingCertificates
 
 __all__ = ["CONTROL_BYTES_MAX", "LIVENESS", "GrpcServer", "ServiceRegistration"]
 
@@ -98,10 +101,12 @@ class GrpcServer:
         gates: Sequence[Gate] = (),
         unread_bytes_max: int | None = None,
         meter: Meter | None = None,
+        answers: Answers | None = None,
         listener: str = "",
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
         own: str = "",
+        spawn: Spawn | None = None,
     ) -> None:
         """Only assigns.
 
@@ -113,16 +118,20 @@ class GrpcServer:
             gates: what calls of our own services pass before their messages are read, in this order. (Health and
                 reflection have their own at every listener.)
             meter: measures what calls behind the gates take.
+            answers: counts what calls behind the gates are answered.
             unread_bytes_max: how much of a message gRPC takes from a client before somebody reads it. None: gRPC's own
                 estimate of the line, megabytes for each call.
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
             access: what it asks of those who connect.
+            spawn: runs what goes on beside the calls, on the listener's loop; None: the supervisor.
             own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken.
         """
         self._own: Final = own
+        self._spawn: Final[Spawn] = spawn or supervisor.start
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
+        self._answers: Final = answers
         self._unread_bytes_max: Final = unread_bytes_max
         self._listener = listener
         self._metrics = metrics
@@ -135,7 +144,14 @@ class GrpcServer:
         self._limit: Final = (
             None
             if most is None
-            else ConnectionLimit(most, listener=listener, port=lambda: self._port, clock=SystemClock())
+            else ConnectionLimit(
+                most,
+                listener=listener,
+                port=lambda: self._port,
+                clock=SystemClock(),
+                of_address=access.limits.connections_per_address_max,
+                metrics=metrics,
+            )
         )
         self._server: grpc.aio.Server | None = None
         self._health: Health | None = None
@@ -146,9 +162,17 @@ class GrpcServer:
         """Where it listens; once started, with the port that the machine chose if 0 was asked for."""
         return Address(host=self._address.host, port=self._port)
 
+    @property
+    def crowded(self) -> str:
+        """That it closes connections of clients since there are too many, in words; empty: it does not."""
+        return "" if self._limit is None else self._limit.crowded
+
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         streams = self._access.token_streams
+        tls, denials = self._access.tls, self._access.denials
+        standing = None if tls is None else StandingCertificates(tls.files, denials, SystemClock())
+        authentication = self._access.authentication(self._listener, None if standing is None else standing.validity)
         server = make_server(
             *self._access.limits.options,
             *_window(self._unread_bytes_max),
@@ -161,16 +185,15 @@ class GrpcServer:
                 *((AddresseeInterceptor(self._own),) if self._own else ()),
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
-                AuthenticationInterceptor(
-                    self._access.authentication(self._listener), None if self._limit is None else self._limit.uses
-                ),
-                *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
+                AuthenticationInterceptor(authentication, None if self._limit is None else self._limit.uses, denials),
+                *((GateInterceptor(self._gates, self._meter, answers=self._answers),) if self._gates else ()),
                 *_open_to_all(),
                 # Behind the gates, where a call with one request is none with a stream of them.
-                *(() if streams is None else (TokenStreamInterceptor(streams),)),
+                *(() if streams is None else (StreamInterceptor(streams, token_of),)),
+                *(() if standing is None else (StreamInterceptor(standing.streams, authentication.certificate_of),)),
             ),
         )
-        guard = Guard(self._access.authorizer)
+        guard = Guard(self._access.authorizer, tells_processes_apart=self._access.tells_processes_apart)
         for service in self._services:
             guarded = service.servicer if service.passes_on else guard.before(service.name, service.servicer)
             service.add_to_server(guarded, server)
@@ -190,8 +213,12 @@ class GrpcServer:
         await self.set_serving(serving=False)
         self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
+        if self._answers is not None:
+            self._answers.budget.start(self._supervisor, self._port)
         if self._limit is not None:
-            self._supervisor.start(f"connections of {self._listener}", self._limit.run())
+            self._spawn(f"connections of {self._listener}", self._limit.run())
+        if standing is not None:
+            self._spawn(f"certificates of {self._listener}", standing.run())
 
     def _bind(self, server: grpc.aio.Server) -> int:
         tls = self._access.tls

@@ -48,6 +48,12 @@ class ServiceSettings(BaseSettings):
     )
 
     coordination: str = Field(description="URL of the coordination store, for example etcd://127.0.0.1:2379.")
+    require_store_authentication: bool = Field(
+        default=False,
+        description="Whether a coordination store that lets in who shows neither a certificate nor a user is refused at"
+        " the start: whoever reaches such a store may change access rules and everything else. Without, it is warned of"
+        " where authorizer is acl and other machines may reach the store.",
+    )
     session_timeout_s: float = Field(
         default=6.0, ge=1.0, le=300.0, description="Session time-out of the store in seconds; at least 5 on etcd."
     )
@@ -81,15 +87,26 @@ class ServiceSettings(BaseSettings):
 
     audit_log: Path | None = Field(
         default=None,
-        description="File for the audit log: a JSON line for each mutation and each denial; without it, none is kept.",
+        description="File for the audit log: a JSON line for each mutation; what was refused (denials, changes that"
+        " failed, failed authentication) goes to FILE.denied beside it. Without it, no file is kept.",
     )
     audit_log_max_bytes: int = Field(
         default=64 * 2**20,
         ge=2**16,
-        description="Bytes at which the audit log is set aside, as FILE.1, and begun anew.",
+        description="Bytes at which a file of the audit log is set aside, as FILE.1 or FILE.denied.1, and begun anew.",
     )
     audit_log_files: int = Field(
-        default=9, ge=0, le=1_000, description="Audit logs that were set aside and are kept; the oldest goes first."
+        default=9,
+        ge=0,
+        le=1_000,
+        description="Files of the audit log that were set aside and are kept, so many of each kind; the oldest goes"
+        " first.",
+    )
+    audit_log_export: Literal["none", "stdout", "otlp"] = Field(
+        default="none",
+        description="Where the lines of the audit log go as well, or instead where no file is named: to standard"
+        " output, or to a collector as OTLP logs over gRPC (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT or"
+        " OTEL_EXPORTER_OTLP_ENDPOINT).",
     )
 
     authorizer: Literal["none", "acl"] = Field(
@@ -101,7 +118,13 @@ class ServiceSettings(BaseSettings):
         default="",
         description="Principals who may do everything, separated by semicolons: User:CN=node-1,O=Example;User:admin."
         " One that holds a semicolon or quotes goes into double quotes, a quote in it twice. Name those of the"
-        " cluster's own processes here: they have to work before the rules are read (Kafka: super.users).",
+        " cluster's own processes in internal-super-users (Kafka: super.users).",
+    )
+    internal_super_users: str = Field(
+        default="",
+        description="Principals of the cluster's own processes, written as super-users are: they may do everything at"
+        " the listeners between processes, also before the rules are read. At others they count as anybody, even where"
+        " super-users names them, so that no certificate of a client is worth more for its name.",
     )
     allow_everyone_if_no_acl_found: bool = Field(
         default=False,
@@ -114,7 +137,7 @@ class ServiceSettings(BaseSettings):
         """Where health is told in plaintext; None: nowhere."""
         return None if self.health_listen is None else Address.parse(self.health_listen)
 
-    @field_validator("super_users")
+    @field_validator("super_users", "internal_super_users")
     @classmethod
     def _check_super_users(cls, text: str) -> str:
         if _COMMAS.search(text) and '"' not in text:
@@ -134,6 +157,11 @@ class ServiceSettings(BaseSettings):
     def super_user_names(self) -> frozenset[str]:
         """Each of them, as ``User:name``."""
         return frozenset(parse_names(self.super_users))
+
+    @property
+    def internal_super_user_names(self) -> frozenset[str]:
+        """The same of the cluster's own processes."""
+        return frozenset(parse_names(self.internal_super_users))
 
     @model_validator(mode="after")
     def _check_authorizer(self) -> "ServiceSettings":

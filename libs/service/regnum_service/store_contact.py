@@ -23,6 +23,7 @@ class StoreContact:
         metrics: Metrics,
         *,
         why_none: Callable[[], str] = lambda: "another one is being opened",
+        refused: Callable[[], str] = lambda: "",
     ) -> None:
         """Only assigns, and lets the metrics read it.
 
@@ -31,7 +32,9 @@ class StoreContact:
             clock: source of time.
             metrics: of the process.
             why_none: why there is none, in words.
+            refused: why the store refuses what the process asks for; empty: it does not.
         """
+        self._refused: Final = refused
         self._store: Final = store
         self._clock: Final = clock
         self._why_none: Final = why_none
@@ -50,5 +53,6 @@ class StoreContact:
         if store is None:
             return f"no session with the coordination store: {self._why_none()}"
         if store.session_state is SessionState.CONNECTED:
-            return ""
+            refused = self._refused()
+            return refused and f"the coordination store refuses this process: {refused}"
         return f"the coordination store does not answer: the session is {store.session_state.value}"

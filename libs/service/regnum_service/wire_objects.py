@@ -9,32 +9,60 @@ it does not hold the loop (to parse does, on any thread: it keeps the interprete
 
 Algorithm: the wire format is a row of tags and values. Fields that the descriptor knows as messages are gone through
 themselves, all others skipped by their length. What is cut off or wrong ends the count: the parser says what is wrong.
+The elements of each list are counted for the message that it stands in, so that one with many in it ends the count
+wherever it stands; numbers that are packed into one field are a text as far as its length goes.
 
 Example: a ProduceRequest with one partition and a batch of 1 MiB: four fields of the request, four of the partition.
 """
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-_Fields: TypeAlias = Mapping[int, Descriptor | None]
-"""Fields that are gone through, by number: messages, and texts, which have no descriptor."""
+
+class _Fields(NamedTuple):
+    """Of a message that is gone through, by number."""
+
+    known: Mapping[int, Descriptor | None]
+    """Messages inside, and texts and packed numbers, which have no descriptor."""
+    lists: frozenset[int]
+    """Those that may come again and again."""
+
+
+class _Open(NamedTuple):
+    """A message that is gone through."""
+
+    at: int
+    """Where it goes on."""
+    end: int
+    fields: _Fields
+    counts: dict[int, int]
+    """Elements of its lists so far, by number."""
+
 
 FIELDS_OF_OBJECT: Final = 6
 """Fields that a message inside has on average, at most: else a large request of small numbers would be counted for
 half a minute, and become nothing that needs counting."""
 
 _VARINT: Final = 0
-_FIXED64: Final = 1
 _BYTES: Final = 2
-_FIXED32: Final = 5
+_WIDTHS: Final = {1: 8, 5: 4}
+"""Bytes of numbers of fixed width, by their kind."""
 
 
 class ObjectCount:
     """A count that can be interrupted."""
 
-    def __init__(self, data: bytes, descriptor: Descriptor, *, most: int, text_bytes_max: int | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        descriptor: Descriptor,
+        *,
+        most: int,
+        text_bytes_max: int | None = None,
+        list_max: int | None = None,
+    ) -> None:
         """Only assigns.
 
         Args:
@@ -42,15 +70,19 @@ class ObjectCount:
             descriptor: of its type.
             most: beyond so many objects, or FIELDS_OF_OBJECT times as many fields, it ends.
             text_bytes_max: with a longer text it ends, too; None: there may be any.
+            list_max: with more elements of one list, too.
         """
+        self._list_max: Final = len(data) if list_max is None else list_max
+        self.has_long_list = False
+        """Whether a list ended it."""
         self._text_bytes_max: Final = len(data) if text_bytes_max is None else text_bytes_max
         self.longest_text = 0
         """Bytes of the text that ended it; 0: none did."""
         self._data: Final = data
         self._most: Final = most
         self._known: Final[dict[str, _Fields]] = {}
-        self._open: Final[list[tuple[int, int, _Fields]]] = [(0, len(data), self._fields(descriptor))]
-        """Messages that are gone through: where it goes on, where they end, which fields of theirs are messages."""
+        self._open: Final = [_Open(0, len(data), self._fields(descriptor), {})]
+        """Messages that are gone through, each in the one before."""
         self.objects = 0
         """Messages inside so far."""
         self.fields = 0
@@ -65,43 +97,46 @@ class ObjectCount:
         """Count for as many fields at most; whether it has ended."""
         ended, left = self._count(fields)
         self.fields += fields - left
-        return ended or self.is_too_many or self.longest_text > 0
+        return ended or self.is_too_many or self.longest_text > 0 or self.has_long_list
 
     def _count(self, fields: int) -> tuple[bool, int]:
         """Whether it has ended, and how many of the fields are left."""
         data = self._data
         while self._open:
-            at, end, known = self._open.pop()
+            at, end, shape, counts = self._open.pop()
             while at < end:
-                if fields <= 0 or self.objects > self._most or self.longest_text:
-                    self._open.append((at, end, known))
+                if fields <= 0 or self.objects > self._most or self.longest_text or self.has_long_list:
+                    self._open.append(_Open(at, end, shape, counts))
                     return self.objects > self._most, fields
                 fields -= 1
                 tag, at = _varint(data, at, end)
-                kind = tag & 7
+                kind, number = tag & 7, tag >> 3
+                if number in shape.lists:
+                    self._one_more(counts, number)
                 if kind == _VARINT:
                     _, at = _varint(data, at, end)
                 elif kind == _BYTES:
                     length, at = _varint(data, at, end)
-                    inner = self._inner(known, tag >> 3, length)
+                    inner = self._inner(shape.known, number, length)
                     if inner is not None:
                         self.objects += 1
                         if length and at + length <= end:
-                            self._open.append((at + length, end, known))
-                            end, known = at + length, self._fields(inner)
+                            self._open.append(_Open(at + length, end, shape, counts))
+                            end, shape, counts = at + length, self._fields(inner), {}
                             continue
                     at += length
-                elif kind == _FIXED64:
-                    at += 8
-                elif kind == _FIXED32:
-                    at += 4
                 else:
-                    # A group, which nobody here sends, or nothing at all: the parser decides.
-                    at = end
+                    # A group, which no client sends, or nothing at all: the parser decides.
+                    at += _WIDTHS.get(kind, end)
         return True, fields
 
-    def _inner(self, known: _Fields, field: int, length: int) -> Descriptor | None:
-        """Of a message inside; None: it is a text, which is noted where it is too long, or bytes."""
+    def _one_more(self, counts: dict[int, int], number: int) -> None:
+        """An element of a list."""
+        count = counts[number] = counts.get(number, 0) + 1
+        self.has_long_list = count > self._list_max
+
+    def _inner(self, known: Mapping[int, Descriptor | None], field: int, length: int) -> Descriptor | None:
+        """Of a message inside; None: it is a text or packed numbers, noted where they are too long, or bytes."""
         inner = known.get(field)
         if inner is None and length > self._text_bytes_max and field in known:
             self.longest_text = length
@@ -110,11 +145,14 @@ class ObjectCount:
     def _fields(self, descriptor: Descriptor) -> _Fields:
         known = self._known.get(descriptor.full_name)
         if known is None:
-            known = self._known[descriptor.full_name] = {
-                field.number: field.message_type
-                for field in descriptor.fields
-                if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING)
-            }
+            known = self._known[descriptor.full_name] = _Fields(
+                {
+                    field.number: field.message_type
+                    for field in descriptor.fields
+                    if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING) or field.is_packed
+                },
+                frozenset(field.number for field in descriptor.fields if field.is_repeated),
+            )
         return known
 
 

@@ -1,6 +1,7 @@
 """A real etcd server of one node, in a process of the test."""
 
 import ssl
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,13 @@ class EtcdServer:
     def binary(self) -> Path:
         """The program; etcdctl lies beside it."""
         return etcd_binary()
+
+    def control(self, *arguments: str) -> str:
+        """Run etcdctl, which fails the test where it fails; returns what it prints."""
+        patient = ("--command-timeout=60s", "--dial-timeout=30s")
+        at = f"--endpoints=http://127.0.0.1:{self.port}"
+        command = [str(self.binary.with_name("etcdctl")), at, *patient, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def start(self) -> None:
         """Start it and return when it serves."""

@@ -345,7 +345,12 @@ class FakeBroker(
                 offset = found.log_start if query.HasField("earliest") else found.end
                 if query.HasField("at_or_after"):
                     offset = found.offset_for(query.at_or_after.ToMilliseconds())
-                answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
+                said = answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
+                if query.HasField("max_timestamp"):
+                    newest = found.newest()
+                    said.offset = -1 if newest is None else newest[0]
+                    if newest is not None:
+                        said.timestamp_ms = newest[1]
         return answer
 
     async def OffsetForLeaderEpoch(  # noqa: N802

@@ -10,10 +10,12 @@ import signal
 import sys
 
 
-async def _etcd(port: int) -> None:
+async def _etcd(port: int, mode: str) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b'HTTP/1.0 200 OK\r\n\r\n{"health":"true"}')
+        serves = mode != "mute"
+        head = b"HTTP/1.0 200 OK" if serves else b"HTTP/1.0 503 Service Unavailable"
+        writer.write(head + b'\r\n\r\n{"health":"%s"}' % (b"true" if serves else b"false"))
         await writer.drain()
         writer.close()
 
@@ -54,7 +56,7 @@ def main() -> None:
     if mode == "broken":
         sys.stderr.write("the disk is on fire\n")
         sys.exit(3)
-    asyncio.run(_etcd(port) if role == "etcd" else _service(port, mode))
+    asyncio.run(_etcd(port, mode) if role == "etcd" else _service(port, mode))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from regnum.types.v1 import errors_pb2
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
-from regnum_records.read import first_at_or_after
+from regnum_records.read import first_at_or_after, read_records
 from regnum_service.errors import Code
 
 NONE = errors_pb2.ERROR_CODE_NONE
@@ -52,6 +52,12 @@ class FakePartition:
         """Offset of the first record at or after a moment; -1: none is so young."""
         found = (first_at_or_after(batch, timestamp_ms, from_offset=self.log_start) for _, batch in self.batches)
         return next((one.offset for one in found if one is not None), -1)
+
+    def newest(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record with the largest timestamp; None: there is none."""
+        records = [one for _, batch in self.batches for one in read_records(batch) if one.offset >= self.log_start]
+        record = max(records, key=lambda one: one.timestamp_ms, default=None)
+        return None if record is None else (record.offset, record.timestamp_ms)
 
     def append(self, batch: bytes) -> tuple[Code, int]:
         """The check of sequence numbers, and the append."""

@@ -29,6 +29,8 @@ class TokenAnswers:
     """In their order."""
     page: int = 1_000
     """Tokens of one answer."""
+    shows_credentials: bool = True
+    """False: as to a repeat that comes too late."""
 
     def create(self, request: tokens_pb2.CreateDelegationTokenRequest) -> tokens_pb2.CreateDelegationTokenResponse:
         """Make one; a repeat is answered with the same."""
@@ -49,7 +51,8 @@ class TokenAnswers:
                 max_time=timestamp_of(NOW_MS + life_ms),
             ),
         )
-        return tokens_pb2.CreateDelegationTokenResponse(token=token, credential=f"{id}.{'h' * 86}")
+        credential = f"{id}.{'h' * 86}" if self.shows_credentials else ""
+        return tokens_pb2.CreateDelegationTokenResponse(token=token, credential=credential)
 
     def renew(self, request: tokens_pb2.RenewDelegationTokenRequest) -> tokens_pb2.RenewDelegationTokenResponse:
         """Another expiry."""

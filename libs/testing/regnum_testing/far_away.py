@@ -1,4 +1,7 @@
-"""A TCP proxy that makes a server far away: what either side sends arrives later, in order, however much it is."""
+"""A TCP proxy that makes a server far away: what either side sends arrives later, in order, however much it is.
+
+How far may change while connections are open: what was sent before arrives before.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -7,6 +10,9 @@ from typing import Final, Self
 from regnum_testing.ports import unused_port
 
 _CHUNK: Final = 64 * 1024
+
+_APART_S: Final = 1e-6
+"""Time between two writes."""
 
 
 class FarAway:
@@ -17,7 +23,8 @@ class FarAway:
         self.port: Final = unused_port()
         """Port of 127.0.0.1 that clients connect to."""
         self._upstream_port: Final = upstream_port
-        self._delay_s: Final = delay_s
+        self.delay_s = delay_s
+        """Of what is sent from now on."""
         self._server: asyncio.Server | None = None
         self._connections: Final[set[asyncio.Task[None]]] = set()
 
@@ -55,7 +62,9 @@ class FarAway:
             up_writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
+        loop, due_s = asyncio.get_running_loop(), 0.0
         with suppress(ConnectionError):
             while chunk := await reader.read(_CHUNK):
-                loop.call_later(self._delay_s, writer.write, chunk)
+                # Calls at the very same time may come in any order.
+                due_s = max(due_s + _APART_S, loop.time() + self.delay_s)
+                loop.call_at(due_s, writer.write, chunk)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from regnum_client import Admin, CommitFailedError, Consumer, ConsumerSettings, TopicPartition
+from regnum_client import Admin, CommitFailedError, Consumer, ConsumerSettings, TlsFiles, TopicPartition
 from regnum_service.errors import RegnumError
 
 SETTINGS: Final = ConsumerSettings(
@@ -40,9 +40,17 @@ class Processed:
 class GroupReader:
     """A member that commits after processing."""
 
-    def __init__(self, bootstrap: Sequence[str], topic: str, group_id: str, processed: Processed) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        topic: str,
+        group_id: str,
+        processed: Processed,
+        *,
+        tls: TlsFiles | None = None,
+    ) -> None:
         self._consumer: Final = Consumer(
-            bootstrap, topics=[topic], group_id=group_id, settings=SETTINGS, client_id="group-reader"
+            bootstrap, topics=[topic], group_id=group_id, settings=SETTINGS, client_id="group-reader", tls=tls
         )
         self._processed: Final = processed
         self.refused = 0

@@ -1,11 +1,13 @@
 """Whether the expression of an alert is true of metrics as they are now: the part of PromQL that needs no history.
 
-What is understood: ``max``, ``min`` or ``sum`` of a metric or of the quotient of two, grouped or not, with label
-matchers, compared with a number, ``(... or vector(0))`` around it; of several such alternatives (``or``) the first.
+What is understood: ``max``, ``min`` or ``sum`` of a metric, of its ``abs`` or of the quotient of two, grouped or not,
+with label matchers, compared with a number, ``(... or vector(0))`` around it; several such with ``and on()`` between
+them, and of several alternatives (``or``) the first.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +22,16 @@ Sample = tuple[str, Mapping[str, str], float]
 """Name of a metric, its labels with ``instance``, its value."""
 
 _EXPRESSION: Final = re.compile(
-    r"\(?(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?\((?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?\)"
+    r"\(?(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?"
+    r"\((?P<abs>abs\()?(?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?(?(abs)\))\)"
     r"(?P<vector> or vector\(0\)\))? (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
 )
+_NAME: Final = re.compile(r"\b(?:regnum|process)_\w+")
 _MATCHER: Final = re.compile(r'(\w+)="([^"]*)"')
 _HOW: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min, "sum": sum}
 
 
+@cache
 def expressions() -> dict[str, str]:
     """The expression of each alert, by its name."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
@@ -35,6 +40,8 @@ def expressions() -> dict[str, str]:
 
 def is_true(expression: str, samples: Sequence[Sample]) -> bool:
     """Whether an expression is true of some series. ValueError: it is of another kind."""
+    if " and on() " in expression:
+        return all(is_true(one, samples) for one in expression.split(" and on() "))
     parsed = _EXPRESSION.fullmatch(expression)
     if parsed is None:
         raise ValueError(f"history is needed, or another function: {expression}")
@@ -44,20 +51,28 @@ def is_true(expression: str, samples: Sequence[Sample]) -> bool:
     groups: dict[tuple[str, ...], list[float]] = {}
     for name, labels, value in samples:
         if name == parsed["metric"] and wanted.items() <= labels.items():
-            shown = value / per[labels["instance"]] if parsed["per"] else value
+            shown = value / per[labels["instance"]] if parsed["per"] else abs(value) if parsed["abs"] else value
             groups.setdefault(tuple(labels.get(label, "") for label in by), []).append(shown)
     found = [_HOW[parsed["how"]](values) for values in groups.values()] or ([0.0] if parsed["vector"] else [])
     limit = float(parsed["limit"])
     return any({">": one > limit, "<": one < limit, "==": one == limit}[parsed["is"]] for one in found)
 
 
-def scrape(address: object, *, timeout_s: float = 2.0) -> list[Sample]:
-    """What a process shows; nothing where it does not answer, as Prometheus has nothing of it then."""
+def scrape(address: object, expression: str, *, timeout_s: float = 2.0) -> list[Sample]:
+    """What a process shows of an expression's metrics; nothing where it does not answer, as Prometheus has then.
+
+    Args:
+        address: of its listener for metrics.
+        expression: what is wanted: the rest is not parsed, which takes the time of a page.
+        timeout_s: how long an answer is waited for.
+    """
     try:
         with opened_directly(f"http://{address}/metrics", timeout=timeout_s) as answer:
-            text = answer.read().decode()
+            lines = answer.read().decode().splitlines(keepends=True)
     except OSError:
         return []
+    wanted = tuple(_NAME.findall(expression))
+    text = "".join(line for line in lines if line.startswith(wanted))
     return [
         (sample.name, {**sample.labels, "instance": str(address)}, sample.value)
         for family in text_string_to_metric_families(text)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 from regnum_model.acls.reach import Reach
+from regnum_service.access.authorization import Right
 from regnum_service.access.identity import Caller
 
 
@@ -30,6 +31,7 @@ class RecordedRights:
         self.generation = 0
         self.asked: list[Asked] = []
         self.callers: list[Caller] = []
+        self.denied: list[str] = []
 
     def allows(
         self, who: Caller, operation: Operation, type: ResourceType, name: str = CLUSTER_NAME, *, audit: bool = True
@@ -51,6 +53,10 @@ class RecordedRights:
     def reach(self, _who: Caller, _operation: Operation, _type: ResourceType) -> Reach | None:
         """Nobody can say."""
         return None
+
+    def deny(self, who: Caller, right: Right, name: str = CLUSTER_NAME, *, rule: str) -> None:
+        """Kept in ``denied``."""
+        self.denied.append(f"{who.subject} {right} {name}: {rule}")
 
     @property
     def denied_loudly(self) -> list[str]:

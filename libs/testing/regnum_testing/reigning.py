@@ -337,6 +337,8 @@ class FakeCluster:
         metrics: Metrics | None = None,
         logged_leaders: AskLog = nothing_logged,
         went_back: str = "",
+        access_warnings: tuple[str, ...] = (),
+        store_warnings: tuple[str, ...] = (),
     ) -> Controller:
         """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
@@ -344,7 +346,12 @@ class FakeCluster:
         self.leadership = Leadership(store, self.clock, id=ElectionId(id))
         win = await self.leadership.campaign()
         reign = Reign(
-            controller_id=ElectionId(id), epoch=win.epoch, epoch_version=win.epoch_version, went_back=went_back
+            controller_id=ElectionId(id),
+            epoch=win.epoch,
+            epoch_version=win.epoch_version,
+            went_back=went_back,
+            access_warnings=access_warnings,
+            store_warnings=store_warnings,
         )
         controller = Controller(
             reign=reign,

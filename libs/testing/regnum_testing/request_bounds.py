@@ -1,15 +1,25 @@
-"""What bounds each field of a request that may be repeated: a field without a line here has none, and a test fails.
+"""What bounds every field of a request that may be long: lists, texts, bytes, and requests within requests.
 
-A field of its own line is ``Refused``: a call with one more than the constant says is answered INVALID_REQUEST, and
-where the field stands in the request itself a test sends that call. ``BYTES``: nothing counts these but the size of the
-request (``request_sizes``: 8 MiB where it has no records) and the items of it that are counted before it is parsed.
-``CLUSTER``: only a process of the cluster sends it, at a listener that takes no one else's calls.
+``fields`` enumerates them for every call of every service, each with its bound; a list or bytes without a line in
+BOUNDS have none, and a test fails. docs/request_bounds.md is made of this (``bounds_page``).
+
+``Refused``: a call with more than the constant says is answered INVALID_REQUEST, and tests send it. ``RECORDS``: what
+producers send is as large as the listener takes, its items are counted before it is parsed, and a topic says how large
+a batch may be. ``CLUSTER``: only a process of the cluster sends it, at a listener that takes no one else's calls.
 """
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Final
+
+import regnum
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+from regnum_service.request_sizes import RECORDS as WITH_RECORDS
+
+PREFIX: Final = "regnum."
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,8 @@ class Refused:
     """Where the constant is."""
     constant: str
     """Its name."""
+    in_bytes: bool = False
+    """Whether it counts bytes, and not elements."""
 
     @property
     def most(self) -> int:
@@ -28,12 +40,35 @@ class Refused:
         return value
 
 
-BYTES: Final = "bytes"
-"""Nothing but the size of the request."""
+RECORDS: Final = "records"
+"""As large as the listener takes, and counted before it is parsed."""
 CLUSTER: Final = "cluster"
 """Other processes are trusted with it."""
 
 Bound = Refused | str
+
+TEXT: Final = Refused("regnum_service.request_sizes", "TEXT_BYTES_MAX", in_bytes=True)
+"""Of any text in a request without records, wherever it stands; what it names has a smaller bound, of its own error."""
+NUMBERS: Final = TEXT
+"""Of numbers in one field."""
+LIST: Final = Refused("regnum_service.request_sizes", "LIST_MAX")
+"""Of any list in such a request, where its method has no smaller bound."""
+OBJECTS: Final = Refused("regnum_service.request_sizes", "OBJECTS_MAX")
+"""Messages inside of any request that a client sends."""
+
+OF_CLIENTS: Final = frozenset(
+    {
+        "admin.v1.AdminService",
+        "admin.v1.EventService",
+        "broker.v1.FiguresService",
+        "broker.v1.GroupService",
+        "broker.v1.LogService",
+        "broker.v1.ProducerService",
+        "metadata.v1.ImageService",
+        "metadata.v1.MetadataService",
+    }
+)
+"""Services at listeners of clients; all others are at internal ones."""
 
 _TOPICS: Final = Refused("regnum_election.servicers.admin", "TOPICS_MAX")
 _RESOURCES: Final = Refused("regnum_election.configs.calls", "RESOURCES_MAX")
@@ -54,13 +89,13 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "admin.v1.AlterPartitionReassignmentsRequest.partitions": Refused(
         "regnum_election.reassignment.calls", "PARTITIONS_MAX"
     ),
-    "admin.v1.ConfigAlteration.configs": BYTES,
-    "admin.v1.ConfigReplacement.configs": BYTES,
+    "admin.v1.ConfigAlteration.configs": LIST,
+    "admin.v1.ConfigReplacement.configs": LIST,
     "admin.v1.CreateAclsRequest.creations": Refused("regnum_election.servicers.acls", "BINDINGS_MAX"),
     "admin.v1.CreateDelegationTokenRequest.renewers": _PRINCIPALS,
     "admin.v1.CreatePartitionsRequest.topics": _TOPICS,
     "admin.v1.CreateTopicsRequest.topics": _TOPICS,
-    "admin.v1.DeletablePartitions.partitions": BYTES,
+    "admin.v1.DeletablePartitions.partitions": NUMBERS,
     "admin.v1.DeleteAclsRequest.filters": Refused("regnum_election.servicers.acls", "FILTERS_MAX"),
     "admin.v1.DeletePartitionsRequest.topics": _TOPICS,
     "admin.v1.DeleteTopicsRequest.topics": _TOPICS,
@@ -76,11 +111,11 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "admin.v1.ListPartitionReassignmentsRequest.topics": _TOPICS,
     "admin.v1.NewPartitions.assignment": _ASSIGNED,
     "admin.v1.NewTopic.assignment": _ASSIGNED,
-    "admin.v1.NewTopic.configs": BYTES,
-    "admin.v1.QuotaAlteration.operations": BYTES,
+    "admin.v1.NewTopic.configs": LIST,
+    "admin.v1.QuotaAlteration.operations": LIST,
     "admin.v1.ReassignablePartition.replicas": Refused("regnum_election.reassignment.decisions", "REPLICAS_MAX"),
     "admin.v1.RecoverPartitionsRequest.partitions": Refused("regnum_election.recovery.calls", "PARTITIONS_MAX"),
-    "admin.v1.ReplicaAssignment.replicas": BYTES,
+    "admin.v1.ReplicaAssignment.replicas": NUMBERS,
     "broker.v1.DeleteGroupsRequest.group_ids": Refused(_GROUP, "DESCRIBED_MAX"),
     "broker.v1.DeleteRecordsRequest.partitions": Refused("regnum_broker.serving.delete_records", "PARTITIONS_MAX"),
     "broker.v1.DescribeGroupsRequest.group_ids": Refused(_GROUP, "DESCRIBED_MAX"),
@@ -89,23 +124,31 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "broker.v1.FindCoordinatorRequest.group_ids": Refused(_GROUP, "GROUPS_MAX"),
     "broker.v1.FindCoordinatorRequest.transactional_ids": Refused(_GROUP, "GROUPS_MAX"),
     "broker.v1.JoinGroupRequest.protocols": Refused(_GROUP, "PROTOCOLS_MAX"),
+    "broker.v1.GroupAssignment.assignment": Refused(_GROUP, "ASSIGNMENT_BYTES_MAX", in_bytes=True),
+    "broker.v1.GroupProtocol.metadata": Refused(_GROUP, "MEMBER_BYTES_MAX", in_bytes=True),
     "broker.v1.LeaveGroupRequest.members": Refused(_GROUP, "MEMBERS_MAX"),
     "broker.v1.ListGroupsRequest.states": Refused(_GROUP, "STATES_MAX"),
     "broker.v1.ListOffsetsRequest.queries": _LOG,
     "broker.v1.OffsetCommitRequest.offsets": Refused(_GROUP, "OFFSETS_MAX"),
     "broker.v1.OffsetFetchRequest.partitions": Refused(_GROUP, "OFFSETS_MAX"),
     "broker.v1.OffsetForLeaderEpochRequest.queries": _LOG,
-    "broker.v1.PlainRecords.records": BYTES,
-    "broker.v1.ProducePartition.records": BYTES,
+    "broker.v1.ProducePartition.record_batch": RECORDS,
+    "broker.v1.Record.key": RECORDS,
+    "broker.v1.Record.value": RECORDS,
+    "broker.v1.RecordHeader.value": RECORDS,
+    "broker.v1.PlainRecords.records": RECORDS,
+    "broker.v1.ProducePartition.records": RECORDS,
     "broker.v1.ProduceRequest.partitions": Refused("regnum_broker.serving.produce_requests", "PARTITIONS_MAX"),
     "broker.v1.ProduceStreamRequest.more": Refused("regnum_broker.servicers.produce_stream", "TOGETHER_MAX"),
-    "broker.v1.Record.headers": BYTES,
+    "broker.v1.Record.headers": RECORDS,
     "broker.v1.SyncGroupRequest.assignments": Refused(_GROUP, "MEMBERS_MAX"),
     "election.v1.BrokerLifelineRequest.isr_reports": CLUSTER,
     "election.v1.BrokerLifelineRequest.moving_replicas": CLUSTER,
     "election.v1.BrokerLifelineRequest.offline_replicas": CLUSTER,
     "election.v1.BusyPartitions.topics": CLUSTER,
     "election.v1.BusyTopic.partitions": CLUSTER,
+    "election.v1.EnvelopeRequest.request": CLUSTER,
+    "election.v1.IsrReport.node": CLUSTER,
     "election.v1.FetchContacts.silent_followers": CLUSTER,
     "election.v1.UncommittedPartitions.topics": CLUSTER,
     "election.v1.FetchContacts.unreachable_leaders": CLUSTER,
@@ -114,7 +157,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "metadata.v1.DescribeImageRequest.topics_of_sections": Refused(_IMAGE, "SECTIONS"),
     "metadata.v1.DescribeTopicsRequest.topics": _NAMES,
     "metadata.v1.GetMetadataRequest.topics": _NAMES,
-    "metadata.v1.TopicFilter.troubles": BYTES,
+    "metadata.v1.TopicFilter.troubles": NUMBERS,
     "metadata.v1.WatchMetadataRequest.known_topics": _WATCHED,
     "metadata.v1.WatchMetadataRequest.topics": _WATCHED,
     "propagation.v1.PublishChangesRequest.brokers": CLUSTER,
@@ -142,4 +185,71 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "types.v1.PartitionState.replicas": CLUSTER,
     "types.v1.TopicState.partitions": CLUSTER,
 }
-"""By the field's full name, without ``regnum.``."""
+"""Of lists and bytes, by the field's full name, without ``regnum.``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongField:
+    """A field of a request that may be long."""
+
+    path: tuple[FieldDescriptor, ...]
+    """From the request to it."""
+    bound: Bound | None
+    """None: it has none."""
+
+    @property
+    def field(self) -> FieldDescriptor:
+        """Itself."""
+        return self.path[-1]
+
+    @property
+    def name(self) -> str:
+        """As in ``topics.assignment.replicas``."""
+        return ".".join(one.name for one in self.path)
+
+
+def methods() -> Iterator[MethodDescriptor]:
+    """Every call of every service that is generated."""
+    for root in map(Path, regnum.__path__):
+        for file in sorted(root.rglob("*_pb2.py")):
+            module = importlib.import_module(".".join(("regnum", *file.relative_to(root).with_suffix("").parts)))
+            for service in module.DESCRIPTOR.services_by_name.values():
+                yield from service.methods
+
+
+def path_of(method: MethodDescriptor) -> str:
+    """Its name on the wire."""
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def sender_of(method: MethodDescriptor) -> str:
+    """RECORDS or CLUSTER; empty: clients send it, and it has no records."""
+    if method.containing_service.full_name.removeprefix(PREFIX) not in OF_CLIENTS:
+        return CLUSTER
+    return RECORDS if path_of(method) in WITH_RECORDS else ""
+
+
+def fields(method: MethodDescriptor) -> Iterator[LongField]:
+    """Every list, text, bytes field and message inside of its requests; one within itself is gone into once."""
+    yield from _inside(method.input_type, (), sender_of(method))
+
+
+def _inside(message: Descriptor, above: tuple[FieldDescriptor, ...], sender: str) -> Iterator[LongField]:
+    for field in message.fields:
+        path = (*above, field)
+        inner = field.message_type
+        if field.is_repeated or inner is not None or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            yield LongField(path=path, bound=_bound(field, sender))
+        if inner is not None and all(one.containing_type is not inner for one in path):
+            yield from _inside(inner, path, sender)
+
+
+def _bound(field: FieldDescriptor, sender: str) -> Bound | None:
+    name = field.full_name.removeprefix(PREFIX)
+    if field.is_repeated or field.type == FieldDescriptor.TYPE_BYTES:
+        own = BOUNDS.get(name)
+        # (What is trusted with one method is not with another; a bound of its own is everybody's.)
+        return sender or None if own in (RECORDS, CLUSTER) and own != sender else own
+    if field.message_type is not None:
+        return sender if sender == CLUSTER else OBJECTS
+    return sender or TEXT

@@ -41,6 +41,21 @@ async def until(condition: Callable[[], object] | Callable[[], Awaitable[bool]],
         raise AssertionError(f"{what} did not come true within {DEADLINE_S} s") from None
 
 
+async def awaited(holds: Callable[[], Awaitable[bool]], *, until_s: float, every_s: float) -> bool:
+    """Whether the condition came true by then.
+
+    Args:
+        holds: the condition.
+        until_s: monotonic time.
+        every_s: time between two looks, which may be dear.
+    """
+    while not await holds():
+        if time.monotonic() >= until_s:
+            return False
+        await asyncio.sleep(every_s)
+    return True
+
+
 async def within(awaitable: Awaitable[_T], seconds: float = DEADLINE_S) -> _T:
     """The result; AssertionError when there is none in time."""
     try:

@@ -4,14 +4,13 @@ import os
 import sys
 
 import structlog
-from regnum_coordination.port import Store
 from regnum_service import logs, process, settings
 from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
 from regnum_service.metrics import serve_metrics
 from regnum_service.probes import serve_probes
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
 from regnum_telemetry.metrics import Metrics
@@ -23,17 +22,20 @@ from regnum_broker.settings import BrokerSettings
 
 async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
     supervisor, metrics = Supervisor("broker"), Metrics()
-
-    async def open_session() -> Store:
-        return await open_told_store(told, metrics=metrics)
-
+    store = ToldStore(told, metrics=metrics)
     try:
         # First: the start may take long, and says so by it.
         await serve_probes(told, supervisor=supervisor)
         clock = SystemClock()
         audit = open_audit_log(told, f"broker-{told.broker_id}", supervisor=supervisor, clock=clock, metrics=metrics)
         broker = Broker(
-            told, supervisor=supervisor, open_session=open_session, clock=clock, metrics=metrics, audit=audit
+            told,
+            supervisor=supervisor,
+            open_session=store.open,
+            store_refuses=lambda: store.refusals.now,
+            clock=clock,
+            metrics=metrics,
+            audit=audit,
         )
         serve_metrics("regnum-broker", told.broker_id, told, metrics, supervisor=supervisor, telemetry=telemetry)
         await broker.start()
@@ -55,7 +57,7 @@ async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
 def main() -> int:
     """Run a broker until it is told to stop."""
     told = settings.load(BrokerSettings)
-    logs.configure(f"broker-{told.broker_id}", told.log_level)
+    logs.configure(f"broker-{told.broker_id}", told.log_level, told.run_dir)
     telemetry = start_traces("regnum-broker", told.broker_id, told)
     structlog.get_logger("broker").info("starting", broker_id=told.broker_id, data_dir=str(told.data_dir))
     return process.run(lambda: _main(told, telemetry))

@@ -46,7 +46,11 @@ from regnum_broker.composition.listeners import (
 from regnum_broker.composition.opening_logs import close_storage, open_storage
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.composition.registering import start_registering
-from regnum_broker.composition.watches import start_contact_watches, start_stray_watch, start_upkeep
+from regnum_broker.composition.watches import (
+    start_contact_watches,
+    start_stray_watch,
+    start_upkeep,
+)
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.disk_room import DiskRooms
 from regnum_broker.figures.gauges import show_limits
@@ -87,6 +91,7 @@ class Broker:
         metrics: Metrics | None = None,
         audit: AuditLog | None = None,
         disk: Disk | None = None,
+        store_refuses: Callable[[], str] = lambda: "",
     ) -> None:
         """Only assigns.
 
@@ -98,7 +103,9 @@ class Broker:
             metrics: what the process shows.
             audit: where denials are written down.
             disk: system calls on files; tests inject faults here.
+            store_refuses: why the store refuses what the process asks for; empty: it does not.
         """
+        self._store_refuses: Final = store_refuses
         self._disk: Final = disk
         self._audit: Final = audit
         self._metrics: Final = metrics or Metrics()
@@ -234,7 +241,9 @@ class Broker:
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)
-        start_contact_watches(parts, lifeline=lifeline, fetchers=fetchers, writer=writer)
+        start_contact_watches(
+            parts, lifeline=lifeline, fetchers=fetchers, writer=writer, crowded=lambda: client.crowded
+        )
         start_upkeep(parts, checkpointing=checkpointing, offline=offline)
         registering = Registrar(
             broker=self._id,
@@ -297,6 +306,7 @@ class Broker:
                 self._clock,
                 self._metrics,
                 why_none=lambda: self._sessions.why_none,
+                refused=self._store_refuses,
             ),
             fence=self.fence,
             went_back=self.went_back,

@@ -46,9 +46,9 @@ class BrokerSettings(ListenerSettings, TokenSettings):
     queued_max_request_bytes: int = Field(
         default=256 * 1024 * 1024,
         ge=64 * 1024 * 1024,
-        description="Bytes of requests that wait for their answers, and of answers that wait to be sent, of all "
-        "clients together; what comes beyond is answered THROTTLING_QUOTA_EXCEEDED, and kept nowhere (Kafka: "
-        "queued.max.request.bytes).",
+        description="Bytes of requests that wait for their answers, of batches that are unpacked, and of answers that "
+        "wait to be sent, of all clients together; what comes beyond is answered THROTTLING_QUOTA_EXCEEDED, and kept "
+        "nowhere (Kafka: queued.max.request.bytes).",
     )
     connection_queued_max_bytes: int = Field(
         default=64 * 1024 * 1024,

@@ -3,9 +3,9 @@
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
 finished meanwhile. What is deleted goes on a thread of its own, what grows is brought to the disk on another, and the
-journal on a third; a fourth compacts, and a fifth looks into batches where that takes long. An fsync takes as long as
-the disk likes, and only who relies on it waits for it: a job that appended what counts once it is on the disk has ended
-for the writer, and is told when it is there.
+journal on a third; a fourth compacts, and two look into batches where that takes long. An fsync takes as long as the
+disk likes, and only who relies on it waits for it: a job that appended what counts once it is on the disk has ended for
+the writer, and is told when it is there.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
+from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.limits.turns_of_callers import TurnsOfCallers
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -43,6 +43,9 @@ WRITE_BYTES_HELD_MAX: Final = 256 * 1024 * 1024
 
 FLUSH_BYTES_WAITING_MAX: Final = 64 * 1024 * 1024
 """Bytes of records that may wait to be on the disk before they count; more of them are refused, and no others."""
+
+CHECKERS: Final = 2
+"""Threads that look into batches: who takes a turn waits for no one piece of another's work, but for a second's."""
 
 RENAMED_AT_ONCE: Final = 200
 """Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
@@ -95,7 +98,7 @@ class Storage:
         clock = clock or SystemClock()
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
-        self.turns: Final = TurnsOfCallers(readers)
+        self.turns: Final = TurnsOfCallers(readers, clock)
         """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
         self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
@@ -104,7 +107,7 @@ class Storage:
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
         self._cleaner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-cleaner")
-        self._checker: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-checker")
+        self._checker: Final = ThreadPoolExecutor(max_workers=CHECKERS, thread_name_prefix="batch-checker")
         self._stop_cleaning: Final = threading.Event()
         self._commit: Final = GroupCommit(
             refuse=directory.refuse_flushed, put_off=self._put_off, bytes_max=FLUSH_BYTES_WAITING_MAX
@@ -112,7 +115,7 @@ class Storage:
         self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
         self._beside: Final[set[asyncio.Future[Any]]] = set()
-        """Reads, and fsyncs of the journal, that are under way."""
+        """Jobs that are under way beside the writer, waited for or not: the directory is not closed under them."""
         self._removing: Final[set[asyncio.Future[None]]] = set()
         self._finished: Final[deque[_Finished]] = deque()
         self._delivery_due = False
@@ -156,9 +159,9 @@ class Storage:
         """Bytes of records that are written and wait to be on the disk. Any thread."""
         return self._commit.bytes_waiting
 
-    def takes(self, size_bytes: int) -> bool:
-        """Whether there is memory for so many more bytes of records that wait to be written."""
-        held = self._room.bytes_inside + self._room.bytes_waiting + self._commit.bytes_waiting
+    def takes(self, size_bytes: int, *, beside_bytes: int = 0) -> bool:
+        """Whether there is memory for so many more bytes of records that wait to be written, or beside it to be."""
+        held = beside_bytes + self._room.bytes_inside + self._room.bytes_waiting + self._commit.bytes_waiting
         return held == 0 or held + size_bytes <= WRITE_BYTES_HELD_MAX
 
     async def write(self, job: Callable[[], T]) -> T:
@@ -183,16 +186,16 @@ class Storage:
         """
         return await self._submit(self._writer, job, first=True)
 
-    async def read(self, job: Callable[[], T]) -> T:
-        """Run a job for a client on a reader thread."""
-        return await self._run_beside(self._readers, job)
+    def read(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a job on a thread that reads for clients; the future is done when it has ended (see ``Turn.run``)."""
+        return self._noted(self._submit(self._readers, job))
 
     async def read_for_brokers(self, job: Callable[[], T]) -> T:
         """Run a job for followers, or for this broker itself, on a reader thread that has no client's jobs."""
         return await self._run_beside(self._own_readers, job)
 
     async def check(self, job: Callable[[], T]) -> T:
-        """Run a job on the thread that looks into batches, after all that were handed in before."""
+        """Run a job on a thread that looks into batches; whoever brings any takes turns, CHECKERS at a time."""
         return await self._run_beside(self._checker, job)
 
     async def clean(self, job: Callable[[], T]) -> T:
@@ -216,7 +219,7 @@ class Storage:
         self._commit.flush(logs, lambda error: self._flushed(result, error), is_patient=False)
         # One that is gone, or was damaged, is for its replica to find; without a descriptor it is noted anew.
         with contextlib.suppress(CorruptLogError, UnknownReplicaError):
-            await self._beside_until(result)
+            await asyncio.shield(self._noted(result))
 
     def flush_put_off(self) -> None:
         """Try again what could not be flushed for want of a descriptor, and is waited for."""
@@ -243,12 +246,12 @@ class Storage:
         await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.sync_journal)
 
     async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
-        return await self._beside_until(self._submit(executor, job))
+        return await asyncio.shield(self._noted(self._submit(executor, job)))
 
-    async def _beside_until(self, result: asyncio.Future[T]) -> T:
+    def _noted(self, result: asyncio.Future[T]) -> asyncio.Future[T]:
         self._beside.add(result)
         result.add_done_callback(self._beside.discard)
-        return await result
+        return result
 
     async def delete(self, keys: Sequence[PartitionKey]) -> None:
         """Delete replicas for good. Their names are free afterwards; their files go in the background.

@@ -49,7 +49,7 @@ def main() -> int:
     """Run an election process until it is told to stop."""
     settings = load(ElectionSettings)
     name = f"election-{settings.election_id}"
-    configure(name, settings.log_level)
+    configure(name, settings.log_level, settings.run_dir)
     telemetry = start_traces("regnum-election", settings.election_id, settings)
     return run(lambda: _main(settings, telemetry), name=name)
 

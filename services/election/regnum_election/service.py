@@ -3,9 +3,10 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -19,7 +20,7 @@ from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Joined, Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
+from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
@@ -33,6 +34,9 @@ from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.incarnation import Incarnations
+from regnum_service.limits.answers import Answers
+from regnum_service.limits.budget import OF_CONTROL, Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.loop_lag import LoopLag
 from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
@@ -40,8 +44,7 @@ from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_contact import StoreContact
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -66,7 +69,6 @@ from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
 from regnum_election.history.segments import folder_of
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
-from regnum_election.reign.events import ClusterEvent, Hint
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
@@ -107,7 +109,8 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
-        self._contact = StoreContact(lambda: self._store, clock, self._metrics)
+        self._told_store = ToldStore(settings, metrics=self._metrics)
+        self._contact = self._told_store.contact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
@@ -144,6 +147,7 @@ class ElectionService:
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
         guarded = Guard(authorizer).before(ADMIN_SERVICE, admin)
+        answers = Answers(Budget(HeldBytes(OF_CONTROL), clock), clock)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
@@ -166,7 +170,8 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
-                gates=(self._muting, ReadTurns()),
+                gates=(self._muting, ReadTurns(held=answers.budget.held)),
+                answers=answers,
                 unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
@@ -203,7 +208,7 @@ class ElectionService:
             main_lag=self._lag,
             session_connected=self._session_connected,
             session_timeout_s=settings.session_timeout_s,
-            report=self._report,
+            report=self._role.report,
             fences=settings.lifeline_detection,
             metrics=self._metrics,
             access=access.at(tls.internal),
@@ -212,7 +217,7 @@ class ElectionService:
 
     async def start(self) -> None:
         """Listen and begin to campaign. Raises StartRefusedError."""
-        self._warn_of_failpoints()
+        _warn_of_failpoints(self._settings.failpoint_file, self._failpoints)
         quiet_poller(asyncio.get_running_loop())
         client, internal = self._servers
         await client.start()
@@ -237,21 +242,8 @@ class ElectionService:
         self._supervisor.start("follow-events", self._event_follower.run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
-    def _warn_of_failpoints(self) -> None:
-        if self._failpoints is None:
-            return
-        try:
-            self._failpoints.check()
-        except FailpointError as error:
-            raise StartRefusedError(f"--failpoint-file: {error}", exit_status=ExitStatus.WRONG_USE) from error
-        self._log.warning(
-            "failpoints are on: this process kills or stops itself at the step that the file names. Never in "
-            "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
-            file=str(self._settings.failpoint_file),
-        )
-
     async def _open_session(self) -> Store:
-        store = await open_told_store(self._settings, metrics=self._metrics)
+        store = await self._told_store.open()
         return store if self._failpoints is None else FailpointStore(store, self._failpoints)
 
     def _open_channel(self, broker: Broker) -> ControlChannel:
@@ -359,7 +351,9 @@ class ElectionService:
         # After the win: a restore that began between the look before the campaign and the win is seen here.
         if not await is_whole_now(store, self._clock):
             raise StartRefusedError(WORDS)
-        reign = replace(reign, went_back=await proof_that_it_went_back(store, self._clock))
+        proof = await proof_that_it_went_back(store, self._clock)
+        warnings = self._told_store.trust.warnings
+        reign = replace(reign, went_back=proof, access_warnings=self._tls.warnings, store_warnings=warnings)
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -404,18 +398,10 @@ class ElectionService:
             )
             reigning.append(asyncio.ensure_future(watching))
         try:
-            ended, _ = await asyncio.wait(reigning, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
-        except DeposedError as error:
-            return error
+            return await _deposed(reigning)
         finally:
-            for task in reigning:
-                task.cancel()
-            await asyncio.gather(*reigning, return_exceptions=True)
             self._lifelines.end()
             self._role.leave()
-        raise AssertionError("a reign ends by being deposed")
 
     async def _reached_broker(self) -> BrokerId | None:
         store = self._store
@@ -425,18 +411,44 @@ class ElectionService:
         store = self._store
         return store is not None and store.session_state is SessionState.CONNECTED
 
-    def _report(self, epoch: ControllerEpoch, event: ClusterEvent | Hint) -> None:
-        self._role.report(epoch, event)
-
     async def _serve(self, *, serving: bool) -> None:
         for server in self._servers:
             await server.set_serving(serving=serving)
         await self._lifelines.set_serving(serving=serving)
 
 
+def _warn_of_failpoints(file: Path | None, failpoints: FailpointTrigger | None) -> None:
+    if failpoints is None:
+        return
+    try:
+        failpoints.check()
+    except FailpointError as error:
+        raise StartRefusedError(f"--failpoint-file: {error}", exit_status=ExitStatus.WRONG_USE) from error
+    structlog.get_logger("election").warning(
+        "failpoints are on: this process kills or stops itself at the step that the file names. Never in "
+        "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
+        file=str(file),
+    )
+
+
 async def _ready(store: Store) -> Store:
     """The session that there is."""
     return store
+
+
+async def _deposed(reigning: Sequence["asyncio.Future[None]"]) -> DeposedError:
+    """What ended a reign, and the tasks of it are over then."""
+    try:
+        ended, _ = await asyncio.wait(reigning, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    except DeposedError as error:
+        return error
+    finally:
+        for task in reigning:
+            task.cancel()
+        await asyncio.gather(*reigning, return_exceptions=True)
+    raise AssertionError("a reign ends by being deposed")
 
 
 def _incarnation_in(data: bytes) -> str | None:

@@ -49,7 +49,7 @@ def main() -> int:
     """Run a metadata process until it is told to stop."""
     settings = load(MetadataSettings)
     name = f"metadata-{settings.metadata_id}"
-    configure(name, settings.log_level)
+    configure(name, settings.log_level, settings.run_dir)
     telemetry = start_traces("regnum-metadata", settings.metadata_id, settings)
     return run(lambda: _main(settings, telemetry), name=name)
 

@@ -29,12 +29,15 @@ from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
+from regnum_service.limits.answers import Answers
+from regnum_service.limits.budget import OF_CONTROL, Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.loop_lag import LoopLag
 from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -90,6 +93,7 @@ class MetadataService:
             shares=settings.shared_payloads,
         )
         show_propagation(self._metrics, self._propagation)
+        budget = Budget(HeldBytes(OF_CONTROL), clock)
         self._client = GrpcServer(
             Address.parse(settings.client_listen),
             [
@@ -111,7 +115,8 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
-            gates=(ReadTurns(),),
+            gates=(ReadTurns(held=budget.held),),
+            answers=Answers(budget, clock),
             unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",
             metrics=self._metrics,
@@ -149,15 +154,13 @@ class MetadataService:
         self._supervisor.start("metadata-feed", self._propagation.feed.run())
         self._tokens.start(self._supervisor)
         self._supervisor.start("health", self._tell_health())
-        self._supervisor.start("sessions", run_sessions(self._open_session, self._session, self._clock))
+        told_store = ToldStore(self._settings, metrics=self._metrics)
+        self._supervisor.start("sessions", run_sessions(told_store.open, self._session, self._clock))
 
     async def _tell_health(self) -> None:
         await self._has_image.wait()
         for server in (self._client, self._internal):
             await server.set_serving(serving=True)
-
-    async def _open_session(self) -> Store:
-        return await open_told_store(self._settings, metrics=self._metrics)
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""

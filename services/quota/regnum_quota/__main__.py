@@ -47,7 +47,7 @@ def main() -> int:
     """Run a quota process until it is told to stop."""
     settings = load(QuotaSettings)
     name = f"quota-{settings.quota_id}"
-    configure(name, settings.log_level)
+    configure(name, settings.log_level, settings.run_dir)
     telemetry = start_traces("regnum-quota", settings.quota_id, settings)
     return run(lambda: _main(settings, telemetry), name=name)
 

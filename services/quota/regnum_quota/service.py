@@ -33,7 +33,7 @@ from regnum_service.poller import quiet_poller
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_session import open_told_store
+from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.metrics import Metrics
@@ -98,10 +98,8 @@ class QuotaService:
         await self._internal.start()
         self._supervisor.defer("internal listener", self._internal.stop)
         self._supervisor.start("loop-lag", LoopLag(self._clock, metrics=self._metrics).run())
-        self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
-
-    async def _open_session(self) -> Store:
-        return await open_told_store(self._settings, metrics=self._metrics)
+        told_store = ToldStore(self._settings, metrics=self._metrics)
+        self._supervisor.start("sessions", run_sessions(told_store.open, self._serve_session, self._clock))
 
     async def _serve_session(self, store: Store) -> None:
         following = self._access.start_following(store, self._supervisor.start)

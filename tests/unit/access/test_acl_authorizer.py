@@ -19,6 +19,7 @@ from regnum_model.principals import Principal
 from regnum_model.quotas import CHANGES, change_path
 from regnum_service.access.acls.authorizer import KEPT_NAME_MAX, AclAuthorizer
 from regnum_service.access.acls.following import AclFollower
+from regnum_service.access.authorization import Denials
 from regnum_service.access.identity import Caller
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
@@ -46,7 +47,7 @@ class CountedIndex(AclIndex):
         return super().decide(*args)  # type: ignore[arg-type]
 
 
-class Denials:
+class Kept:
     """An audit log that keeps denials."""
 
     def __init__(self) -> None:
@@ -68,10 +69,13 @@ class Denials:
     def mutated(self, *_what: object, **_how: object) -> None:
         """Nothing."""
 
+    def unauthenticated(self, *_what: object, **_how: object) -> None:
+        """Nothing."""
 
-def loaded(*rules: Entry, audit: Denials | None = None) -> tuple[AclAuthorizer, CountedIndex]:
+
+def loaded(*rules: Entry, audit: Kept | None = None) -> tuple[AclAuthorizer, CountedIndex]:
     index = CountedIndex(super_users=["User:root"])
-    authorizer = AclAuthorizer(index, audit=audit)
+    authorizer = AclAuthorizer(index, denials=Denials(audit), internal_super_users=["User:regnum"])
     authorizer.put(ORDERS, rules)
     authorizer.read()
     return authorizer, index
@@ -140,7 +144,7 @@ def test_before_the_rules_are_read_only_super_users_pass_and_others_are_told_to_
 
 
 def test_a_denial_is_written_down_each_time_with_its_rule_and_what_lists_leave_out_is_none() -> None:
-    denials = Denials()
+    denials = Kept()
     authorizer, _ = loaded(entry(), entry(permission=Permission.DENY), audit=denials)
     authorizer.allows(ALICE, Operation.READ, TOPIC, "orders", audit=False)
     assert denials.lines == []
@@ -152,6 +156,29 @@ def test_a_denial_is_written_down_each_time_with_its_rule_and_what_lists_leave_o
         * 2,
         "User:alice WRITE TOPIC other: denied: no rule allows it",
     ]
+
+
+def test_the_principal_of_processes_may_everything_between_processes_and_is_anybody_elsewhere() -> None:
+    denials = Kept()
+    authorizer, _ = loaded(entry(), audit=denials)
+    process = Principal("regnum")
+    for listener in ("internal", "lifeline"):
+        inside = Caller(principal=process, listener=listener)
+        assert authorizer.allows(inside, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        assert authorizer.allows_any(inside, Operation.WRITE, TOPIC)
+        assert authorizer.allows_all(inside, Operation.DESCRIBE, TOPIC)
+        assert authorizer.reach(inside, Operation.DESCRIBE, TOPIC) is None
+    # Before and after it was answered for a process, and in the name of a client that a broker speaks for.
+    for outside in (Caller(principal=process), Caller(principal=process, forwarded=True, via="CN=broker-1")):
+        assert not authorizer.allows(outside, Operation.CREATE, ResourceType.CLUSTER)
+        assert not authorizer.allows_any(outside, Operation.WRITE, TOPIC)
+        assert not authorizer.allows_all(outside, Operation.DESCRIBE, TOPIC)
+    assert denials.lines[0] == (
+        "User:regnum CREATE CLUSTER kafka-cluster: denied: no rule allows it; internal-super-users count at the"
+        " listeners between processes alone"
+    )
+    authorizer.forget()
+    assert authorizer.allows(Caller(principal=process, listener="internal"), Operation.ALTER, ResourceType.CLUSTER)
 
 
 class Following:

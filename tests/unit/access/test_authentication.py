@@ -10,6 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_model.principals import NOBODY, Principal
 from regnum_service.access.authentication import REMEMBERED_MAX, TOKEN_METADATA, Authentication, host_of
+from regnum_service.access.authorization import Denials
 from regnum_service.access.identity import UNKNOWN, Caller, caller
 from regnum_service.access.listener import ListenerAccess
 from regnum_service.channel import open_channel
@@ -19,6 +20,8 @@ from regnum_service.muting import Muting
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.waiting import DEADLINE_S
 
 ALICE = Principal("alice", token_authenticated=True)
@@ -61,6 +64,16 @@ class Tokens:
         if shown != "alice":
             raise RegnumError(errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED, "no such token")
         return ALICE
+
+
+class Audit:
+    """An audit log that keeps who was not believed."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def unauthenticated(self, who: Caller, error: RegnumError, *, call: str) -> None:
+        self.lines.append(f"{who.name_and_place} {call}: {error.message}")
 
 
 class Call:
@@ -131,8 +144,9 @@ async def test_handlers_their_tasks_and_streams_know_who_calls_and_from_where(su
 
 
 async def test_a_token_without_tls_is_refused_and_not_used(supervisor) -> None:
-    servicer = Controller()
-    server = await served(supervisor, servicer, gated=False, access=ListenerAccess(tokens=Tokens()))
+    servicer, metrics, audit = Controller(), Metrics(), Audit()
+    access = ListenerAccess(tokens=Tokens(), denials=Denials(audit, metrics))  # type: ignore[arg-type]
+    server = await served(supervisor, servicer, gated=False, access=access)
     async with open_channel(server.address) as channel:
         stub = controller_pb2_grpc.ControllerServiceStub(channel)
         request = controller_pb2.ControlledShutdownRequest()
@@ -144,6 +158,12 @@ async def test_a_token_without_tls_is_refused_and_not_used(supervisor) -> None:
         assert servicer.callers == []
         await stub.ControlledShutdown(request, timeout=DEADLINE_S)
     assert {who.principal for who in servicer.callers} == {NOBODY}
+    (line,) = audit.lines
+    assert line.startswith(
+        "User:ANONYMOUS at 127.0.0.1 ControllerService/ControlledShutdown: a delegation token came over"
+    )
+    counted = next(one for one in metrics.read() if one.instrument is instruments.AUTHENTICATION_FAILURES)
+    assert list(counted.numbers) == [(("internal", "SASL_AUTHENTICATION_FAILED"), 1)]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +187,7 @@ def test_the_host_is_the_address_however_grpc_writes_it(peer: str, host: str) ->
 def test_over_tls_a_certificate_says_who_calls_and_without_one_it_is_nobody() -> None:
     authentication = Authentication("client", encrypted=True, principal_of=lambda subject: Principal(subject.lower()))
     assert authentication.caller_of(Call("ipv4:10.0.0.1:5", "CN=Ann")) == Caller(
-        principal=Principal("cn=ann"), host="10.0.0.1", listener="client", encrypted=True
+        principal=Principal("cn=ann"), host="10.0.0.1", listener="client", encrypted=True, subject="CN=Ann"
     )
     assert authentication.caller_of(Call("ipv4:10.0.0.1:6")).principal == NOBODY
 

@@ -1,6 +1,7 @@
 """Who shows a delegation token is its owner; whoever tries learns only that it was wrong."""
 
 import base64
+import os
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -10,6 +11,7 @@ from regnum_service.access.tokens.check import SCHEME, TokenAuthentication, Toke
 from regnum_service.access.tokens.secrets import read_secrets
 from regnum_service.access.tokens.table import TokenTable
 from regnum_service.errors import RegnumError, StartRefusedError, reason_of
+from regnum_service.tls.private_files import is_exposed
 
 OLD, NEW = Secrets(b"o" * 32), Secrets(b"n" * 32, b"o" * 32)
 ID, OTHER = token_id_of(b"one"), token_id_of(b"two")
@@ -153,7 +155,8 @@ def test_secrets_come_from_files_that_their_owner_alone_reads(tmp_path) -> None:
     [
         (b"short-secret-word", 0o600, "no secret of 32 to 4096 bytes"),
         (b"secret-word" * 1_000, 0o600, "no secret of 32 to 4096 bytes"),
-        (b"secret-word" * 10, 0o640, "others than its owner"),
+        (b"secret-word" * 10, 0o644, "others than its owner"),
+        (b"secret-word" * 10, 0o660, "others than its owner"),
         (b"secret-word" * 10, 0o602, "others than its owner"),
         (None, 0o600, "cannot be read"),
     ],
@@ -168,6 +171,23 @@ def test_a_secret_that_others_read_or_that_can_be_guessed_refuses_the_start_with
     with pytest.raises(StartRefusedError, match=why) as refused:
         read_secrets(file, None)
     assert "secret-word" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "exposed"),
+    [
+        (0o600, 1, False),
+        (0o440, 7, False),  # a Secret that Kubernetes mounts: of root, for the group of the process
+        (0o440, 1, True),
+        (0o640, 7, False),
+        (0o660, 7, True),
+        (0o444, 7, True),
+        (0o602, 7, True),
+    ],
+)
+def test_the_group_of_the_process_may_read_a_secret_and_no_other(mode: int, group: int, exposed: bool) -> None:
+    file = os.stat_result((mode, 1, 1, 1, 0, group, 1, 0, 0, 0))
+    assert is_exposed(file, group=7) is exposed
 
 
 def test_the_other_secret_does_not_stand_alone(tmp_path) -> None:

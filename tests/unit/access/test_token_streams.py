@@ -13,10 +13,12 @@ from regnum_model.nodes import Address
 from regnum_model.principals import Principal
 from regnum_service.access.authentication import Authentication
 from regnum_service.access.listener import ListenerAccess
+from regnum_service.access.streams import ENDED_PER_TURN
 from regnum_service.access.tokens.check import SCHEME, credential_of
 from regnum_service.access.tokens.process import ProcessTokens
-from regnum_service.access.tokens.streams import ENDED_PER_TURN, TokenStreams
+from regnum_service.access.tokens.streams import token_streams
 from regnum_service.access.tokens.table import TokenTable
+from regnum_service.access.validity import Validity
 from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
@@ -45,7 +47,7 @@ class Streams:
     def __init__(self) -> None:
         self.clock = FakeClock(wall_ms=1_000_000)
         self.table = TokenTable()
-        self.streams = TokenStreams(self.table, self.clock)
+        self.streams = token_streams(self.table, self.clock)
         self.looking = asyncio.create_task(self.streams.run())
 
     def open(self, id: str = ID) -> "asyncio.Task[None]":
@@ -159,7 +161,7 @@ class Service(controller_pb2_grpc.LifelineServiceServicer):
 class Encrypted(ListenerAccess):
     """A listener that takes tokens as if it had TLS, which is tried elsewhere."""
 
-    def authentication(self, listener: str) -> Authentication:
+    def authentication(self, listener: str, validity: Validity | None = None) -> Authentication:
         return Authentication(listener, encrypted=True, tokens=self.tokens)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from regnum_client.command import main
+from regnum_local.identity import ProcessIdentity
+from regnum_local.profile import Profile, write_profile
 from regnum_model.backup.lines import End, LineReader
 
 BACKUP = """
@@ -108,3 +110,23 @@ def test_a_broker_that_cannot_be_is_refused_by_name(tmp_path: Path, capsys: pyte
     arguments = ["restore", str(tmp_path / "backup"), "--coordination", "memory://restore", "--broker", str(2**31)]
     assert main(arguments) == 2
     assert "less than or equal to 2147483647" in capsys.readouterr().err
+
+
+def test_without_a_url_the_store_is_that_of_the_cluster_that_runs_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "profile.json"
+    monkeypatch.setenv("REGNUM_PROFILE", str(path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    assert main(["backup", str(tmp_path / "backup")]) == 2
+    assert "give the URL of the store: --coordination" in capsys.readouterr().err
+    profile = Profile(
+        bootstrap=("127.0.0.1:1",),
+        elections=(),
+        coordination="memory://of-the-profile",
+        data_dir=tmp_path,
+        launcher=ProcessIdentity.of_self(),
+    )
+    write_profile(profile, path)
+    assert main(["backup", str(tmp_path / "backup")]) == 3
+    assert "no tree of Regnum here" in capsys.readouterr().err

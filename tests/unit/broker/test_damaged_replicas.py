@@ -4,6 +4,7 @@ import asyncio
 import errno
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.offsets import OffsetLookup, OffsetsHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
+from regnum_model.principals import NOBODY
+from regnum_model.shares import Shares
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
@@ -248,7 +253,10 @@ async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: P
             for number in (0, 1)
         ]
         lookups = [answer for query in queries if isinstance(answer := offsets.list_offsets(query), OffsetLookup)]
-        await offsets.look_up(lookups, "a connection")
+        call = Call(peer="a connection", principal=NOBODY)
+        held = HeldBytes(Shares(total_max=2**26, connection_max=2**26))
+        with closing(Holding.of(call, held, Purpose.UNPACKED)) as holding:
+            await offsets.look_up(lookups, holding)
         results = [lookup.result for lookup in lookups]
         assert [(result.error_code, result.offset) for result in results] == [(STORAGE_ERROR, -1), (0, 0)]
 

@@ -103,3 +103,19 @@ def test_the_disk_and_what_is_not_committed_are_told_when_they_change_and_again_
     assert next_message(reports).HasField("uncommitted"), "that none is left is news"
     reports.set_uncommitted(frozenset(map(key, range(UNCOMMITTED_MAX + 5))))
     assert len(next_message(reports).uncommitted.topics[0].partitions) == UNCOMMITTED_MAX
+
+
+def test_that_callers_are_turned_away_is_told_when_it_changes_and_again_on_every_stream() -> None:
+    reports = Reports(lambda: ())
+    reports.begin_stream()
+    assert not next_message(reports).HasField("listeners")
+    reports.set_turns_away("expired")
+    for _ in range(2):
+        assert next_message(reports).listeners.turn_away_because == "expired"
+        assert not next_message(reports).HasField("listeners")
+        reports.begin_stream()
+    next_message(reports)
+    reports.set_turns_away("")
+    said = next_message(reports)
+    assert said.HasField("listeners"), "that it takes them again is news"
+    assert not said.listeners.turn_away_because

@@ -13,7 +13,7 @@ from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import SLICE
-from regnum_broker.storage import Storage
+from regnum_broker.storage import CHECKERS, Storage
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import ReplicaSettings
 from regnum_records.build import build_batch
@@ -44,10 +44,10 @@ class TellingStorage:
         self._storage = storage
         self.asked = asyncio.Event()
 
-    def takes(self, size_bytes: int) -> bool:
+    def takes(self, size_bytes: int, *, beside_bytes: int = 0) -> bool:
         """As the storage."""
         self.asked.set()
-        return self._storage.takes(size_bytes)
+        return self._storage.takes(size_bytes, beside_bytes=beside_bytes)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._storage, name)
@@ -75,13 +75,14 @@ def request(
 
 
 class Held:
-    """A thread that is at a job until it is let go."""
+    """Threads that are at a job until they are let go."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
         self.begun, self.over = threading.Event(), threading.Event()
+        self._all_begun = threading.Barrier(count, action=self.begun.set)
 
     def job(self) -> None:
-        self.begun.set()
+        self._all_begun.wait(60)
         self.over.wait(60)
 
 
@@ -128,8 +129,8 @@ async def test_those_that_their_producer_may_be_repeating_are_answered_in_their_
 async def test_while_keys_are_looked_for_others_append_and_what_waits_for_it_keeps_its_order(
     leading: LeadingReplicas,
 ) -> None:
-    held, producing = Held(), handler(leading)
-    checking = asyncio.create_task(leading.storage.check(held.job))
+    held, producing = Held(CHECKERS), handler(leading)
+    checking = [asyncio.create_task(leading.storage.check(held.job)) for _ in range(CHECKERS)]
     try:
         await within(asyncio.to_thread(held.begun.wait))
         keyed = [produced(producing, request(leading, COMPACTED, sequence=number)) for number in range(5)]
@@ -137,7 +138,7 @@ async def test_while_keys_are_looked_for_others_append_and_what_waits_for_it_kee
         assert not any(task.done() for task in keyed)
     finally:
         held.over.set()
-        await checking
+        await asyncio.gather(*checking)
     answers = [await within(task) for task in keyed]
     assert [(answer.results[0].error_code, answer.results[0].base_offset) for answer in answers] == [
         (NONE, number) for number in range(5)
@@ -147,9 +148,9 @@ async def test_while_keys_are_looked_for_others_append_and_what_waits_for_it_kee
 async def test_of_a_request_for_both_the_other_partition_is_appended_before_keys_were_looked_for(
     leading: LeadingReplicas,
 ) -> None:
-    held, both = Held(), request(leading, COMPACTED)
+    held, both = Held(CHECKERS), request(leading, COMPACTED)
     both.partitions.extend(request(leading, PLAIN).partitions)
-    checking = asyncio.create_task(leading.storage.check(held.job))
+    checking = [asyncio.create_task(leading.storage.check(held.job)) for _ in range(CHECKERS)]
     appended = asyncio.Event()
     leading.partition(PLAIN).appended.attach(appended)
     try:
@@ -160,7 +161,7 @@ async def test_of_a_request_for_both_the_other_partition_is_appended_before_keys
         assert leading.partition(COMPACTED).log.log_end_offset == 0
     finally:
         held.over.set()
-        await checking
+        await asyncio.gather(*checking)
     assert [result.error_code for result in (await within(producing)).results] == [NONE, NONE]
 
 

@@ -9,9 +9,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.limits.client_quotas import ClientQuotas
-from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.throttling import Throttling
-from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
@@ -23,6 +21,8 @@ from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.replica_descriptions import ReplicaDescriber
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.clock import FakeClock
@@ -54,8 +54,7 @@ class Served:
             offsets=OffsetsHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
             describing=ReplicaDescriber(replicas=leading.replicas, storage=leading.storage),
             throttling=Throttling(ClientQuotas(), clock=FakeClock()),
-            unread=UnreadAnswers(FakeClock()),
-            held=HeldBytes(Shares(total_max=1 << 40, connection_max=1 << 40)),
+            budget=Budget(HeldBytes(Shares(total_max=1 << 40, connection_max=1 << 40)), FakeClock()),
             deleting=DeleteRecordsHandler(
                 replicas=leading.replicas,
                 leaders=leaders,

@@ -11,7 +11,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.decisions.watermark import WatermarkError
 from regnum_model.config_definition import CLEANUP_COMPACT
-from regnum_model.configs import ReplicaSettings
+from regnum_model.configs import UNPACKED_BYTES_MAX, ReplicaSettings
 from regnum_model.ids import BrokerId
 from regnum_records.build import build_batch
 from regnum_records.header import assign
@@ -387,12 +387,13 @@ async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
         at(9),
         at(2**63 - 1, 2**31 - 1),
         log_pb2.OffsetQuery(topic="t", partition=0),
+        log_pb2.OffsetQuery(topic="t", partition=0, max_timestamp=log_pb2.MaxTimestampOffset()),
     ]
     results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)).results
-    assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1]
-    assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST]
+    assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1, 1]
+    assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST, 0]
     times = [result.timestamp_ms if result.HasField("timestamp_ms") else None for result in results]
-    assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None]
+    assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None, 2_000]
 
 
 async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:
@@ -415,12 +416,20 @@ async def test_what_breaks_after_an_append_that_nobody_waits_for_stops_the_broke
     assert (running.supervisor.reason or "").startswith("append failed")
 
 
+def allow_large(world: BrokerWorld) -> None:
+    """Have the topic take what decompresses to as much as readers take."""
+    broker = world.brokers[BrokerId(1)]
+    settings = ReplicaSettings(max_message_unpacked_bytes=UNPACKED_BYTES_MAX)
+    broker.broker.replicas.configure(broker.partition(), settings)
+
+
 async def test_single_records_of_a_batch_that_decompresses_to_more_than_an_answer_come_in_parts(
     world: BrokerWorld,
 ) -> None:
     """Forty megabytes in a batch of some kilobytes: one answer for all of it would be refused by the connection."""
     batch = batch_of(*[bytes(1_000_000)] * 40, codec="zstd")
     assert len(batch) < 100_000
+    allow_large(world)
     assert (await world.produce(1, batch)).error_code == 0
     offset, answers = 0, 0
     while offset < 40:
@@ -434,6 +443,7 @@ async def test_single_records_of_a_batch_that_decompresses_to_more_than_an_answe
 
 async def test_a_record_larger_than_an_answer_is_named_and_can_be_skipped(world: BrokerWorld) -> None:
     batch = batch_of(b"before", bytes(40_000_000), b"after", codec="zstd")
+    allow_large(world)
     assert (await world.produce(1, batch)).error_code == 0
     assert [record.value for record in (await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)).records] == [b"before"]
     result = await fetch(world, 1, form=log_pb2.RECORD_FORM_RECORDS)

@@ -10,7 +10,6 @@ import grpc
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.servicers.produce_stream import REQUESTS_MAX, TOGETHER_MAX, ProduceStream
 from regnum_broker.serving.produce_appends import Admitted
@@ -19,6 +18,8 @@ from regnum_model.shares import Shares
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.gates import Messages, Sized
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes
 from regnum_service.status import from_rpc_error, from_status
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld
@@ -239,7 +240,7 @@ def requests_of(*sizes: int) -> Messages:
 
 async def test_what_there_is_no_memory_for_is_answered_so_at_once_and_not_kept() -> None:
     held, handler = HeldBytes(Shares(total_max=100, connection_max=100)), Handler()
-    answers = ProduceStream(OneByOne(handler.produce), held=held, connection="a").answers(requests_of(40, 40, 10))
+    answers = ProduceStream(OneByOne(handler.produce), held=held, call=Call(peer="a")).answers(requests_of(40, 40, 10))
     first = await within(anext(answers))
     assert first.correlation_id == 1
     error = from_status(first.error)
@@ -255,7 +256,7 @@ async def test_what_there_is_no_memory_for_is_answered_so_at_once_and_not_kept()
 
 async def test_a_stream_that_ends_early_leaves_nothing_held() -> None:
     held, handler = HeldBytes(Shares(total_max=100, connection_max=100)), Handler()
-    answers = ProduceStream(OneByOne(handler.produce), held=held, connection="a").answers(requests_of(40, 90))
+    answers = ProduceStream(OneByOne(handler.produce), held=held, call=Call(peer="a")).answers(requests_of(40, 90))
     await within(anext(answers))
     assert held.of("a") == 40
     await answers.aclose()

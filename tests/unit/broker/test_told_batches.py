@@ -115,7 +115,7 @@ async def test_the_last_batch_of_both_is_compared_without_a_look_into_files(lead
         taken.set()
         return held.wait(DEADLINE_S)
 
-    holding = asyncio.create_task(leader.storage.read(hold))
+    holding = leader.storage.read(hold)
     assert await asyncio.to_thread(taken.wait, DEADLINE_S), "the only reader is busy"
     session = leader.session()
     tell(session, 3, BatchMark(2, 3, 0, last_crc(leader)), number=0)

@@ -11,7 +11,7 @@ from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
-from regnum_broker.storage import WRITE_BYTES_HELD_MAX
+from regnum_broker.storage import CHECKERS, WRITE_BYTES_HELD_MAX
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle
 from regnum_testing.leading_replicas import LeadingReplicas
@@ -88,7 +88,9 @@ async def test_more_bytes_than_a_broker_may_hold_are_refused(tmp_path):
             supervisor=Supervisor("test"),
         )
         go_on = threading.Event()
-        holding = await leading.storage.write_later(go_on.wait)
+        holding = [await leading.storage.write_later(go_on.wait)]
+        # What waits to be checked is held as well.
+        holding += [asyncio.ensure_future(leading.storage.check(go_on.wait)) for _ in range(CHECKERS)]
         message = log_pb2.ProducePartition(topic="t", partition=0, record_batch=bytes(WRITE_BYTES_HELD_MAX // 25))
         request = log_pb2.ProduceRequest(partitions=[message])
         produced = [asyncio.create_task(producing.produce(request)) for _ in range(40)]
@@ -96,7 +98,7 @@ async def test_more_bytes_than_a_broker_may_hold_are_refused(tmp_path):
             await until(lambda: sum(task.done() for task in produced) == 16, what="those that do not fit")
         finally:
             go_on.set()
-        await holding
+        await asyncio.gather(*holding)
         codes = [(await task).results[0].error_code for task in produced]
         assert codes.count(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED) == 16
         assert codes.count(errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE) == 24

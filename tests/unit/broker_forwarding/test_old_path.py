@@ -250,7 +250,7 @@ async def test_a_request_of_millions_of_items_is_refused_before_it_becomes_that_
     """Two bytes each: an empty entity."""
     field = admin_pb2.AlterClientQuotasRequest.DESCRIPTOR.fields_by_name["alterations"].number
     request = bytes((field << 3 | 2, 0)) * (OBJECTS_MAX + 1)
-    with pytest.raises(RegnumError, match="items") as refused:
+    with pytest.raises(RegnumError, match="elements") as refused:
         await Broker(cluster).path.carry_out(f"{ADMIN_SERVICE}AlterClientQuotas", request, CONTEXT, mutation_id="a")
     assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 

@@ -52,6 +52,7 @@ def world() -> World:
     return World()
 
 
+@pytest.mark.full
 def test_shares_under_any_number_of_client_ids_are_bounded_and_go_with_their_connections() -> None:
     quotas, shared = ClientQuotas(), 50
     quotas.take_up(QuotaTable(client_rates={PRODUCER_BYTE_RATE: {QuotaEntity(client_id=DEFAULT): float(RATE)}}))

@@ -9,7 +9,6 @@ from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.configs.flags import DYNAMIC, is_sensitive
 from regnum_broker.configs.values import BROKER, CLUSTER, DEFAULT, FLAG, Stored, in_force, read_node
 from regnum_broker.configs.watch import follow_configs
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose
 from regnum_broker.maintenance import ProducerExpiry
 from regnum_broker.replication.throttle import UNLIMITED, ReplicationThrottle, ThrottleRates
 from regnum_broker.settings import BrokerSettings
@@ -33,6 +32,7 @@ from regnum_model.ids import BrokerId, LeaderEpoch
 from regnum_model.rejection import Rejection
 from regnum_model.shares import Shares
 from regnum_service.clock import SystemClock
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import LeadingReplicas

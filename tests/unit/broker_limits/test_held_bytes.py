@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Holding, Purpose
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
+from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Holding, Purpose
 from regnum_testing.clock import settle
 from regnum_testing.waiting import within
 
@@ -34,7 +34,7 @@ async def test_nothing_is_remembered_of_a_connection_that_holds_nothing(held):
     held.let_go(A, 50, Purpose.PRODUCE)
     held.let_go(A, 30, Purpose.REPLICATION)
     assert (held.total, held.connections, held.total_peak) == (0, 0, 80)
-    assert [held.held_for(purpose) for purpose in Purpose] == [0, 0, 0]
+    assert [held.held_for(purpose) for purpose in Purpose] == [0] * len(Purpose)
 
 
 def test_followers_are_counted_and_never_refused(held):

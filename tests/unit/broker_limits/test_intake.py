@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose
 from regnum_broker.limits.incoming import Incoming, incoming
 from regnum_broker.limits.intake import (
     DEFAULT,
@@ -15,9 +14,13 @@ from regnum_broker.limits.intake import (
     WAITING_OF_CONNECTION,
     Intake,
 )
+from regnum_model.principals import Principal
 from regnum_model.shares import Shares
+from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import RegnumError
+from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Purpose
 from regnum_testing.clock import settle
+from regnum_testing.waiting import within
 
 PRODUCE = "/regnum.broker.v1.LogService/Produce"
 PRODUCE_STREAM = "/regnum.broker.v1.LogService/ProduceStream"
@@ -140,9 +143,28 @@ async def test_who_gives_up_leaves_the_line_and_nothing_is_left(intake):
         if not task.cancelled() and task.exception() is None:
             task.result().leave()
     assert intake.calls == 0
-    fresh = [task for number in range(8) for task in entering(intake, Peer(f"d{number}"), 8)]
+    fresh = [task for number in range(4) for task in entering(intake, Peer(f"d{number}"), 8)]
     await settle(100)
     assert all(task.done() for task in fresh)
+
+
+async def test_a_principal_whose_messages_never_come_keeps_no_other_one_out(held):
+    intake = Intake(held, Incoming(streams=2, produce_calls=6, other_calls=6))
+    for method in (PRODUCE, METADATA):
+        with calling(Caller(principal=Principal("guest"))):
+            silent = [task for number in range(20) for task in entering(intake, Peer(f"c{number}"), 8, method)]
+            await settle(200)
+        assert sum(task.done() for task in silent) == 3, "of six turns, as many as are left"
+        with calling(Caller(principal=Principal("app"))):
+            for _ in range(5):
+                (await within(intake.enter(method, B))).leave()
+        for task in silent:
+            task.cancel()
+        await settle(200)
+        for task in silent:
+            if not task.cancelled():
+                task.result().leave()
+    assert (intake.calls, intake.connections) == (0, 0)
 
 
 async def streaming(intake: Intake, peer: Peer):

@@ -9,8 +9,6 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
-from regnum_broker.limits.turns_of_callers import TurnsOfCallers, turn_of
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.fetching.reader import GRANTED_BYTES_MIN
@@ -20,6 +18,8 @@ from regnum_model.principals import NOBODY, Principal
 from regnum_model.shares import Shares
 from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import RegnumError
+from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
+from regnum_service.limits.turns_of_callers import TurnsOfCallers, turn_of
 from regnum_testing.batches import batch_of
 from regnum_testing.leading_replicas import LEADER, LeadingReplicas
 from regnum_testing.waiting import DEADLINE_S, eventually, within

@@ -9,9 +9,7 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.client_quotas import ClientQuotas
-from regnum_broker.limits.held_bytes import HeldBytes, Holding
 from regnum_broker.limits.throttling import ReadQuota, Throttling
-from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.log import LogServicer
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
@@ -24,6 +22,8 @@ from regnum_model.quotas import (
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages, Sized
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import HeldBytes, Holding
 from regnum_testing.clock import FakeClock
 from regnum_testing.served import Caller
 
@@ -82,9 +82,8 @@ class Served:
             offsets=none,
             describing=none,
             deleting=none,
-            held=held,
+            budget=Budget(held, self.clock),
             throttling=self.throttling,
-            unread=UnreadAnswers(self.clock),
         )
 
     @property

@@ -12,6 +12,7 @@ from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
+from regnum_service.limits.call import Call
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_testing.waiting import DEADLINE_S
@@ -27,7 +28,7 @@ class Log(log_pb2_grpc.LogServiceServicer):
         self.limits = limits
 
     async def ProduceStream(self, request_iterator, context):  # noqa: N802 - the name in the proto
-        stream = ProduceStream(self, held=self.limits.held, connection=context.peer())
+        stream = ProduceStream(self, held=self.limits.held, call=Call(peer=context.peer()))
         async for answer in stream.answers(request_iterator):
             yield answer
 

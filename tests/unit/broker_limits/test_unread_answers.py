@@ -9,15 +9,15 @@ from typing import Any
 import grpc
 import pytest
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose
 from regnum_broker.limits.limits import ClientLimits
-from regnum_broker.limits.unread_answers import PART_BYTES, TAKEN_S_MAX, SilentReaders, UnreadAnswers
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
 from regnum_service.channel import aio_channel, open_channel
 from regnum_service.connections import cut_off, incarnations
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
+from regnum_service.limits.unread_answers import PART_BYTES, TAKEN_S_MAX, SilentReaders, UnreadAnswers
 from regnum_service.listening import make_server
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
@@ -133,9 +133,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
             offsets=nothing,
             describing=nothing,
             deleting=nothing,
-            held=limits.held,
+            budget=limits.budget,
             throttling=limits.throttling,
-            unread=limits.unread,
         )
         server = GrpcServer(
             Address(host="127.0.0.1", port=0),

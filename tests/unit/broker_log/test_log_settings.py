@@ -69,13 +69,13 @@ def test_an_index_has_an_entry_for_as_many_bytes_as_the_topic_says(place: Reopen
     log = place.replica()
     log.configure(ReplicaSettings(segment_bytes=1 << 20, index_interval_bytes=1_024))
     offsets = [lead(log, VALUE) for _ in range(60)]
-    dense = len(log._shown.segments[-1]._loaded_index())
+    dense = len(log._shown.segments[-1].loaded_index())
     other = ReopenedDirectory(place.path.parent / "other", segment_bytes=1 << 20)
     other.open()
     sparse = other.replica()
     for _ in range(60):
         lead(sparse, VALUE)
-    assert dense > 3 * len(sparse._shown.segments[-1]._loaded_index())
+    assert dense > 3 * len(sparse._shown.segments[-1].loaded_index())
     assert all(log.read(offset, bytes_max=1, end_offset=offset + 1) for offset in offsets)
     reopened = place.stop_and_open()
     assert all(reopened.read(offset, bytes_max=1, end_offset=offset + 1) for offset in offsets)

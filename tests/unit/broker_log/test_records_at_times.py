@@ -88,3 +88,46 @@ def test_of_many_such_heads_only_a_few_are_looked_into(log: ReplicaLog) -> None:
 def test_of_a_batch_that_cannot_be_decoded_it_is_the_begin(log: ReplicaLog) -> None:
     append(log, batch(1_000), changed(batch(2_000, 2_001, codec="zstd"), garbage=True))
     assert log.record_at_or_after(2_001) == Placed(1, None)
+
+
+def test_the_largest_timestamp_is_that_of_a_record_and_need_not_be_the_last(log: ReplicaLog) -> None:
+    """KIP-734: the first of them that have it, of those below an offset."""
+    assert log.record_of_max_timestamp(9) is None
+    append(log, batch(50, 300, 100), batch(10, 300), batch(20, 400), batch(30))
+    found = [log.record_of_max_timestamp(end) for end in (0, 3, 5, 7, 8, 99)]
+    assert found == [None, Placed(1, 300), Placed(1, 300), Placed(6, 400), Placed(6, 400), Placed(6, 400)]
+
+
+def test_the_largest_timestamp_is_not_one_of_a_record_that_is_gone(log: ReplicaLog) -> None:
+    append(log, batch(9_000), batch(500, 700), batch(600), batch(8_000))
+    assert log.record_of_max_timestamp(4) == Placed(0, 9_000)
+    log.begin_at(1)
+    assert [log.record_of_max_timestamp(end) for end in (4, 5)] == [Placed(2, 700), Placed(4, 8_000)]
+    log.begin_at(3)
+    assert [log.record_of_max_timestamp(end) for end in (4, 5)] == [Placed(3, 600), Placed(4, 8_000)]
+
+
+def test_the_largest_timestamp_of_many_segments(log: ReplicaLog) -> None:
+    """Against all records: whichever the log begins and ends with, and in whatever order the times are."""
+    times = [(number * 7_919) % 3_001 for number in range(2_000)]
+    for first in range(0, len(times), 4):
+        append(log, batch(*times[first : first + 4]))
+    assert len(log.segments) > 3
+    for start in (0, 4, 400, 1_112):
+        log.begin_at(start)
+        for end in (start, start + 4, 800, 1_500, 1_996, 2_000):
+            wanted = max(range(start, end), key=lambda offset: (times[offset], -offset), default=None)
+            found = log.record_of_max_timestamp(end)
+            assert found == (None if wanted is None else Placed(wanted, times[wanted])), (start, end)
+
+
+def test_a_head_that_claims_the_largest_timestamp_is_told_as_a_batch(log: ReplicaLog) -> None:
+    append(log, batch(1_000), changed(batch(10, 11), max_timestamp_ms=9_000), batch(2_000))
+    assert log.record_of_max_timestamp(9) == Placed(1, None)
+    append(log, changed(batch(12, 13, codec="zstd"), max_timestamp_ms=10_000, garbage=True))
+    assert log.record_of_max_timestamp(9) == Placed(4, None)
+
+
+def test_records_without_a_timestamp_have_no_largest(log: ReplicaLog) -> None:
+    append(log, changed(batch(5), max_timestamp_ms=-1))
+    assert log.record_of_max_timestamp(9) is None

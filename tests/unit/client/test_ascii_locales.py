@@ -3,14 +3,17 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from regnum_client.commands.invocation import Failure, Output, note, visible
+from regnum_client.commands.looking.row_stream import RowStream
 from regnum_client.commands.records.template import Template
-from regnum_client.commands.rendering import take_any_text, yaml_of
+from regnum_client.commands.rendering import emit_failure, emit_one, emit_rows, take_any_text, yaml_of
 from regnum_client.records import ConsumedRecord
 from regnum_testing.batches import batch_of
 
@@ -24,6 +27,40 @@ def test_a_stream_takes_any_text_and_json_stays_json(encoding: str) -> None:
     take_any_text(stream)
     stream.write(json.dumps({"key": TEXT}, ensure_ascii=False))
     assert json.loads(written.getvalue().decode(encoding)) == {"key": TEXT}
+
+
+HOSTILE = "a\x1b[31mb\x07c\x9b2Jd\u202ee\x7f"
+"""Colours, a bell, an empty screen by one character, text turned around."""
+OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+"""What a terminal obeys, but for line feeds."""
+
+
+@pytest.mark.parametrize("output", list(Output))
+def test_no_name_says_anything_to_a_terminal_behind_a_pipe(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"name": HOSTILE, "note": "two\nlines"}
+    emit_rows([row], output, columns=("name", "note"))
+    emit_one(row, output)
+    stream = RowStream(output, columns=("name", "note"))
+    stream.add([row])
+    stream.close()
+    emit_failure(Failure(code="X", message=HOSTILE, exit_status=1, metadata={"name": HOSTILE}), output)
+    note(HOSTILE)
+    told = capsys.readouterr()
+    for text in (told.out, told.err):
+        assert OBEYED.search(text) is None
+        assert "a\\u001b[31mb" in text or "a\\e[31mb" in text or "a\\x1b[31mb" in text
+    if output is Output.TABLE:
+        assert "two\\nlines" in told.out, "a row stays a line"
+    if output is Output.JSONL:
+        assert [json.loads(line) for line in told.out.splitlines()] == [row] * 3
+
+
+def test_names_that_a_terminal_would_obey_are_the_same_for_programs() -> None:
+    assert json.loads(visible(json.dumps({"name": HOSTILE}, ensure_ascii=False))) == {"name": HOSTILE}
+    assert yaml.safe_load(yaml_of({"name": HOSTILE})) == {"name": HOSTILE}
+    assert (
+        visible("\u043a\u043b\u044e\u0447 \u20ac \U0001f600\tx\n") == "\u043a\u043b\u044e\u0447 \u20ac \U0001f600\tx\n"
+    )
 
 
 def test_yaml_is_in_ascii_where_that_is_all_there_is() -> None:

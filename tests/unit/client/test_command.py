@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from regnum_client.command import application, main
+from regnum_client.command import NEVER_EMPTY, OF_FILES, application, main
 from regnum_testing.command_here import CommandHere
 from regnum_testing.command_shell import Shell
 from regnum_testing.fake_cluster import FakeCluster
@@ -143,6 +143,49 @@ async def test_what_can_be_no_topic_is_not_offered_to_be_created(regnum: Command
             ran = await regnum(*command, name, "-o", "json")
             assert (ran.status, ran.error["code"]) == (2, "INVALID_TOPIC_EXCEPTION")
             assert "topics create" not in str(ran.error["message"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["logs", "inspect", ""],
+        ["logs", "inspect", "--records", ""],
+        ["logs", "inspect", "-o", "json", ""],
+        ["backup", ""],
+        ["restore", "", "--coordination", "etcd://h"],
+        ["status", "--bootstrap", ""],
+        ["status", "--data-dir="],
+        ["down", "--data-dir", ""],
+        ["up", "--coordination", ""],
+        ["acls", "remove", "--topic", ""],
+        ["--tls-ca", "", "topics", "list"],
+    ],
+)
+async def test_an_empty_text_names_neither_the_present_folder_nor_everything(
+    arguments: list[str], regnum: CommandHere
+) -> None:
+    ran = await regnum.alone(*arguments)
+    assert ran.status == 2, ran.err
+    assert "empty" in ran.err
+
+
+def test_every_option_that_is_a_path_is_one_that_is_never_empty() -> None:
+    paths: set[str] = set()
+    files: set[str] = set()
+
+    def walk(command: Any, words: tuple[str, ...] = ()) -> None:
+        for one in command.params:
+            annotation = str(getattr(getattr(one, "type_descriptor", None), "annotation", ""))
+            if "Path" in annotation or (one.metavar or "").startswith("FILE"):
+                paths.update(one.opts if one.param_type_name == "option" else ())
+                files.update(words[:1] if one.param_type_name == "argument" else ())
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, (*words, name))
+
+    walk(get_command(application()))
+    assert "--data-dir" in paths
+    assert paths <= NEVER_EMPTY
+    assert files == OF_FILES
 
 
 async def test_produce_to_nowhere_fails_also_without_input(shell: Shell) -> None:

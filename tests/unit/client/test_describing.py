@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client import Admin, PartitionOffsets, TopicFilter, TopicPartition, Trouble
+from regnum_client import Admin, OffsetAndTimestamp, PartitionOffsets, TopicFilter, TopicPartition, Trouble
 from regnum_client.cluster.view import TopicView
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -144,6 +144,28 @@ async def test_leaders_say_where_logs_begin_and_end_where_that_is_wanted(
     [plain] = json.loads((await regnum("topics", "describe", "a", "-o", "json")).out)
     assert "log_start" not in plain["partitions"][0]
     assert cluster.calls["ListOffsets"] == asked, "nobody is asked who need not be"
+
+
+async def test_the_record_with_the_largest_timestamp_and_why_it_is_not_known(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    """KIP-734."""
+    cluster.create("a", partitions=3)
+    records = [NewRecord(value=b"1", timestamp_ms=at) for at in (1_000, 3_000, 2_000, 3_000)]
+    cluster.partitions["a", 1].append(build_batch(records, timestamp_ms=0))
+    cluster.elect("a", 2, -1)
+    table = await regnum("topics", "describe", "a", "--newest")
+    head, *rows = [line.split() for line in table.out.splitlines()]
+    assert head[-4:] == ["NEWEST", "OFFSET", "NEWEST", "TIME"]
+    assert [row[-2:] for row in rows] == [["-", "-"], ["1970-01-01", "00:00:03.000Z"], ["-", "-"]]
+    assert rows[1][-3] == "1"
+    assert "a/2 has no leader now" in table.err
+    [topic] = json.loads((await regnum("topics", "describe", "a", "--newest", "-o", "json")).out)
+    told = [(one["newest_offset"], one["newest_timestamp_ms"]) for one in topic["partitions"]]
+    assert told == [(None, None), (1, 3_000), (None, None)]
+    async with Admin(cluster.bootstrap) as admin:
+        found = await admin.list_max_timestamps([TopicPartition("a", 0), TopicPartition("a", 1)])
+    assert found == {TopicPartition("a", 0): None, TopicPartition("a", 1): OffsetAndTimestamp(1, 3_000)}
 
 
 async def test_offsets_of_partitions_that_have_moved_are_asked_for_again(cluster: FakeCluster) -> None:

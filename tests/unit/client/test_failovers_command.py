@@ -1,4 +1,4 @@
-"""`regnum failovers report` where it cannot run: it says so, and nothing else."""
+"""`regnum failovers report`: in one process, or by Spark where asked for; where it cannot run it says so."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from regnum_testing.change_traces import ChangeTrace
 from regnum_testing.waiting import DEADLINE_S
 
 
@@ -26,9 +27,26 @@ async def report(folder: Path, *arguments: str, path: str) -> tuple[int, str, st
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-async def test_without_java_it_says_what_to_install(tmp_path, form):
-    status, out, err = await report(tmp_path, "--output", form, path=str(tmp_path))
+async def test_without_java_spark_says_what_to_install(tmp_path, form):
+    status, out, err = await report(tmp_path, "--spark", "--output", form, path=str(tmp_path))
     assert (status, out) == (5, "")
     assert "openjdk-17" in err
     if form == "json":
         assert json.loads(err.splitlines()[-1])["error"]["code"] == "SPARK_UNAVAILABLE"
+
+
+async def test_no_java_is_needed(tmp_path):
+    ChangeTrace().write(tmp_path / "traces")
+    status, out, err = await report(tmp_path, "--traces", "traces", "-o", "json", path=str(tmp_path))
+    assert (status, err) == (0, "")
+    told = json.loads(out)
+    assert [(row["victim"], row["worst"], row["total_ms"]) for row in told["failovers"]] == [
+        ("broker 1", "orders/0", 85)
+    ]
+    assert (tmp_path / "failovers" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+async def test_without_traces_it_says_where_it_looked(tmp_path):
+    status, out, err = await report(tmp_path, "--traces", "nowhere", path=str(tmp_path))
+    assert (status, out) == (3, "")
+    assert "there is no nowhere; name the folder that has traces with --traces" in err

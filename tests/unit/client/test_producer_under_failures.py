@@ -258,6 +258,16 @@ async def test_a_full_buffer_makes_send_wait_and_then_fail(cluster: FakeCluster)
     assert len(cluster.values("t")) == 7
 
 
+async def test_a_buffer_that_stays_full_says_why(cluster: FakeCluster) -> None:
+    cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS] * 1000)
+    async with producer_to(cluster, buffer_bytes=1000, buffer_wait_s=0.5, delivery_timeout_s=30.0) as producer:
+        waiting = await producer.send("t", b"x" * 900)
+        with pytest.raises(BufferFullError, match=r"or not at all \(t/0: .*said the test\); see"):
+            await producer.send("t", b"x" * 500)
+        del cluster.answers[("t", 0)]
+        await waiting
+
+
 async def test_no_broker_answers(cluster: FakeCluster) -> None:
     for broker in cluster.brokers.values():
         await broker.stop()

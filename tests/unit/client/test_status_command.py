@@ -1,6 +1,7 @@
 """`regnum status` of a cluster that runs elsewhere: what it says is wrong, in every form, and how it ends."""
 
 import json
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,11 +14,13 @@ from regnum_client.admin.health.figures import figures_of
 from regnum_client.admin.health.health_admin import ask_elections
 from regnum_client.admin.health.views import HealthView, health_view
 from regnum_client.commands.status.figures import without_controller
+from regnum_model.nodes import Address
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import DEADLINE_S, within
 
 
 @pytest.fixture
@@ -234,8 +237,19 @@ async def test_clocks_that_differ_are_named_with_what_to_do() -> None:
     assert " ms since 1970, " in health_view(response).problems[0]
 
 
+async def test_a_store_that_asks_nobody_is_a_problem(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.health = answer(store_warnings=["asks nobody who connects", "is etcd 3.6.5"])
+    ran = await regnum("status", "-o", "json")
+    assert ran.status == 5
+    assert json.loads(ran.out)["problems"] == [
+        "the coordination store asks nobody who connects",
+        "the coordination store is etcd 3.6.5",
+    ]
+
+
 async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCluster, regnum: CommandHere) -> None:
     response = cluster.health = answer(store_trouble="takes no writes: database space exceeded")
+    response.access_warnings.append("processes are not told apart")
     response.brokers[1].refuses_writes_because, response.brokers[1].disk_free_bytes = "the disk is full", 0
     response.troubles.add(trouble=metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE, partitions=3)
     response.troubled_partitions.add(
@@ -249,6 +263,7 @@ async def test_what_takes_no_writes_is_a_problem_with_its_reason(cluster: FakeCl
     shown = json.loads(ran.out)
     assert shown["problems"] == [
         "the coordination store takes no writes: database space exceeded",
+        "processes are not told apart",
         "broker 2 appends no records: the disk is full",
         "3 partitions are not writable, though they are led",
     ]
@@ -280,12 +295,16 @@ async def test_the_sdk_asks_the_controller_wherever_it_is(cluster: FakeCluster) 
         assert len((await admin.describe_health(partitions_max=1)).troubled_partitions) == 1
 
 
-async def test_election_processes_are_asked_one_after_another_whatever_the_brokers_do(cluster: FakeCluster) -> None:
+async def test_election_processes_are_asked_at_once_whatever_the_brokers_do(cluster: FakeCluster) -> None:
     cluster.controller = 2
     for broker in cluster.brokers.values():
         await broker.stop()
     addresses = [election.address for election in cluster.elections.values()]
     assert (await ask_elections(addresses, timeout_s=5.0, client_id="test")).controller == 2
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        hangs = Address(host="127.0.0.1", port=silent.getsockname()[1])
+        asking = ask_elections([hangs, *addresses], timeout_s=10 * DEADLINE_S, client_id="test")
+        assert (await within(asking)).controller == 2, "the one that hangs is not waited for"
     with pytest.raises(RegnumError, match="no election process runs here"):
         await ask_elections([], timeout_s=5.0, client_id="test")
 

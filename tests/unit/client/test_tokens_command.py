@@ -103,6 +103,16 @@ async def test_a_creation_whose_answer_is_lost_is_repeated_and_makes_one_token(c
     assert cluster.calls["CreateDelegationToken"] == 2
 
 
+async def test_a_repeat_that_came_too_late_to_be_shown_the_credential_says_which_token_to_end(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.tokens.shows_credentials = False
+    status, out, err = await regnum("tokens", "create", "-o", "json")
+    assert status != 0
+    assert not out
+    assert "is shown no more; end it, and ask for another one" in json.loads(err)["error"]["message"]
+
+
 async def test_all_pages_are_read(cluster: FakeCluster) -> None:
     cluster.tokens.page = 2
     async with Admin(cluster.bootstrap) as admin:

@@ -54,3 +54,20 @@ async def test_a_topic_that_is_deleted_is_missed_as_well(cluster: FakeCluster) -
         with pytest.raises(RegnumError, match="does not exist") as caught:
             await within(anext(consumer))
         assert caught.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_no_answer_says_nothing_of_a_topic(cluster: FakeCluster) -> None:
+    """While no broker answers, that is the error, once; the topic exists, and is read when one answers again."""
+    cluster.create("t")
+    (broker,) = cluster.brokers.values()
+    async with member(cluster, topics=(), topic_wait_s=0.05) as consumer:
+        await broker.freeze()
+        await consumer.subscribe("t")
+        with pytest.raises(RegnumError) as caught:
+            await within(anext(consumer))
+        assert caught.value.code != errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+        waits = asyncio.create_task(anext(consumer))
+        broker.frozen.clear()
+        broker.thawed.set()
+        write(cluster, 0, 1)
+        assert (await within(waits)).offset == 0

@@ -6,7 +6,7 @@ from typing import Any, cast
 import grpc
 import pytest
 from regnum_coordination.drivers.etcd.address import EtcdAddress
-from regnum_coordination.drivers.etcd.opening import _channel
+from regnum_coordination.drivers.etcd.opening import channel
 from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
 from regnum_coordination.errors import ConnectionLoss, SessionExpired, StoreFull
 from regnum_service.renewed_channel import NAME_OPTIONS, RenewedChannel, is_name
@@ -65,7 +65,7 @@ async def test_a_member_with_a_name_is_found_again_at_another_address() -> None:
     assert set(NAME_OPTIONS) <= set(CHANNEL_OPTIONS)
     address = EtcdAddress.parse("etcd://regnum-etcd-0.regnum-etcd:2379,127.0.0.1:2379")
     named, plain = (
-        _channel(target, address, None, follows_name=is_name(host))
+        channel(target, address, None, follows_name=is_name(host))
         for (host, _), target in zip(address.endpoints, address.targets, strict=True)
     )
     try:

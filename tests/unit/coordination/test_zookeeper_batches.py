@@ -4,14 +4,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import (
+    BadVersionError,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 from kazoo.protocol.states import ZnodeStat
 from regnum_coordination.drivers.zookeeper.absences import AbsencesChecked
 from regnum_coordination.drivers.zookeeper.batches import ZooKeeperBatches
 from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
 from regnum_coordination.drivers.zookeeper.names import ServerNames
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NoAuth, NodeExists, NoNode
 from regnum_coordination.port import (
     Check,
     Create,
@@ -156,3 +163,19 @@ async def test_the_writes_of_a_failover_are_one_request_for_250_of_them() -> Non
     outcomes = await _batches(server).write(groups, Check("/fence", 7))
     assert all(isinstance(outcome, Written) for outcome in outcomes)
     assert server.sent == [1 + 84 + 250]
+
+
+async def test_a_node_without_rights_holds_up_no_other_group() -> None:
+    """Its write did nothing, and may be repeated; a fence that may not be looked at has not failed."""
+    rolled, later = RolledBackError(), RuntimeInconsistency()
+    server = _Server([rolled, rolled, NoAuthError(), later], [None, STAT, STAT])
+    first, closed, last = await _batches(server).write(GROUPS, None)
+    assert isinstance(closed, Unknown)
+    assert isinstance(closed.because, NoAuth)
+    assert "/b" in str(closed.because)
+    assert isinstance(first, Written)
+    assert isinstance(last, Written)
+    fence = Check("/fence", 0)
+    for one in await _batches(_Server([NoAuthError(), later, later, later, later])).write(GROUPS, fence):
+        assert isinstance(one, Unknown)
+        assert isinstance(one.because, NoAuth)

@@ -11,7 +11,7 @@ from regnum_coordination.drivers.zookeeper.bulk_reads import BulkRead, Found
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
 from regnum_coordination.drivers.zookeeper.names import ServerNames
 from regnum_coordination.drivers.zookeeper.reading import ZooKeeperReader
-from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.errors import NoAuth
 from regnum_coordination.port import Node, Stat
 
 STAT = bytes.fromhex(
@@ -118,7 +118,7 @@ async def test_old_servers_are_asked_one_by_one_and_in_bulk_only_once(*, takes_b
 
 async def test_a_node_that_may_not_be_read_fails_the_read() -> None:
     for takes_bulk in (True, False):
-        with pytest.raises(InvalidRequest, match="/secret"):
+        with pytest.raises(NoAuth, match="/secret"):
             await _reader(_Calls(["/a"], takes_bulk=takes_bulk)).nodes(
                 ["/a", "/a", "/a", "/a", "/secret"], current=False
             )

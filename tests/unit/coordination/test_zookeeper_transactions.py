@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.exceptions import (
+    AuthFailedError,
+    BadArgumentsError,
     BadVersionError,
+    InvalidACLError,
     NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
@@ -37,6 +40,7 @@ from regnum_coordination.errors import (
     BadVersion,
     ConnectionLoss,
     InvalidRequest,
+    NoAuth,
     NodeExists,
     NodeFailure,
     NoNode,
@@ -87,7 +91,10 @@ def test_results_of_a_transaction() -> None:
         (SessionExpiredError(), SessionExpired),
         (SessionMovedError(), ConnectionLoss),
         (KazooConnectionLoss(), ConnectionLoss),
-        (NoAuthError(), InvalidRequest),
+        (NoAuthError(), NoAuth),
+        (AuthFailedError(), NoAuth),
+        (InvalidACLError(), NoAuth),
+        (BadArgumentsError(), InvalidRequest),
         (RuntimeError("xids do not match"), ConnectionLoss),
     ],
 )

@@ -1,5 +1,7 @@
 """The example alert rules name metrics, labels and values that exist."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,25 @@ FILE = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yaml"
 RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(FILE.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
 ]
+CASES: dict[str, Any] = yaml.safe_load(FILE.with_name("alerts_test.yaml").read_text(encoding="utf-8"))
+
+
+def cases(*, firing: bool) -> Iterator[str]:
+    """Alerts that some case of the rules' own tests expects to fire, or to be silent."""
+    for test in CASES["tests"]:
+        for case in test.get("alert_rule_test", ()):
+            if bool(case["exp_alerts"]) is firing:
+                yield case["alertname"]
+        for case in test.get("promql_expr_test", ()):
+            told = " ".join(one["labels"] for one in case.get("exp_samples", ()))
+            if firing or not told:
+                yield from re.findall('alertname="([^"]*)"', told if firing else case["expr"])
+
+
+def test_of_each_alert_there_is_a_case_in_which_it_fires_and_one_in_which_it_is_silent() -> None:
+    alerts = {rule["alert"] for rule in RULES}
+    assert set(cases(firing=True)) == alerts
+    assert set(cases(firing=False)) == alerts
 
 
 def test_there_are_rules_for_what_the_controller_finds_overdue() -> None:

@@ -1,5 +1,6 @@
 """The images' files: what they are made from is there, and what they say fits the manifests and the project."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -78,6 +79,22 @@ def test_where_nothing_builds_images_it_says_what_does(tmp_path: Path) -> None:
     )
     assert made.returncode == 1
     assert "install buildah or podman" in made.stderr
+
+
+@pytest.mark.parametrize("base", ["", "python:3.11-slim-bookworm@sha256:" + "c" * 64])
+def test_a_base_by_its_digest_is_what_is_built_on_and_one_without_is_told(tmp_path: Path, base: str) -> None:
+    builder = tmp_path / "buildah"
+    builder.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > "$(dirname "$0")/given"\n')
+    builder.chmod(0o755)
+    made = subprocess.run(
+        [DOCKER / "build.sh", "images", "services"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "BUILDER": str(builder), "BASE": base},
+    )
+    assert f"BASE={base or 'python:3.11-slim-bookworm'}" in (tmp_path / "given").read_text().splitlines()
+    assert ("named without a digest" in made.stderr) is not bool(base)
 
 
 def test_every_package_that_is_fetched_has_its_hash_checked(text: str) -> None:

@@ -63,6 +63,8 @@ async def test_a_topic_node_that_is_damaged_is_listed_while_its_partitions_are_l
     (one,) = await listed(controller, 1)
     assert (one.topic, one.partition, one.damage) == ("v", -1, admin_pb2.PARTITION_DAMAGE_TOPIC_NODE)
     assert "led on" in one.advice
+    await controller.health.turn()
+    assert controller.health.damaged == 1
     assert paths.topic("v") in one.advice
     assert led_by(controller, id) == before.leader
     assert await cluster.state("v", 0) == before
@@ -72,6 +74,8 @@ async def test_a_topic_node_that_is_damaged_is_listed_while_its_partitions_are_l
     assert (await cluster.state("v", 0)).leader_epoch > before.leader_epoch
     cluster.server.overwrite(paths.topic("v"), whole)
     assert await listed(controller, 0) == []
+    await controller.health.turn()
+    assert controller.health.damaged == 0
 
 
 async def test_a_topic_node_that_names_another_life_of_the_topic_is_listed(cluster: FakeCluster) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -13,7 +13,7 @@ from regnum_coordination.port import Operation, OperationResult
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.resolved_store import ResolvedStore
 from regnum_election.candidacy.role import ControllerRole
-from regnum_election.tokens.calls import TokenCalls
+from regnum_election.tokens.calls import SHOWN_AGAIN_MS, TokenCalls
 from regnum_election.tokens.sweeping import TokenSweeper
 from regnum_model.access import CLUSTER_NAME, ResourceType
 from regnum_model.access import Operation as Op
@@ -131,6 +131,26 @@ async def test_a_repeated_creation_answers_with_the_same_token_also_at_the_next_
             other, _ = await w.calls.create(w.writes, Creation(), mutation="m")
         assert other.id != first[0].id, "nobody gets a token by guessing somebody's mutation id"
         assert len(await w.stored()) == 2
+
+
+async def test_what_proves_a_token_is_shown_again_for_five_minutes_and_only_to_who_asked_for_it() -> None:
+    async with world() as w:
+        with calling(ALICE):
+            token, credential = await w.calls.create(w.writes, Creation(), mutation="m")
+            await w.clock.advance(SHOWN_AGAIN_MS / 1_000)
+            assert await w.calls.create(w.writes, Creation(), mutation="m") == (token, credential)
+            await w.clock.advance(0.001)
+            assert await w.calls.create(w.writes, Creation(), mutation="m") == (token, "")
+        with calling(BOB):
+            (bobs, _) = await w.calls.create(w.writes, Creation(), mutation="m")
+        # By hand: nothing that is asked for here makes a token of that id for somebody else.
+        node = await w.store.get(path_of(bobs.id))
+        forged = replace(DelegationToken.decode(bobs.id, node.data), requester=ALICE.principal)
+        await w.store.set(path_of(bobs.id), forged.encode(), version=node.stat.version)
+        with calling(BOB):
+            assert (
+                await refusal(w.calls.create(w.writes, Creation(), mutation="m")) == "DELEGATION_TOKEN_OWNER_MISMATCH"
+            )
 
 
 async def test_tokens_that_are_asked_for_all_at_a_time_are_all_made() -> None:

@@ -270,7 +270,8 @@ async def test_a_partition_whose_node_was_edited_can_be_moved(cluster: FakeClust
     await grown(cluster, "t", 0, 1, 4)
     await catch_up(cluster, "t", 0, 4)
     await arrived(cluster, "t", 0, 4)
-    assert assigned(controller, id) == {0: (4,)}
+    # The picture follows the store.
+    await until(lambda: assigned(controller, id) == {0: (4,)}, what="the controller knows")
     assert (await record(cluster, id)).partitions == {0: ids(4)}
 
 

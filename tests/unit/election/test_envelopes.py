@@ -136,7 +136,11 @@ async def test_the_call_runs_as_that_of_its_client_and_is_answered_as_a_direct_o
     assert [(one.name, one.error_code) for one in created.results] == [("a", 0), ("b", 0)]
     ((who, connection, _),) = world.admin.seen
     assert who == Caller(
-        principal=Principal("alice", token_authenticated=True), host="10.9.8.7", encrypted=True, forwarded=True
+        principal=Principal("alice", token_authenticated=True),
+        host="10.9.8.7",
+        encrypted=True,
+        forwarded=True,
+        via="User:broker-1 at 10.0.0.1",
     )
     assert who.principal.token_authenticated, "else token rules are got around by way of any broker"
     assert "ipv4:10.9.8.7:4711" in connection
@@ -279,7 +283,7 @@ async def test_a_request_of_millions_of_items_is_refused_before_it_becomes_that_
     error = from_status(answer.status)
     assert error is not None
     assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
-    assert "items" in error.message
+    assert "more than 10000 elements" in error.message
     assert world.admin.seen == []
 
 

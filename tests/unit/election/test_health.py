@@ -292,13 +292,17 @@ class Counting(dict[PartitionKey, Partition]):
 
 async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> None:
     partitions = Counting()
-    picture = SimpleNamespace(partitions=partitions, brokers={}, settings=object(), topics={}, of_topic=lambda _id: ())
+    picture = SimpleNamespace(
+        partitions=partitions, brokers={}, settings=object(), topics={}, names={}, of_topic=lambda _id: ()
+    )
     context: Any = SimpleNamespace(
         picture=picture,
         clock=SkippingClock(),
         reign=SimpleNamespace(epoch=1),
         dispatch=SimpleNamespace(outstanding=list, misdirected=dict),
         metadata=SimpleNamespace(tell_of_changes=lambda _watch: None, positions=[]),
+        removals=SimpleNamespace(damaged={}),
+        **{kind: {} for kind in ("refused", "incomplete", "edited", "spoiled")},
     )
     watch = HealthWatch(context, Limits())
     running = asyncio.create_task(watch.run())
@@ -329,3 +333,15 @@ def test_more_partitions_than_may_be_named_are_refused() -> None:
     for wrong in (-1, PARTITIONS_NAMED_MAX + 1, 2**31 - 1):
         with pytest.raises(RegnumError, match="at most 1000"):
             partitions_named(admin_pb2.DescribeHealthRequest(partitions_max=wrong))
+
+
+async def test_a_controller_that_believes_callers_too_easily_says_so(cluster: FakeCluster) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign(access_warnings=("processes are not told apart",))
+    assert list((await describe_health(controller.health, most=1)).access_warnings) == ["processes are not told apart"]
+
+
+async def test_what_is_known_against_the_store_is_told(cluster: FakeCluster) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign(store_warnings=("asks nobody who connects",))
+    assert list((await describe_health(controller.health, most=1)).store_warnings) == ["asks nobody who connects"]

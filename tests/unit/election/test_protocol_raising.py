@@ -184,6 +184,10 @@ async def test_a_broker_that_does_not_speak_what_is_in_force_takes_no_part_and_s
     assert not shown["broker", 2].refused
     assert (shown["broker", 3].release, shown["broker", 3].protocol_max) == ("", 2)
     assert (health.inter_broker_protocol, health.inter_broker_protocol_max) == (2, 1)
+    assert controller.health.refused == 2
+    for id in (1, 4):
+        cluster.kill(id)
+    await until(lambda: controller.health.refused == 0)
 
 
 async def test_a_refused_broker_comes_back_as_soon_as_it_is_of_another_release(cluster: FakeCluster) -> None:

@@ -4,7 +4,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from regnum.types.v1 import events_pb2 as words
+from regnum_coordination.port import Delete
 from regnum_election.health.messages import describe_health
+from regnum_election.history.events import OtherEntry
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode
@@ -122,6 +125,27 @@ async def test_topic_removed_by_hand_is_deleted(cluster: FakeCluster) -> None:
 
     await until(gone)
     assert id not in controller.picture.topics
+
+
+async def test_a_topic_whose_guard_went_with_it_is_deleted_nowhere_and_told_of(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0)):
+        await cluster.outside.delete(path, version=None)
+    both = [Delete(path, None) for path in (paths.topic("t"), paths.topic_id(id))]
+    await cluster.outside.multi(both)
+    key = PartitionKey(id, 0)
+    await until(lambda: "both gone" in (controller.picture.partitions[key].trouble or ""))
+    kind = words.EVENT_KIND_PARTITION_OUT_OF_REACH
+    (told,) = [one for one in cluster.recorded if isinstance(one, OtherEntry) and one.kind == kind]
+    assert (told.topic, told.partition, "both gone" in told.detail) == ("t", 0, True)
+
+    async def listed() -> bool:
+        return [one.topic for one in (await describe_health(controller.health, most=9)).troubled_partitions] == ["t"]
+
+    await until(listed)
+    assert not any(stop.delete for broker in cluster.brokers.values() for stop in broker.stops)
 
 
 async def test_topic_removed_by_hand_while_no_controller_reigned(cluster: FakeCluster) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1 import events_pb2 as words
+from regnum_client.admin.health.views import health_view
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import ConnectionLoss, StoreFull
 from regnum_coordination.port import Check, Group, Outcome, Stat, Unknown
@@ -15,7 +16,7 @@ from regnum_election.health.messages import describe_health
 from regnum_election.health.store_watch import FAILING_S, StoreWatch
 from regnum_election.history.events import OtherEntry
 from regnum_election.leaders.messages import brokers_response
-from regnum_election.reign.writability import CommitsWait, DiskSaid
+from regnum_election.reign.writability import CommitsWait, DiskSaid, ListenersSaid
 from regnum_election.topics.requests import TopicRequest
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.topic_filter import Trouble
@@ -142,6 +143,44 @@ async def test_a_leader_that_commits_nothing_is_believed_whatever_the_reason(clu
     waits(1, epoch)
     await health.turn()
     assert count(controller) == 0
+
+
+async def test_a_broker_that_turns_callers_away_is_told_of_for_as_long_as_it_says_so(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    health = controller.health
+
+    def says(id: int, because: str) -> None:
+        epoch = cluster.brokers[BrokerId(id)].epoch
+        health.heard_of(ListenersSaid(broker=BrokerId(id), epoch=epoch, turn_away_because=because))
+
+    async def problems() -> tuple[str, ...]:
+        await health.turn()
+        await health.turn()
+        return tuple(
+            one
+            for one in health_view(await describe_health(health, most=1)).problems
+            if "turns connections away" in one
+        )
+
+    says(1, "the certificate expired")
+    assert await problems() == ("broker 1 turns connections away: the certificate expired",)
+    says(1, "")
+    assert await problems() == ()
+    says(2, "too many")
+    assert len(await problems()) == 1
+    epoch = cluster.brokers[BrokerId(2)].epoch
+    await cluster.register(2)
+    await until(lambda: (known := controller.picture.brokers.get(BrokerId(2))) is not None and known.epoch != epoch)
+    assert await problems() == (), "what it said in an earlier registration counts no more"
+    told = [(one.kind, one.broker, one.detail) for one in cluster.recorded if isinstance(one, OtherEntry)]
+    refused, taken = words.EVENT_KIND_CONNECTIONS_REFUSED, words.EVENT_KIND_CONNECTIONS_TAKEN
+    assert [one for one in told if one[0] in {refused, taken}] == [
+        (refused, 1, "the certificate expired"),
+        (taken, 1, ""),
+        (refused, 2, "too many"),
+        (taken, 2, ""),
+    ]
 
 
 async def test_a_store_that_takes_no_writes_is_told_of_and_callers_do_not_wait_for_it(cluster: FakeCluster) -> None:

@@ -3,9 +3,12 @@
 import array
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from regnum_testing.kubernetes.intruders import ADMIN, GUEST, STRANGER, intruders
 from regnum_testing.kubernetes.load_pod import Load, pod
+from regnum_testing.kubernetes.observed import Gate
 from regnum_testing.kubernetes.overlay import OverlayError, cpus, read_overlay, with_image
 from regnum_testing.kubernetes.pods.load import UNKNOWN, BelowMinimum, ReadBack, Written, number_of
 from regnum_testing.kubernetes.pods.signals import processes_of
@@ -135,6 +138,36 @@ def test_processes_are_found_by_the_container_in_their_cgroup(tmp_path: Path) ->
     assert processes_of("none", tmp_path) == []
 
 
+def spec_of(credential: str) -> dict[str, Any]:
+    found: Any = pod("one", ["true"], "image", {"A": "b"}, node="", credential=credential)["spec"]
+    return {
+        "variables": {one["name"] for one in found["containers"][0]["env"]},
+        "secrets": [one["secret"] for one in found["volumes"] if "secret" in one],
+    }
+
+
+def test_a_pod_shows_what_it_was_given_and_a_stranger_has_no_key_at_all() -> None:
+    assert spec_of("") == {"variables": {"A"}, "secrets": []}
+    admin = spec_of(ADMIN)
+    assert admin["variables"] == {"A", "REGNUM_TLS_CA", "REGNUM_TLS_CERTIFICATE", "REGNUM_TLS_KEY"}
+    assert admin["secrets"] == [{"secretName": ADMIN, "defaultMode": 0o440}]
+    stranger = spec_of(STRANGER)
+    assert stranger["variables"] == {"A", "REGNUM_TLS_CA"}
+    assert [one["items"] for one in stranger["secrets"]] == [[{"key": "ca.crt", "path": "ca.crt"}]]
+
+
+def test_who_is_to_be_refused_depends_on_what_clients_show() -> None:
+    assert [one.gate for one in intruders({})] == [Gate.NETWORK]
+    assert [(one.credential, one.labelled) for one in intruders({})] == [("", False)]
+    closed = intruders({ADMIN: {}, GUEST: {}})
+    assert [(one.gate, one.credential, one.labelled) for one in closed] == [
+        (Gate.NETWORK, ADMIN, False),
+        (Gate.HANDSHAKE, STRANGER, True),
+        (Gate.RULES, GUEST, True),
+    ]
+    assert [one.gate for one in intruders({ADMIN: {}})] == [Gate.NETWORK, Gate.HANDSHAKE]
+
+
 def test_only_the_pod_for_signals_sees_the_nodes_processes() -> None:
     load, signals = (pod("one", ["true"], "image", {"A": "b"}, node=node)["spec"] for node in ("", "node-1"))
     assert isinstance(load, dict)
@@ -178,6 +211,22 @@ def test_another_image_is_for_the_services_and_not_for_the_store() -> None:
     assert "image: etcd\n" in other.text
 
 
+def test_an_overlay_says_which_secrets_it_needs_and_whether_it_has_them_made() -> None:
+    plain = read_overlay("dev", OVERLAY)
+    assert (plain.tls, plain.secrets, plain.own_certificates) == (False, frozenset(), False)
+    mounted = "containers:\n        - {env: [{name: REGNUM_CLIENT_TLS_CERTIFICATE, value: x}], "
+    text = OVERLAY.replace(
+        "containers:\n        - {", "volumes: [{name: tls, secret: {secretName: regnum-broker-tls}}]\n      " + mounted
+    )
+    closed = read_overlay("production", text)
+    assert (closed.tls, closed.secrets, closed.own_certificates) == (True, frozenset({"regnum-broker-tls"}), False)
+    made = text + "---\nkind: Certificate\nmetadata: {name: regnum-broker}\n"
+    assert read_overlay("production", made).own_certificates
+    named = text + "---\nkind: Namespace\nmetadata: {name: regnum}\n"
+    assert "kind: Namespace" in read_overlay("production", named).namespace_text
+    assert "StatefulSet" not in read_overlay("production", named).namespace_text
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -186,7 +235,6 @@ def test_another_image_is_for_the_services_and_not_for_the_store() -> None:
             OVERLAY.replace("name: regnum-etcd, namespace: regnum", "name: regnum-etcd, namespace: other"),
             "one namespace",
         ),
-        (OVERLAY.replace("image: etcd", "env: [{name: REGNUM_CLIENT_TLS_CA}]"), "certificates"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_with_the_reason(text: str, said: str) -> None:

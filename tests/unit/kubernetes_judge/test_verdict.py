@@ -3,8 +3,10 @@
 import dataclasses
 
 from regnum_testing.kubernetes.observed import (
+    Attempt,
     BelowMinimum,
     Disturbance,
+    Gate,
     Kind,
     Observed,
     PodChange,
@@ -14,7 +16,7 @@ from regnum_testing.kubernetes.observed import (
 )
 from regnum_testing.kubernetes.report import as_json, as_table
 from regnum_testing.kubernetes.timeline import as_svg, ready_times
-from regnum_testing.kubernetes.verdict import BACK_NOTE, Row, rows
+from regnum_testing.kubernetes.verdict import BACK_NOTE, DENIALS, HANDSHAKES, Row, rows
 
 RIGHT = ReadBack(
     acknowledged=100, failed=0, found=100, lost=0, doubled=0, moved=0, out_of_order=0, invented=0, read_again=0
@@ -157,3 +159,37 @@ def test_the_picture_escapes_names_and_shows_every_pod() -> None:
 def test_a_pod_is_ready_from_when_it_was_seen_so_until_it_was_not_or_went() -> None:
     changes = [change(1, ready=False), change(2), change(5, ready=False, gone=True), change(4, uid="b")]
     assert sorted(ready_times(changes, 9.0)) == [(2, 5), (4, 9.0)]
+
+
+def attempt(gate: Gate, *, connected: bool = True, done: bool = False, reason: str = "", count: float = 0) -> Attempt:
+    counted = {HANDSHAKES: count if gate is Gate.HANDSHAKE else 0, DENIALS: count if gate is Gate.RULES else 0}
+    return Attempt(
+        what=gate.name, gate=gate, connected=connected, done=done, reason=reason, message="words", counted=counted
+    )
+
+
+def test_who_is_refused_is_refused_by_what_should_and_with_its_reason() -> None:
+    denied = "CLUSTER_AUTHORIZATION_FAILED"
+    right = (
+        attempt(Gate.NETWORK, connected=False),
+        attempt(Gate.HANDSHAKE, reason="BROKER_NOT_AVAILABLE", count=2),
+        attempt(Gate.RULES, reason=denied, count=1),
+    )
+    assert broken(dataclasses.replace(SEEN, attempts=right)) == []
+    wrong = {
+        "NETWORK is refused": (attempt(Gate.NETWORK, reason=denied),),
+        "HANDSHAKE is refused": (
+            attempt(Gate.HANDSHAKE, connected=False),  # nothing of ours refused it
+            attempt(Gate.HANDSHAKE, reason="BROKER_NOT_AVAILABLE"),  # and nothing counted it
+            attempt(Gate.HANDSHAKE, done=True, count=1),
+        ),
+        "RULES is refused": (
+            attempt(Gate.RULES, reason="REQUEST_TIMED_OUT", count=1),
+            attempt(Gate.RULES, reason=denied),
+            attempt(Gate.RULES, done=True, count=1),
+        ),
+    }
+    for promise, attempts in wrong.items():
+        for one in attempts:
+            assert broken(dataclasses.replace(SEEN, attempts=(one,))) == [promise]
+    assert '"gate": "access rules"' in as_json(dataclasses.replace(SEEN, attempts=right), ())

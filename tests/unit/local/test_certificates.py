@@ -9,13 +9,15 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from regnum_client.cluster.security.channels import TlsFiles, tls_files
 from regnum_client.command import main
-from regnum_local.certificates import ADMIN, GUEST, add_missing, client_files, make, renew
+from regnum_local.certificates import ADMIN, GUEST, add_missing, add_store, client_files, make, renew
 from regnum_local.identity import ProcessIdentity
 from regnum_local.local_tls import LocalTls
-from regnum_local.plan import CLIENT_CA, CLUSTER_CA
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, STORE_ADMIN, STORE_PEER_CA, Member, Plan, Role
 from regnum_local.profile import Profile, ProfileTls, write_profile
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.tls.files import WatchedFiles
+
+PLAN = Plan(members=(Member(role=Role.ETCD, id=1, ports={}), Member(role=Role.BROKER, id=1, ports={})))
 
 
 def certificate(path: Path) -> x509.Certificate:
@@ -127,8 +129,27 @@ def test_a_profile_counts_for_its_own_cluster_and_what_is_said_counts_more(tmp_p
 def test_a_local_cluster_has_a_guest_whose_certificate_comes_later_where_it_was_made_without(tmp_path: Path) -> None:
     make(tmp_path, ["broker-1"])
     admin = client_files(tmp_path, "admin")[0].read_bytes()
-    LocalTls(tmp_path).prepare(["broker-1"])
+    LocalTls(tmp_path).prepare(PLAN)
     shown, key = client_files(tmp_path, GUEST)
     assert "CN=guest" in certificate(shown).subject.rfc4514_string()
     assert key.stat().st_mode & 0o777 == 0o600
     assert client_files(tmp_path, "admin")[0].read_bytes() == admin
+    assert (tmp_path / "etcd.pem").exists(), "a folder from before the store spoke TLS gets what it lacks"
+
+
+def test_a_store_is_signed_as_no_process_and_its_peers_by_nobody_who_signs_anything_else(tmp_path: Path) -> None:
+    make(tmp_path, ["broker-1"])
+    made = add_store(tmp_path, "etcd")
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in made if file.suffix == ".key")
+    for name in ("etcd", STORE_ADMIN):
+        shown = certificate(tmp_path / f"{name}.pem")
+        shown.verify_directly_issued_by(certificate(tmp_path / CLUSTER_CA))
+        assert shown.subject.rfc4514_string() == f"CN={name},OU=Stores,O=Regnum"
+    peer = certificate(tmp_path / "etcd-peer.pem")
+    peer.verify_directly_issued_by(certificate(tmp_path / STORE_PEER_CA))
+    for other in (CLUSTER_CA, CLIENT_CA):
+        with pytest.raises(ValueError, match="Issuer"):
+            peer.verify_directly_issued_by(certificate(tmp_path / other))
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    assert add_store(tmp_path, "etcd") == []
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -10,8 +10,8 @@ from regnum_model.nodes import Address
 from regnum_service.settings import SESSION_TIMEOUT_S_MIN_ETCD, ServiceSettings
 
 
-def options(home: Path) -> dict[str, str]:
-    text = zookeeper.configuration(Address(host="127.0.0.1", port=15_000), home)
+def options(home: Path, trusted: Path | None = None) -> dict[str, str]:
+    text = zookeeper.configuration(Address(host="127.0.0.1", port=15_000), home, trusted)
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
@@ -22,6 +22,16 @@ def test_it_listens_on_this_machine_alone_and_keeps_everything_in_its_folder() -
     assert told["dataDir"] == "/d/zookeeper/data"
     assert told["admin.enableServer"] == "false"
     assert "forceSync" not in told
+
+
+def test_over_tls_it_has_no_other_port_and_takes_nobody_without_a_certificate() -> None:
+    told = options(Path("/d"), Path("/certs/cluster-ca.pem"))
+    assert told["secureClientPort"] == "15000"
+    assert told["secureClientPortAddress"] == "127.0.0.1"
+    assert told["ssl.clientAuth"] == "need"
+    assert told["ssl.trustStore.location"] == "/certs/cluster-ca.pem"
+    assert told["ssl.keyStore.location"] == "/d/keystore.pem"
+    assert not {"clientPort", "clientPortAddress"} & told.keys()
 
 
 def test_every_session_that_services_may_ask_for_is_granted_as_it_is() -> None:

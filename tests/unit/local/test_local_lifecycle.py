@@ -13,6 +13,7 @@ from regnum_local.identity import ProcessIdentity
 from regnum_local.lifecycle import read_status, run_down, run_restart
 from regnum_local.plan import PORT_NAMES, Member, Plan, Role
 from regnum_local.profile import own_profile_path, read_profile
+from regnum_local.protection import Protection, keep, protected_as_before
 from regnum_local.runtime_record import read_record
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_testing.waiting import DEADLINE_S, until
@@ -175,6 +176,17 @@ async def test_fewer_processes_than_the_folder_has_are_refused_before_anything_s
     assert b"3 brokers, 1 election processes" in err
     assert b"leave --brokers out, or give --brokers 3" in err
     assert read_record(launch.data_dir) is None
+
+
+async def test_a_protected_cluster_comes_back_protected_without_being_asked(launch, profile):
+    """Nothing is more easily forgotten than a flag."""
+    keep(Protection(tls=True, acl=True), launch.data_dir)
+    process, (word, *_) = await launch()
+    assert word == "ready"
+    process.send_signal(signal.SIGTERM)
+    _, err = await process.communicate()
+    assert b"has TLS and rights, and comes back with that" in err
+    assert protected_as_before(Protection(), launch.data_dir) == Protection(tls=True, acl=True)
 
 
 async def test_down_and_status_without_a_cluster(tmp_path, profile):

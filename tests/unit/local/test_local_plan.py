@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from regnum_local.plan import EMPTY, Launch, Plan, Role, command, grow, store_url
+from regnum_coordination.drivers.etcd.address import EtcdAddress
+from regnum_local.plan import CLUSTER_CA, EMPTY, STORE_PEER_CA, Launch, Plan, Role, command, grow, store_url
 
 
 def counter(first: int = 15_000):
@@ -124,6 +125,27 @@ def test_an_embedded_zookeeper_takes_the_place_of_etcd():
     assert command(plan.store, launch) == ["/java", "Main", "/d/zookeeper/zoo.cfg"]
     broker = command(plan.get("broker-1"), launch)
     assert broker[broker.index("--coordination") + 1] == "zookeeper://127.0.0.1:15000"
+
+
+def test_a_cluster_over_tls_reaches_its_store_over_tls_and_each_process_shows_its_own_certificate():
+    plan, folder = make(brokers=1, elections=1), Path("/d/a b/certs")
+    url = store_url(plan, folder, shows="broker-1")
+    assert url == (
+        "etcd://127.0.0.1:15000?max_txn_ops=2000&ca=/d/a+b/certs/cluster-ca.pem&cert=/d/a+b/certs/broker-1.pem"
+        "&key=/d/a+b/certs/broker-1.key"
+    )
+    read = EtcdAddress.parse(url)
+    assert (read.max_txn_ops, read.credentials.ca) == (2000, folder / CLUSTER_CA)
+    assert "cert=/d/a+b/certs/store-admin.pem" in store_url(plan, folder), "commands show one of their own"
+    launch = Launch(
+        python="/py", store=("/etcd",), data_dir=Path("/d"), coordination=url, extra={}, certificates=folder
+    )
+    etcd = command(plan.get("etcd"), launch)
+    assert "--client-cert-auth" in etcd
+    assert etcd[etcd.index("--trusted-ca-file") + 1] == str(folder / CLUSTER_CA)
+    assert "--peer-client-cert-auth" in etcd
+    assert etcd[etcd.index("--peer-trusted-ca-file") + 1] == str(folder / STORE_PEER_CA)
+    assert not any("http://" in flag for flag in etcd), "neither listener speaks plaintext"
 
 
 def test_a_store_elsewhere_has_no_url_in_the_plan():

@@ -1,11 +1,22 @@
 """The profile file."""
 
+import fcntl
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from regnum_local.identity import ProcessIdentity
-from regnum_local.profile import Profile, ProfileError, profile_path, read_profile, remove_profile, write_profile
+from regnum_local.profile import (
+    Profile,
+    ProfileError,
+    leave_profile,
+    profile_path,
+    read_profile,
+    remove_profile,
+    write_profile,
+)
 
 
 @pytest.fixture
@@ -37,6 +48,25 @@ def test_the_profile_of_another_cluster_stays(path, tmp_path):
     write_profile(profile(tmp_path / "a"), path)
     assert not remove_profile(tmp_path / "b", path)
     assert read_profile(path) is not None
+
+
+def test_of_two_starts_at_once_one_has_the_commands_and_the_other_hears_of_it(path, tmp_path, monkeypatch):
+    """The place is looked at and taken in one step."""
+    monkeypatch.setenv("REGNUM_PROFILE", str(path))
+    path.parent.mkdir(parents=True)
+    first, second = profile(tmp_path / "first"), profile(tmp_path / "second")
+    heard: list[Profile | None] = []
+    starting = threading.Thread(target=lambda: heard.append(leave_profile(second)))
+    folder = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    starting.start()
+    starting.join(0.05)
+    assert not path.exists(), "the second waits for the first, which has looked and not written yet"
+    write_profile(first, path)
+    os.close(folder)
+    starting.join()
+    assert heard == [first]
+    assert read_profile(path) == first
 
 
 def test_a_profile_whose_launcher_is_gone_is_not_current(tmp_path):

@@ -504,3 +504,26 @@ async def test_what_watchers_were_sent_and_who_was_refused_is_counted() -> None:
         await anext(wrong)
     assert owner.feed.watchers.dropped == 1
     assert len(owner.feed.watchers) == 0
+
+
+def test_a_principal_leaves_places_and_names_for_others_on_however_many_connections() -> None:
+    watchers = Watchers(most=100, names_most=1_000)
+
+    def one(principal: str, number: int) -> Watcher:
+        return Watcher(connection=f"{principal} {number}", principal=principal)
+
+    greedy = [one("User:greedy", number) for number in range(75)]
+    for watcher in greedy:
+        watchers.admit(watcher)
+    with pytest.raises(RegnumError, match="User:greedy has 75 streams"):
+        watchers.admit(one("User:greedy", 75))
+    for number in range(10):
+        watchers.admit(one("User:other", number))
+    for number, watcher in enumerate(greedy):
+        watchers.name(watcher, [f"{number}.{name}" for name in range(10)])
+    with pytest.raises(RegnumError, match="too many topics"):
+        watchers.name(greedy[0], [f"more.{name}" for name in range(10)])
+    for watcher in greedy:
+        watchers.dismiss(watcher)
+        watchers.dismiss(watcher)
+    assert (len(watchers), watchers.names) == (10, 0)

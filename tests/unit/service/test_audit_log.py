@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import stat
 import threading
 import time
@@ -11,20 +12,25 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExportResult
+from regnum.types.v1 import errors_pb2
 from regnum_model.access import Operation, ResourceType
-from regnum_model.principals import Principal
-from regnum_service.access.audit import Mutated
+from regnum_model.principals import NOBODY, Principal
+from regnum_service.access.audit import Audits, Mutated
 from regnum_service.access.auditing.files import RotatedFile
 from regnum_service.access.auditing.lines import DENIED, LINE_BYTES_MAX, MUTATED, Entry, fitted, rendered
 from regnum_service.access.auditing.opening import open_audit_log
 from regnum_service.access.auditing.repeats import BURST, OF_ALL_MAX, OF_ONE_MAX, OTHERS, RATE, Repeats
-from regnum_service.access.auditing.writer import FAILURES_MAX, AuditFile, Sink
+from regnum_service.access.auditing.stdout import StandardOutput
+from regnum_service.access.auditing.writer import FAILURES_MAX, AuditWriter, Sink
 from regnum_service.access.identity import Caller
 from regnum_service.clock import SystemClock
-from regnum_service.errors import StartRefusedError
+from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import tracing
+from regnum_telemetry.collector_logs import CollectorLogs
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import eventually
@@ -73,8 +79,8 @@ async def disk() -> AsyncIterator[Disk]:
     disk.free.set()
 
 
-def audit_on(sink: Sink, metrics: Metrics, **how: int) -> AuditFile:
-    log = AuditFile(sink, process="election-1", clock=SystemClock(), metrics=metrics, **how)
+def audit_on(sink: Sink, metrics: Metrics, **how: int) -> AuditWriter:
+    log = AuditWriter(sink, process="election-1", clock=SystemClock(), metrics=metrics, **how)
     log.start()
     return log
 
@@ -96,6 +102,8 @@ def test_a_line_has_everything_that_an_investigation_asks_for() -> None:
         listener="internal",
         encrypted=True,
         forwarded=True,
+        subject="CN=shared",
+        via="CN=broker-1 at 10.0.0.3",
     )
     entry = Entry(
         event=DENIED,
@@ -119,6 +127,8 @@ def test_a_line_has_everything_that_an_investigation_asks_for() -> None:
         "listener": "internal",
         "encrypted": True,
         "forwarded": True,
+        "via": "CN=broker-1 at 10.0.0.3",
+        "certificate": "CN=shared",
         "call": "AdminService/CreateTopics",
         "operation": "CREATE",
         "resource": "topic:orders",
@@ -138,7 +148,7 @@ HOSTILE = st.one_of(st.text(max_size=50), st.text(alphabet='\x00\n\r\x1b"\\\u202
 def test_no_name_makes_a_line_long_or_two_lines_or_anything_but_printable_ascii(
     name: str, principal: str, client_id: str, rule: str, detail: str, call: str
 ) -> None:
-    who = Caller(principal=Principal(principal), host=name, listener=name)
+    who = Caller(principal=Principal(principal), host=name, listener=name, via=name, subject=name)
     entry = Entry(
         event=MUTATED,
         who=who,
@@ -203,6 +213,7 @@ def test_when_the_bucket_is_empty_the_first_refusal_of_everybody_comes_before_th
     assert (refusal("secret", bob), 0, 1) in repeats.take(now_s + 1.0)[:2]
 
 
+@pytest.mark.full
 def test_a_flood_from_everywhere_writes_the_promised_number_of_lines_and_counts_every_call() -> None:
     repeats = Repeats()
     lines = calls = 0
@@ -230,7 +241,7 @@ async def test_changes_and_refusals_are_written_with_the_trace_that_they_belong_
         ("mutated", "topic:b", "NONE", TRACE),
         ("denied", "topic:c\nd", "TOPIC_AUTHORIZATION_FAILED", TRACE),
     ]
-    assert counted(metrics, "regnum.audit.lines") == {("mutated",): 2, ("denied",): 1}
+    assert counted(metrics, "regnum.audit.lines") == {("mutated", "file"): 2, ("denied", "file"): 1}
     assert disk.closed
 
 
@@ -253,7 +264,7 @@ async def test_a_disk_that_does_not_answer_holds_nobody_up_and_what_is_missing_i
     for number in range(30):
         log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource=f"topic:{number}")])
     assert disk.lines == [], "the disk still holds the first one"
-    assert counted(metrics, "regnum.audit.dropped") == {("queue",): 21}
+    assert counted(metrics, "regnum.audit.dropped") == {("queue", "file"): 21}
     disk.free.set()
     await log.close()
     assert [line["resource"] for line in disk.lines if line["event"] == "mutated"] == [
@@ -269,12 +280,12 @@ async def test_a_full_disk_costs_lines_and_no_calls_and_the_log_says_how_many(di
     log = audit_on(disk, metrics)
     for number in range(5):
         log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource=f"topic:{number}")])
-    await eventually(lambda: _done(counted(metrics, "regnum.audit.dropped") == {("disk",): 5}))
+    await eventually(lambda: _done(counted(metrics, "regnum.audit.dropped") == {("disk", "file"): 5}))
     disk.full = False
     log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource="topic:after")])
     await log.close()
     assert [(line["event"], line["count"]) for line in disk.lines] == [("missed", 5), ("mutated", 1)]
-    assert counted(metrics, "regnum.audit.dropped") == {("disk",): 5}
+    assert counted(metrics, "regnum.audit.dropped") == {("disk", "file"): 5}
 
 
 async def test_a_stuck_disk_does_not_keep_the_process_alive(disk: Disk) -> None:
@@ -349,6 +360,121 @@ async def test_a_folder_that_cannot_be_written_refuses_the_start_with_words(tmp_
         open_audit_log(told, "x", supervisor=Supervisor("t"), clock=FakeClock(), metrics=Metrics())
 
 
+async def test_refused_callers_push_out_nothing_that_others_changed(tmp_path: Path) -> None:
+    """By denials, by changes that fail, by tokens that are wrong: whatever they fill is not the file of changes."""
+    path, files = tmp_path / "audit.log", 2
+    told = ServiceSettings(
+        coordination="memory://x", audit_log=path, audit_log_max_bytes=2**16, audit_log_files=files, _cli_parse_args=[]
+    )
+    for flood in range(2):
+        supervisor = Supervisor("test")
+        log = open_audit_log(told, "election-1", supervisor=supervisor, clock=FakeClock(), metrics=Metrics())
+        if not flood:
+            log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource="topic:kept")])
+        for number in range(100):
+            who = Caller(principal=Principal("guest"), host=f"10.0.{flood}.{number}")
+            log.denied(who, Operation.CREATE, ResourceType.TOPIC, "x" * 400, rule="r" * 600, call="A/B")
+            log.mutated(who, "A/B", [Mutated(resource="y" * 400, result="NO", detail="d" * 400)])
+            log.unauthenticated(
+                who, RegnumError(errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED, "z" * 400), call="A/B"
+            )
+        await supervisor.unwind()
+    assert [line["resource"] for line in lines_of(path)] == ["topic:kept"]
+    assert not Path(f"{path}.1").exists()
+    denied = [Path(f"{path}.denied"), *(Path(f"{path}.denied.{number}") for number in range(1, files + 1))]
+    assert {line["event"] for one in denied for line in lines_of(one)} == {"denied", "mutated", "unauthenticated"}
+    assert denied[1].exists(), "they were set aside, among themselves"
+
+
+def test_a_folder_where_a_file_would_be_set_aside_is_left_alone_and_costs_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    (tmp_path / "audit.log.2" / "of somebody").mkdir(parents=True)
+    file = RotatedFile(path, bytes_max=100, files=3)
+    file.open()
+    for number in range(9):
+        file.append(b"%049d\n" % number)
+    file.close()
+    kept = [Path(f"{path}.3"), Path(f"{path}.1"), path]
+    assert [int(line) for one in kept for line in one.read_text().splitlines()] == [4, 5, 6, 7, 8]
+    assert (tmp_path / "audit.log.2" / "of somebody").is_dir()
+    (tmp_path / "other.log.1").mkdir()
+    only = RotatedFile(tmp_path / "other.log", bytes_max=100, files=1)
+    only.open()
+    for number in range(3):
+        only.append(b"%049d\n" % number)
+    only.close()
+    assert (tmp_path / "other.log").read_text() == f"{2:049d}\n"
+
+
+async def test_lines_go_to_standard_output_as_well_and_each_destination_has_its_own_losses(disk: Disk) -> None:
+    metrics, (reading, writing) = Metrics(), os.pipe()
+    file = AuditWriter(disk, process="election-1", clock=SystemClock(), metrics=metrics)
+    stdout = AuditWriter(
+        StandardOutput(writing), process="election-1", clock=SystemClock(), metrics=metrics, destination="stdout"
+    )
+    both = Audits(file, stdout)
+    disk.full = True
+    for one in (file, stdout):
+        one.start()
+    both.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource="topic:a")])
+    both.denied(ALICE, Operation.CREATE, ResourceType.TOPIC, "c", rule="none", call="AdminService/CreateTopics")
+    wrong = RegnumError(errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED, "a wrong token")
+    both.unauthenticated(Caller(principal=NOBODY, host="10.0.0.9"), wrong, call="")
+    for one in (file, stdout):
+        await one.close()
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        lines = [json.loads(line) for line in told]
+    assert [(line["event"], line["client_host"]) for line in lines] == [
+        ("mutated", "10.0.0.7"),
+        ("denied", "10.0.0.7"),
+        ("unauthenticated", "10.0.0.9"),
+    ]
+    assert counted(metrics, "regnum.audit.dropped") == {("disk", "file"): 3}
+    assert counted(metrics, "regnum.audit.lines") == {
+        ("mutated", "stdout"): 1,
+        ("denied", "stdout"): 1,
+        ("unauthenticated", "stdout"): 1,
+    }
+
+
+class FakeExporter:
+    """A collector that takes what it is sent, or does not."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, object]] = []
+        self.takes = True
+
+    def export(self, batch: list[ReadableLogRecord], /) -> LogRecordExportResult:
+        if not self.takes:
+            return LogRecordExportResult.FAILURE
+        self.bodies += [json.loads(str(one.log_record.body)) for one in batch]
+        assert {one.resource.attributes["service.instance.id"] for one in batch} == {"3"}
+        return LogRecordExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        """Nothing to hang up."""
+
+
+def test_a_collector_gets_each_line_as_a_log_record_and_one_that_takes_none_is_a_loss() -> None:
+    exporter = FakeExporter()
+    sink = CollectorLogs(
+        exporter, service="regnum-broker", instance="3", event="regnum.audit", wall_ms=FakeClock().wall_ms
+    )
+    lines = [rendered(refusal(name), at_ms=0, process="broker-3") for name in ("a", "b")]
+    sink.append(b"".join(lines))
+    assert exporter.bodies == [json.loads(line) for line in lines]
+    exporter.takes = False
+    with pytest.raises(OSError, match="did not take them"):
+        sink.append(lines[0])
+
+
+def test_otlp_without_a_collector_refuses_the_start() -> None:
+    told = ServiceSettings(coordination="memory://x", audit_log_export="otlp", _cli_parse_args=[])
+    with pytest.raises(StartRefusedError, match="OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"):
+        open_audit_log(told, "x-1", supervisor=Supervisor("t"), clock=FakeClock(), metrics=Metrics(), environ={})
+
+
 async def test_without_a_setting_nothing_is_kept(tmp_path: Path) -> None:
     told = ServiceSettings(coordination="memory://x", _cli_parse_args=[])
     log = open_audit_log(told, "x", supervisor=Supervisor("t"), clock=FakeClock(), metrics=Metrics())
@@ -367,7 +493,8 @@ async def test_what_succeeds_is_in_the_file_while_the_process_lives(tmp_path: Pa
     log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource="topic:a")], client_id="cli")
     await eventually(lambda: _done(len(lines_of(path)) == 1))
     log.denied(ALICE, Operation.CREATE, ResourceType.TOPIC, "c", rule="none", call="x")
-    await eventually(lambda: _done(len(lines_of(path)) == 2), what="a refusal is written when its second is over")
+    denied = tmp_path / "audit.log.denied"
+    await eventually(lambda: _done(len(lines_of(denied)) == 1), what="a refusal is written when its second is over")
     await supervisor.unwind()
     assert lines_of(path)[0]["client_id"] == "cli"
     assert str(lines_of(path)[0]["time"]) >= time.strftime("%Y-%m-%dT%H:%M", time.gmtime(began_ms / 1000))

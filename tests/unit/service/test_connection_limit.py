@@ -11,7 +11,16 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.channel import open_channel
-from regnum_service.connection_limit import FORGET_INTERVAL_S, INTERVAL_S, ConnectionLimit, Use, Uses, surplus
+from regnum_service.connection_limit import (
+    CROWDED_S,
+    FORGET_INTERVAL_S,
+    INTERVAL_S,
+    ConnectionLimit,
+    Use,
+    Uses,
+    crowded,
+    surplus,
+)
 from regnum_service.connections import peers_at, sockets
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
@@ -78,6 +87,19 @@ def test_the_kernels_table_is_read_as_grpc_names_peers(tmp_path: Path) -> None:
     )
     assert peers_at(0x2384, (table, table6)) == {"ipv4:10.0.1.2:54321", "ipv6:%5B::1%5D:1", "ipv4:10.0.1.2:2"}
     assert peers_at(0x2384, (tmp_path / "none",)) is None
+
+
+def test_of_one_address_those_go_that_do_nothing_and_others_stay() -> None:
+    crowd = [f"ipv4:10.0.0.1:{port}" for port in range(1, 6)]
+    others = ["ipv4:10.0.0.2:1", "ipv6:%5B::1%5D:1", "ipv6:%5B::1%5D:2"]
+    used = {crowd[0]: Use(crowd[0], 0.0, 0.0, 1), crowd[1]: Use(crowd[1], 0.0, 9.0)}
+    doomed, of_address = crowded([*crowd, *others], used, limit=100, of_address=2)
+    assert (set(doomed), of_address) == (set(crowd[2:]), 3)
+    assert crowded([*crowd, *others], used, limit=100, of_address=None) == ([], 0)
+    # What is too much for the listener is counted after that.
+    doomed, of_address = crowded([*crowd, *others], used, limit=4, of_address=2)
+    assert (len(doomed), of_address) == (4, 3)
+    assert set(doomed).isdisjoint(crowd[:2])
 
 
 class Kernel:
@@ -150,6 +172,21 @@ async def test_the_tables_are_read_the_less_often_the_longer_it_takes() -> None:
     clock.skip(INTERVAL_S)
     await limit.look()
     assert kernel.tables_read == 2
+
+
+async def test_a_listener_is_crowded_for_a_while_once_clients_that_made_calls_were_closed() -> None:
+    clock = FakeClock()
+    kernel = Kernel(None, {f"ipv4:10.0.0.1:{number}" for number in range(11)})
+    limit = kernel.limit(clock)
+    await limit.look()
+    assert limit.crowded == "", "it never made a call, and takes the place of nobody"
+    clock.skip(INTERVAL_S)
+    for peer in kernel.peers or ():
+        limit.uses.began(peer)
+    await limit.look()
+    assert limit.crowded.startswith("more than 10 connections at its test listener")
+    clock.skip(CROWDED_S)
+    assert limit.crowded == ""
 
 
 def test_sockets_are_counted_as_the_kernel_does(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def everything(world: World) -> Iterator[tuple[object, Call]]:
                 yield address, call
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_noise_and_bent_messages_end_no_process_and_are_refused_without_a_trace(world: World) -> None:
     chance = random.Random(SEED)

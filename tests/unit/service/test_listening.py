@@ -12,17 +12,20 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
+from regnum_model.principals import Principal
 from regnum_model.shares import Shares
+from regnum_service.access.identity import Caller, calling
 from regnum_service.channel import aio_channel, blocking_channel
 from regnum_service.errors import RegnumError
 from regnum_service.gates import GateInterceptor
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.listening import SERVER_OPTIONS, make_server
-from regnum_service.reading import SMALL_BYTES, ReadTurns
+from regnum_service.reading import IN_ALL, SMALL_BYTES, ReadTurns
 from regnum_service.server import LIVENESS, QUESTION_BYTES_MAX, GrpcServer
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle
-from regnum_testing.waiting import DEADLINE_S, eventually
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("libs", "services", "analysis", "bench")
@@ -220,21 +223,46 @@ METHOD = "/x.X/Y"
 
 
 async def test_so_many_messages_are_read_at_once_of_a_connection_and_of_all() -> None:
-    gate = ReadTurns(of_connection=2, in_all=3)
+    gate = ReadTurns(of_connection=2, in_all=4)
     of_a = [asyncio.create_task(gate.enter(METHOD, A)) for _ in range(4)]
     of_b = [asyncio.create_task(gate.enter(METHOD, B)) for _ in range(2)]
     await settle()
     assert [task.done() for task in of_a] == [True, True, False, False]
+    # The last turn is for a connection that has none.
     assert [task.done() for task in of_b] == [True, False]
     of_a[0].result().took(10)
     await settle()
-    # The turn of all goes to the connection that waits longest for it, and A has one of its own again behind B.
-    assert [task.done() for task in (*of_a, *of_b)] == [True, True, False, False, True, True]
-    for task in of_a[2:]:
+    assert [task.done() for task in (*of_a, *of_b)] == [True, True, False, False, True, False]
+    of_a[1].result().took(10)
+    await settle()
+    # Both have one, and one stays free.
+    assert sum(task.done() for task in (*of_a, *of_b)) == 5
+    for task in (*of_a[2:], of_b[1]):
         task.cancel()
     await settle()
-    for task in (of_a[0], of_a[1], *of_b):
-        task.result().leave()
+    for task in (*of_a, *of_b):
+        if not task.cancelled():
+            task.result().leave()
+    assert gate.connections == 0
+
+
+async def test_a_principal_whose_messages_never_come_keeps_no_other_one_out() -> None:
+    gate = ReadTurns()
+    with calling(Caller(principal=Principal("guest"))):
+        silent = [
+            asyncio.create_task(gate.enter(METHOD, Peer(str(connection)))) for connection in range(20) for _ in range(8)
+        ]
+        await settle()
+    assert sum(task.done() for task in silent) == IN_ALL // 2
+    with calling(Caller(principal=Principal("admin"))):
+        for _ in range(5):
+            (await within(gate.enter(METHOD, A))).leave()
+    for task in silent:
+        task.cancel()
+    await settle()
+    for task in silent:
+        if not task.cancelled():
+            task.result().leave()
     assert gate.connections == 0
 
 
@@ -254,7 +282,8 @@ async def test_more_than_may_wait_are_refused() -> None:
 
 async def test_large_messages_under_way_leave_room_for_those_of_others() -> None:
     size = SMALL_BYTES + 1
-    gate = ReadTurns(large=Shares(total_max=4 * size, connection_max=4 * size))
+    held = HeldBytes(Shares(total_max=4 * size, connection_max=4 * size))
+    gate = ReadTurns(held=held)
     turns = [await gate.enter(METHOD, A) for _ in range(3)]
     turns[0].took(size)
     turns[1].took(size)
@@ -264,11 +293,11 @@ async def test_large_messages_under_way_leave_room_for_those_of_others() -> None
     turns[2].leave()
     other = await gate.enter(METHOD, B)
     other.took(size)
-    assert gate.large_bytes == 3 * size
+    assert held.total == 3 * size
     # A call that streams its answers has done with its request.
     turns[0].lasts()
     small = await gate.enter(METHOD, A)
     small.took(SMALL_BYTES)
     for turn in (*turns, other, small):
         turn.leave()
-    assert (gate.large_bytes, gate.connections) == (0, 0)
+    assert (held.total, gate.connections) == (0, 0)

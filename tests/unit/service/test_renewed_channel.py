@@ -64,11 +64,16 @@ class Stage:
     def __init__(self, *, follows_name: bool = True) -> None:
         self.now_s = 0.0
         self.version = 1
+        self.asked = 0
         self.made: list[FakeChannel] = []
         self.channel = RenewedChannel(
-            self._make, follows_name=follows_name, version=lambda: self.version, now_s=lambda: self.now_s
+            self._make, follows_name=follows_name, version=self._asked_version, now_s=lambda: self.now_s
         )
         self.call: Callable[[], FakeCall] = self.channel.unary_unary("/a/B")
+
+    def _asked_version(self) -> int:
+        self.asked += 1
+        return self.version
 
     def _make(self) -> grpc.aio.Channel:
         self.made.append(FakeChannel())
@@ -108,6 +113,16 @@ async def test_one_whose_connection_ended_is_not_begun_again_at_the_address_of_b
     stage.call()
     assert stage.used() == [2, 1]
     await until(lambda: stage.made[0].closed)
+
+
+async def test_when_a_stream_ends_it_is_asked_whether_what_channels_are_made_of_changed() -> None:
+    """A stream that is ended with its certificate comes again: by then the new one has to be known."""
+    stage = Stage()
+    stream = stage.call()
+    asked = stage.asked
+    stream.end()
+    assert stage.asked == asked + 1
+    await stage.channel.close()
 
 
 async def test_a_name_that_moved_while_nobody_called_is_found_by_the_first_call() -> None:

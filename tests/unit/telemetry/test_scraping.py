@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 from regnum_telemetry.scraping import CONNECTIONS_MAX, HEAD_BYTES_MAX, OPENMETRICS, MetricsEndpoint
@@ -86,16 +86,51 @@ def test_who_asks_a_thousand_times_a_second_gets_the_same_text() -> None:
         assert serving.renderings < 20
 
 
-def test_silent_connections_keep_nobody_out_for_ever_and_more_of_them_are_closed_at_once() -> None:
+def test_silent_connections_are_closed_in_time_and_sooner_where_others_come() -> None:
     with endpoint(deadline_s=1.0) as serving:
         silent = [connected(serving) for _ in range(CONNECTIONS_MAX)]
-        with closing(connected(serving)) as late:
-            # Before any of the silent ones has been given up: nothing was sent, and the end comes.
-            assert late.recv(1) == b""
-        for connection in silent:
-            assert connection.recv(1) == b""
-            connection.close()
+        # Long before any of them has been given up.
         assert fetched(serving)[0] == 200
+        assert silent[0].recv(1) == b"", "the oldest made room"
+        for connection in silent[1:]:
+            assert connection.recv(1) == b""
+        for connection in silent:
+            connection.close()
+
+
+def test_silent_connections_that_come_again_and_again_keep_no_scrape_out() -> None:
+    with endpoint() as serving, ExitStack() as ends:
+        silent: list[socket.socket] = []
+
+        def come_again() -> None:
+            silent.extend(ends.enter_context(closing(connected(serving))) for _ in range(CONNECTIONS_MAX + 5))
+
+        come_again()
+        for _ in range(3):
+            assert fetched(serving)[0] == 200
+            come_again()
+        assert fetched(serving)[0] == 200
+
+
+def test_who_has_asked_keeps_the_place_while_the_text_is_made() -> None:
+    asked, made = threading.Event(), threading.Event()
+
+    def render(_accept: str) -> tuple[bytes, str]:
+        asked.set()
+        assert made.wait(DEADLINE_S)
+        return b"late", "text/plain"
+
+    with endpoint(render) as serving, ExitStack() as ends:
+        scrape = ends.enter_context(closing(connected(serving)))
+        scrape.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert asked.wait(DEADLINE_S)
+        silent = [ends.enter_context(closing(connected(serving))) for _ in range(CONNECTIONS_MAX)]
+        assert silent[0].recv(1) == b"", "a silent one made room, though it came later"
+        made.set()
+        answer = b""
+        while part := scrape.recv(4096):
+            answer += part
+        assert answer.endswith(b"late")
 
 
 def test_who_sends_a_byte_now_and_then_is_hung_up_on_as_one_who_says_nothing() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from regnum_broker.settings import BrokerSettings
 from regnum_service.settings import load
-from regnum_service.tls.expiry import Expiry, expiry_s
+from regnum_service.tls.expiry import ExpiredCertificates, Expiry, expiry_s
 from regnum_service.tls.files import CHECK_INTERVAL_S, TlsFiles, WatchedFiles
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry.instruments import process as instruments
@@ -80,3 +80,17 @@ def test_what_nobody_can_read_is_not_shown(tmp_path: Path) -> None:
 
     assert Expiry(files, unreadable).now_s() is None
     assert Expiry(WatchedFiles(TlsFiles())).now_s() is None
+
+
+def test_a_certificate_that_has_expired_is_told_of_until_another_one_is_there(tmp_path: Path) -> None:
+    certificates, clock = Certificates(tmp_path), FakeClock()
+    old, new = certificates.expired(), certificates.right()
+    at_s = expiry_s(Path(old.certificate).read_bytes())
+    files = WatchedFiles(TlsFiles(certificate=old.certificate, key=old.key), monotonic_s=clock.monotonic)
+    expired = ExpiredCertificates({"client": files})
+    assert expired.look(at_s - 1) == ""
+    assert "the certificate of its client listener expired at 2" in expired.look(at_s)
+    Path(old.key).write_bytes(Path(new.key).read_bytes())
+    Path(old.certificate).write_bytes(Path(new.certificate).read_bytes())
+    clock.skip(2 * CHECK_INTERVAL_S)
+    assert expired.look(at_s) == "", "nobody has to connect for it"

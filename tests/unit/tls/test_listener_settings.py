@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 from regnum_broker.settings import BrokerSettings
 from regnum_quota.settings import QuotaSettings
+from regnum_service.access.identity import ProcessRole
 from regnum_service.errors import StartRefusedError
 from regnum_service.settings import load
 from regnum_service.tls.settings import ProcessTls
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.tls_cases import Certificates
 
 STORE = ["--coordination", "etcd://127.0.0.1:2379"]
@@ -74,6 +77,12 @@ def test_tls_of_one_listener_does_not_cover_the_other(internal, capsys) -> None:
         (["--internal-tls-certificate", "c", "--internal-tls-key", "k"], "give all three, or none"),
         (["--internal-tls-ca", "ca"], "give all three, or none"),
         (["--tls-principal-mapping-rules", "RULE:(/x/"], "no pattern of RE2"),
+        (["--client-tls-principal-mapping-rules", "RULE:(/x/"], "no pattern of RE2"),
+        (["--process-role-mapping-rules", "broker"], "begins no rule"),
+        (["--process-role-mapping-rules", "DEFAULT"], "between processes there is no TLS"),
+        (["--internal-tls-crl", "crl"], "between processes there is no TLS"),
+        (["--client-tls-crl", "crl"], "client-tls-ca"),
+        (["--internal-super-users", "User:*"], "whoever connects"),
         (["--client-max-connections", "0"], "client-max-connections"),
     ],
 )
@@ -107,3 +116,48 @@ def test_each_plaintext_listener_says_so_at_the_start(internal, capsys) -> None:
     ProcessTls.of(load(QuotaSettings, QUOTA))
     said = capsys.readouterr()
     assert (said.out + said.err).count("speaks plaintext") == 1
+
+
+CN_BROKER = "CN=broker,OU=Testing cert,O=trustme"
+
+
+def test_each_listener_has_its_own_rules_and_without_rules_of_roles_that_is_said(internal, capsys) -> None:
+    client = [part.replace("--internal-", "--client-") for part in internal]
+    flags = [*BROKER, *CLIENT, *internal, *client, "--tls-principal-mapping-rules", "RULE:.*/all/"]
+    told = ProcessTls.of(load(BrokerSettings, flags))
+    assert told.internal.tls is not None
+    assert told.client.tls is not None
+    assert {told.internal.tls.principal_of(CN_BROKER).name, told.client.tls.principal_of(CN_BROKER).name} == {"all"}
+    assert told.internal.tells_processes_apart is False
+    (warning,) = told.warnings
+    assert "--process-role-mapping-rules" in warning
+    assert warning in capsys.readouterr().out
+
+    flags += ["--client-tls-principal-mapping-rules", "RULE:.*/client/", "--internal-tls-principal-mapping-rules"]
+    metrics = Metrics()
+    told = ProcessTls.of(
+        load(BrokerSettings, [*flags, "RULE:.*/process/", "--process-role-mapping-rules", "RULE:^CN=([a-z]+),.*/$1/"]),
+        metrics=metrics,
+    )
+    assert told.internal.tls is not None
+    assert told.client.tls is not None
+    assert told.internal.tls.principal_of(CN_BROKER).name == "process"
+    assert told.client.tls.principal_of(CN_BROKER).name == "client"
+    assert told.internal.tls.role_of is not None
+    assert told.internal.tls.role_of(CN_BROKER) is ProcessRole.BROKER
+    assert told.client.tls.role_of is None, "processes have a listener of their own"
+    assert told.warnings == ()
+    assert "told apart" not in capsys.readouterr().out
+    shown_apart = next(one for one in metrics.read() if one.instrument is instruments.PROCESSES_TOLD_APART)
+    assert list(shown_apart.numbers) == [((), 1.0)]
+
+
+def test_connections_of_clients_have_an_age_and_those_of_processes_none(internal) -> None:
+    tls = ProcessTls.of(load(BrokerSettings, [*BROKER, *CLIENT, *internal]))
+    assert (tls.internal.limits.age_s, tls.internal.limits.connections_per_address_max) == (None, None)
+    assert (tls.client.limits.age_s, tls.client.limits.age_grace_s) == (3_600.0, 3_600.0)
+    assert tls.client.limits.connections_per_address_max is None, "many clients share an address behind a NAT"
+    flags = ["--client-connections-max-age-s", "0", "--client-max-connections-per-address", "7"]
+    limits = ProcessTls.of(load(BrokerSettings, [*BROKER, *CLIENT, *internal, *flags])).client.limits
+    assert (limits.age_s, limits.connections_per_address_max) == (None, 7)
+    assert "grpc.max_connection_age_ms" not in dict(limits.options)

@@ -1,21 +1,62 @@
 #!/usr/bin/env bash
-# To try TLS without cert-manager: the Secrets of the components tls and etcd-tls on standard output, with certificates of
-# `regnum certs init` for a year. The keys of both authorities lie in DIR afterwards; a real cluster has an authority of its own.
+# To try overlays/production without cert-manager: its Secrets on standard output, with certificates for a year, named as
+# those of the component cert-manager are, and a secret for delegation tokens. Needs openssl. Clients are `admin`, a super
+# user, and `guest`, who has no right yet: regnum-admin-tls and regnum-guest-tls. The keys of all authorities lie in DIR
+# afterwards; a real cluster has authorities of its own.
 #   secrets-to-try.sh DIR [NAMESPACE] | kubectl apply -f -
 set -euo pipefail
 dir=${1:?a folder for certificates and keys} namespace=${2:-regnum}
-hosts=()
-for service in broker election metadata quota; do hosts+=(--host "*.regnum-$service.$namespace.svc"); done
-for member in 0 1 2; do hosts+=(--host "regnum-etcd-$member.regnum-etcd"); done
-hosts+=(--host regnum-bootstrap --host "regnum-bootstrap.$namespace" --host "regnum-bootstrap.$namespace.svc")
-# One certificate for all processes of a service; the second of quota processes is the store's.
-regnum certs init --dir "$dir" --brokers 1 --elections 1 --metadata 1 --quotas 2 --client admin "${hosts[@]}" > /dev/null
-secret() {  # NAME CERTIFICATE CA
-  kubectl create secret generic "$1" --namespace "$namespace" --dry-run=client -o yaml \
-    --from-file=tls.crt="$dir/$2.pem" --from-file=tls.key="$dir/$2.key" --from-file=ca.crt="$dir/$3.pem"
-  echo ---
+umask 077
+mkdir -p "$dir"; cd "$dir"
+[ -z "$(ls -A)" ] || { echo "$dir is not empty: name another folder" >&2; exit 1; }
+
+quietly() { "$@" 2> openssl.log || { cat openssl.log >&2; exit 1; }; }
+key() { quietly openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1.key"; }
+
+authority() {  # NAME COMMON-NAME
+  key "$1"
+  printf 'basicConstraints=critical,CA:true,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\n' > "$1.ext"
+  quietly openssl req -new -key "$1.key" -subj "/CN=$2" -out "$1.csr"
+  quietly openssl x509 -req -in "$1.csr" -signkey "$1.key" -days 3650 -sha256 -extfile "$1.ext" -out "$1.crt"
 }
-for service in broker election metadata quota; do secret "regnum-$service-tls" "$service-1" cluster-ca; done
-secret regnum-etcd-tls quota-2 cluster-ca
-secret regnum-admin-tls client-admin cluster-ca
-kubectl create secret generic regnum-client-ca --namespace "$namespace" --dry-run=client -o yaml --from-file=ca.crt="$dir/client-ca.pem"
+
+signed() {  # NAME COMMON-NAME AUTHORITY USAGES [HOST ...]
+  local name=$1 common=$2 by=$3 usages=$4; shift 4
+  key "$name"
+  { printf 'basicConstraints=critical,CA:false\nkeyUsage=critical,digitalSignature\nextendedKeyUsage=%s\n' "$usages"
+    if [ $# -gt 0 ]; then printf 'subjectAltName=%s\n' "$(printf ',DNS:%s' "$@" | cut -c2-)"; fi; } > "$name.ext"
+  quietly openssl req -new -key "$name.key" -subj "/CN=$common" -out "$name.csr"
+  quietly openssl x509 -req -in "$name.csr" -CA "$by.crt" -CAkey "$by.key" -CAcreateserial -days 365 -sha256 -extfile "$name.ext" -out "$name.crt"
+}
+
+secret() {  # NAME TYPE KEY=FILE ...
+  printf -- '---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: %s\n  namespace: %s\ntype: %s\ndata:\n' "$1" "$namespace" "$2"
+  shift 2
+  for one in "$@"; do printf '  %s: %s\n' "${one%%=*}" "$(base64 < "${one#*=}" | tr -d '\n')"; done
+}
+tls() { secret "$1" kubernetes.io/tls "tls.crt=$2.crt" "tls.key=$2.key" "ca.crt=$3.crt"; }
+
+authority cluster-ca "Regnum cluster CA"
+authority client-ca "Regnum client CA"
+both=serverAuth,clientAuth
+for service in broker election metadata quota; do
+  hosts=("*.regnum-$service.$namespace.svc")
+  if [ $service = broker ]; then hosts+=(regnum-bootstrap "regnum-bootstrap.$namespace" "regnum-bootstrap.$namespace.svc"); fi
+  signed $service "regnum-$service" cluster-ca $both "${hosts[@]}"
+  tls "regnum-$service-tls" $service cluster-ca
+done
+# One by one: gRPC takes no wildcard for a name of two parts.
+signed etcd regnum-etcd cluster-ca $both regnum-etcd-{0,1,2}.regnum-etcd
+tls regnum-etcd-tls etcd cluster-ca
+# Members of etcd believe one another by an authority that signs nothing else.
+authority etcd-peer-ca "Regnum etcd peer CA"
+signed etcd-peer regnum-etcd-peer etcd-peer-ca $both regnum-etcd-{0,1,2}.regnum-etcd
+tls regnum-etcd-peer-tls etcd-peer etcd-peer-ca
+# Clients check brokers with the authority of processes.
+for client in admin guest; do
+  signed $client $client client-ca clientAuth
+  tls "regnum-$client-tls" $client cluster-ca
+done
+secret regnum-client-ca Opaque ca.crt=client-ca.crt
+openssl rand -base64 64 > token-secret
+secret regnum-tokens Opaque secret=token-secret

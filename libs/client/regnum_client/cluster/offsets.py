@@ -2,10 +2,17 @@
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from regnum.broker.v1.log_pb2 import EarliestOffset, LatestOffset, ListOffsetsRequest, OffsetQuery
+from regnum.broker.v1.log_pb2 import (
+    EarliestOffset,
+    LatestOffset,
+    ListOffsetsRequest,
+    MaxTimestampOffset,
+    OffsetQuery,
+    OffsetResult,
+)
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
@@ -25,7 +32,8 @@ FIRST: Final = -2
 """Query for the first offset of the log."""
 HIGH_WATERMARK: Final = -1
 """Query for the offset below which records are committed."""
-
+MAX_TIMESTAMP: Final = -3
+"""Query for the committed record with the largest timestamp (KIP-734)."""
 
 NEWS_S: Final = 2.0
 """How long one look waits for metadata that says who leads by now."""
@@ -37,6 +45,19 @@ _MOVED: Final = frozenset(
     }
 )
 """Answers after which another broker may know more."""
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A record, by its offset.
+
+    >>> OffsetAndTimestamp(7, 1_700_000_000_000).offset
+    7
+    """
+
+    offset: int
+    """Its offset."""
+    timestamp_ms: int | None
+    """Its timestamp, milliseconds since 1970; None: its batch cannot be decoded, which begins at the offset."""
 
 
 class OffsetLookup:
@@ -75,7 +96,7 @@ class OffsetLookup:
                 if isinstance(outcome, RegnumError):
                     errors.append(outcome)
                 else:
-                    found[partition] = outcome
+                    found[partition] = outcome.offset
             if errors:
                 # One that no repeat can change comes first.
                 error = min(errors, key=lambda one: one.traits.retriable)
@@ -97,6 +118,19 @@ class OffsetLookup:
         self, partitions: Iterable[TopicPartition], query: int
     ) -> dict[TopicPartition, int | RegnumError]:
         """What leaders say at this moment, for each partition; those that have moved are asked a second time."""
+        found = await self._results_now(partitions, query)
+        return {one: said if isinstance(said, RegnumError) else said.offset for one, said in found.items()}
+
+    async def look_up_max_timestamps_now(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | RegnumError | None]:
+        """The same of the records with the largest timestamps; None: no record has one."""
+        found = await self._results_now(partitions, MAX_TIMESTAMP)
+        return {one: said if isinstance(said, RegnumError) else _record_of(said) for one, said in found.items()}
+
+    async def _results_now(
+        self, partitions: Iterable[TopicPartition], query: int
+    ) -> dict[TopicPartition, OffsetResult | RegnumError]:
         found = await self._round(dict.fromkeys(partitions), query)
         moved = [one for one, said in found.items() if isinstance(said, RegnumError) and said.code in _MOVED]
         if moved:
@@ -131,10 +165,12 @@ class OffsetLookup:
                 found[partition] = None if offset < 0 else offset
         return {partition: found[partition] for partition in timestamps_ms}
 
-    async def _round(self, partitions: Iterable[TopicPartition], query: int) -> dict[TopicPartition, int | RegnumError]:
+    async def _round(
+        self, partitions: Iterable[TopicPartition], query: int
+    ) -> dict[TopicPartition, OffsetResult | RegnumError]:
         """Ask every leader once, all at a time."""
         view = self._metadata.view
-        outcomes: dict[TopicPartition, int | RegnumError] = {}
+        outcomes: dict[TopicPartition, OffsetResult | RegnumError] = {}
         by_address: dict[Address, list[TopicPartition]] = {}
         terms: dict[TopicPartition, LeaderTerm] = {}
         for partition in partitions:
@@ -159,7 +195,7 @@ class OffsetLookup:
         asked: Sequence[TopicPartition],
         terms: Mapping[TopicPartition, LeaderTerm],
         query: int,
-    ) -> dict[TopicPartition, int | RegnumError]:
+    ) -> dict[TopicPartition, OffsetResult | RegnumError]:
         """Ask one leader for all its partitions."""
         request = ListOffsetsRequest(
             header=self._header,
@@ -170,16 +206,22 @@ class OffsetLookup:
         except RegnumError as error:
             self._metadata.suspect(address)
             return dict.fromkeys(asked, error)
-        outcomes: dict[TopicPartition, int | RegnumError] = {}
+        outcomes: dict[TopicPartition, OffsetResult | RegnumError] = {}
         answered = list(zip(asked, answer.results, strict=True))
         self._metadata.take_leaders(hints_of((one, terms[one], result) for one, result in answered))
         for partition, result in answered:
             if result.error_code == errors_pb2.ERROR_CODE_NONE:
-                outcomes[partition] = result.offset
+                outcomes[partition] = result
             else:
                 where = f"{partition.topic}/{partition.partition}"
                 outcomes[partition] = RegnumError(result.error_code, f"{where}: {result.error_message}")
         return outcomes
+
+
+def _record_of(result: OffsetResult) -> OffsetAndTimestamp | None:
+    if result.offset < 0:
+        return None
+    return OffsetAndTimestamp(result.offset, result.timestamp_ms if result.HasField("timestamp_ms") else None)
 
 
 def _query_of(partition: TopicPartition, query: int) -> OffsetQuery:
@@ -188,6 +230,8 @@ def _query_of(partition: TopicPartition, query: int) -> OffsetQuery:
         asked.earliest.CopyFrom(EarliestOffset())
     elif query == HIGH_WATERMARK:
         asked.latest.CopyFrom(LatestOffset())
+    elif query == MAX_TIMESTAMP:
+        asked.max_timestamp.CopyFrom(MaxTimestampOffset())
     else:
         moment = Timestamp()
         moment.FromMilliseconds(query)

@@ -1,6 +1,8 @@
 """`regnum failovers`: where the time of failovers went, by the traces."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,9 @@ from regnum_client.commands.rendering import emit_one
 
 group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.", no_args_is_help=True)
 
+NO_TRACES_STATUS = 3
+"""Exit status where there is no trace."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line."""
@@ -38,40 +43,83 @@ def report(
     traces: Annotated[
         Path | None,
         typer.Option(
-            "--traces", metavar="DIR", help="Folder of *.jsonl. Default: traces of the cluster of `regnum up`."
+            "--traces",
+            metavar="PATH",
+            help="Folder of traces, or one file: OTLP as JSON or protobuf, plain, gzip or zstd. "
+            "Default: traces of the cluster of `regnum up`.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for the report. Default: failovers, beside traces."),
+    ] = None,
+    compare: Annotated[
+        Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Folder for the tables (Parquet). Default: failovers, beside traces."
+            "--compare", metavar="PATH", help="Traces of before: say which step differs from theirs, and by how much."
         ),
     ] = None,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="Run the Spark job, which writes tables (Parquet), instead. Needs Java 17."),
+    ] = False,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Run the Spark job over traces: one row for each failover, with the length of each stage. Needs Java 17."""
+    """Where the time went: a chain of steps for each partition that had to wait, and a page with pictures."""
 
     async def work() -> str:
-        from regnum_local.failover_job import JobError, run_failover_job  # noqa: PLC0415
         from regnum_local.profile import read_profile  # noqa: PLC0415
 
         profile = read_profile() if traces is None else None
         source = traces or (DATA_DIR if profile is None else profile.data_dir) / "traces"
-        tables = out or source.absolute().parent / "failovers"
-        note(f"Spark reads {source}; it takes a while to start")
-        try:
-            return await run_failover_job(source, tables, form="table" if output is Output.TABLE else "json")
-        except JobError as error:
-            status = error.exit_status
-            failure = Failure(code=CODES[int(status)], message=str(error), exit_status=int(status), metadata={})
-            raise CommandFailedError(failure) from error
+        into = out or source.absolute().parent / "failovers"
+        if spark:
+            return await _by_spark(source, into, output)
+        return await asyncio.to_thread(_here, source, into, output, compare)
 
     printed = run(work())
     if output is Output.TABLE:
         typer.echo(printed, nl=False)
     else:
         emit_one(json.loads(printed), output)
+
+
+def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
+    """In this process. Raises CommandFailedError where there are no traces."""
+    # Only this command needs what reads traces.
+    from regnum_insight.engine import analyse  # noqa: PLC0415
+    from regnum_insight.reporting.comparing import compare, comparison_text  # noqa: PLC0415
+    from regnum_insight.reporting.files import document_of, text_of, write_files  # noqa: PLC0415
+
+    try:
+        analysis = analyse(source)
+        compared = None if before is None else compare(analyse(before).changes, analysis.changes)
+    except FileNotFoundError as error:
+        raise _failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
+    try:
+        write_files(analysis, out, source=str(source), now_s=time.time())
+    except OSError as error:
+        raise _failed(1, f"the report cannot be written: {error}") from error
+    if output is Output.TABLE:
+        told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
+        return "\n".join([text_of(analysis, out), *told, ""])
+    return json.dumps(document_of(analysis, out, compared))
+
+
+async def _by_spark(source: Path, out: Path, output: Output) -> str:
+    """By the Spark job. Raises CommandFailedError."""
+    from regnum_local.failover_job import JobError, run_failover_job  # noqa: PLC0415
+
+    note(f"Spark reads {source}; it takes a while to start")
+    try:
+        return await run_failover_job(source, out, form="table" if output is Output.TABLE else "json")
+    except JobError as error:
+        raise _failed(int(error.exit_status), str(error)) from error
+
+
+def _failed(status: int, message: str) -> CommandFailedError:
+    return CommandFailedError(Failure(code=CODES[status], message=message, exit_status=status, metadata={}))
 
 
 CODES = {1: "JOB_FAILED", 3: "NO_TRACES", 5: "SPARK_UNAVAILABLE"}

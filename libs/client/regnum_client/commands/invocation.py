@@ -2,6 +2,8 @@
 
 import contextlib
 import enum
+import json
+import re
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -212,6 +214,25 @@ def output_of(arguments: Sequence[str]) -> Output:
     return Output(wanted) if wanted in {form.value for form in Output} else Output.TABLE
 
 
+_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that move a cursor, change colours, hide or turn text around, without the tabulator and the line feed."""
+_OF_LINES: Final = re.compile("[\t\n]")
+
+
+def visible(text: str, *, one_line: bool = False) -> str:
+    r"""The text without characters that a terminal obeys: as JSON escapes them (``\u001b``), in JSON still the same.
+
+    Names come from others, and what goes into a pipe is shown by what reads it. ``one_line``: line feeds and
+    tabulators, too.
+    """
+    text = _UNSEEN.sub(_escaped, text)
+    return _OF_LINES.sub(_escaped, text) if one_line else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
 def note_wait(text: str) -> None:
     """What is waited for, for people: programs that ask for JSON find one document on stderr, or nothing."""
     if FORM.get(Output.TABLE) is Output.TABLE or sys.stderr.isatty():
@@ -220,5 +241,5 @@ def note_wait(text: str) -> None:
 
 def note(text: str) -> None:
     """A line for people, on stderr."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible(text)}\n")
     sys.stderr.flush()

@@ -68,12 +68,17 @@ def up(
     ] = DATA_DIR,
     tls: Annotated[
         bool,
-        typer.Option("--tls", help="Protect every connection, with certificates made in certs/ of the folder."),
+        typer.Option(
+            "--tls",
+            help="Protect every connection, with certificates made in certs/ of the folder. It comes back with that.",
+        ),
     ] = False,
     acl: Annotated[
         bool,
         typer.Option(
-            "--acl", help="Check who may do what, with TLS: admin may everything, others what `regnum acls` says."
+            "--acl",
+            help="Check who may do what, with TLS: admin may everything, others what `regnum acls` says. "
+            "It comes back with that.",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,
@@ -88,9 +93,9 @@ def up(
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
         note(f"coordination store: {view.coordination}")
-        if tls or acl:
+        if view.protection.tls:
             note(f"TLS: the commands find what they show in {folder / 'certs'} by the profile")
-        if acl:
+        if view.protection.acl:
             note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
             note("  regnum acls add --allow User:guest --operation READ --topic greetings")
         note("In another terminal:")
@@ -102,6 +107,7 @@ def up(
 
     async def work() -> int:
         from regnum_local.lifecycle import UpOptions, run_up  # noqa: PLC0415
+        from regnum_local.protection import Protection  # noqa: PLC0415
         from regnum_service.programs import in_words, missing  # noqa: PLC0415
 
         if absent := missing():
@@ -114,8 +120,7 @@ def up(
             metadata=metadata,
             quotas=quotas,
             coordination=coordination,
-            tls=tls,
-            acl=acl,
+            protection=Protection(tls=tls or acl, acl=acl),
             report=note,
         )
         return await run_up(options, ready=ready)

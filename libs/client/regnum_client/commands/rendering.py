@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from regnum_client.cluster import WAITING
-from regnum_client.commands.invocation import Failure, Output, note_wait
+from regnum_client.commands.invocation import Failure, Output, note_wait, visible
 
 if TYPE_CHECKING:
     from regnum_client.records import ConsumedRecord
@@ -47,10 +47,10 @@ def emit_rows(rows: Sequence[Row], output: Output, *, columns: Sequence[str], em
             elif empty:
                 sys.stderr.write(f"{empty}\n")
         case Output.JSON:
-            _line(json.dumps(list(rows), indent=2, ensure_ascii=False))
+            _line(visible(json.dumps(list(rows), indent=2, ensure_ascii=False)))
         case Output.JSONL:
             for row in rows:
-                _line(json.dumps(row, ensure_ascii=False))
+                _line(visible(json.dumps(row, ensure_ascii=False)))
         case Output.YAML:
             write_yaml(list(rows))
         case _:
@@ -65,9 +65,9 @@ def emit_one(row: Row, output: Output) -> None:
             for field, value in row.items():
                 _line(f"{title_of(field):<{width}}{cell_of(value)}")
         case Output.JSON:
-            _line(json.dumps(row, indent=2, ensure_ascii=False))
+            _line(visible(json.dumps(row, indent=2, ensure_ascii=False)))
         case Output.JSONL:
-            _line(json.dumps(row, ensure_ascii=False))
+            _line(visible(json.dumps(row, ensure_ascii=False)))
         case Output.YAML:
             write_yaml(row)
         case _:
@@ -77,9 +77,9 @@ def emit_one(row: Row, output: Output) -> None:
 def emit_failure(failure: Failure, output: Output) -> None:
     """A failure, on stderr."""
     if output is Output.TABLE:
-        sys.stderr.write(f"regnum: {failure.message}\n")
+        sys.stderr.write(visible(f"regnum: {failure.message}\n"))
     else:
-        sys.stderr.write(json.dumps(failure.as_json(), ensure_ascii=False) + "\n")
+        sys.stderr.write(visible(json.dumps(failure.as_json(), ensure_ascii=False) + "\n"))
 
 
 @contextlib.contextmanager
@@ -127,9 +127,9 @@ class RecordPrinter:
                 _bytes((record.value or b"") + b"\n")
             case Output.JSON:
                 opening = "[\n" if self._count == 0 else ",\n"
-                sys.stdout.write(opening + json.dumps(_record(record), ensure_ascii=False))
+                sys.stdout.write(opening + visible(json.dumps(_record(record), ensure_ascii=False)))
             case Output.JSONL:
-                _line(json.dumps(_record(record), ensure_ascii=False))
+                _line(visible(json.dumps(_record(record), ensure_ascii=False)))
             case Output.YAML:
                 if self._count:
                     _line("---")
@@ -183,7 +183,11 @@ _AS_THEY_ARE: Final = frozenset({str, int})
 
 
 def cell_of(value: object) -> str:
-    """A value for people."""
+    """A value for people, on one line."""
+    return visible(_cell_of(value), one_line=True)
+
+
+def _cell_of(value: object) -> str:
     if type(value) in _AS_THEY_ARE:
         return str(value)
     match value:
@@ -229,7 +233,8 @@ def yaml_of(value: object, *, allow_unicode: bool = True) -> str:
     # In C where it is there: ten times as fast.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text: str = yaml.dump(_plain(value), Dumper=dumper, sort_keys=False, allow_unicode=allow_unicode)
-    return text
+    # YAML takes some that a terminal obeys for letters.
+    return text if not allow_unicode or visible(text) == text else yaml_of(value, allow_unicode=False)
 
 
 def _plain(value: object) -> object:

@@ -115,7 +115,7 @@ class Consumer(SubscribingConsumer):
         self._handed_out = 0
 
     async def start(self) -> None:
-        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
+        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``, at least 2 s."""
         async with AsyncExitStack() as undo:
             await super().start()
             undo.push_async_callback(self.close)

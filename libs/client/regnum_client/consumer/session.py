@@ -63,7 +63,7 @@ class ConsumerSession:
         self._followed: FollowedPattern | None = None
 
     async def start(self) -> None:
-        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
+        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``, at least 2 s."""
         settings = self._settings
         if self._place is not None:
             check(settings)
@@ -105,7 +105,7 @@ class ConsumerSession:
         self._tasks.listen(self._wake_reader)
         self._reader = Reader(self._fetcher, self._tasks, skip_unreadable=settings.skip_unreadable)
         metadata.listen(self._follow_topics)
-        await metadata.start(timeout_s=settings.topic_wait_s)
+        await metadata.start(timeout_s=max(settings.topic_wait_s, ANSWER_S))
         self._metadata = metadata
         self._fetcher.start()
         if self._place is not None:

@@ -1,7 +1,7 @@
 """Ends the futures of records, and keeps the account of what is still open: buffer, batches, the producer itself."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -61,15 +61,18 @@ class Outcomes:
         """A record of that size may come in now; one larger than the buffer may when nothing else is in it."""
         return not self._door.locked() and self._fits(size_bytes)
 
-    async def room(self, size_bytes: int, *, wait_s: float) -> None:
-        """Wait for room, first come first served. Raises BufferFullError and ClientClosedError."""
+    async def room(self, size_bytes: int, *, wait_s: float, because: Callable[[], str]) -> None:
+        """Wait for room, first come first served; ``because``: why records wait, should it be in vain.
+
+        Raises BufferFullError and ClientClosedError.
+        """
         try:
             async with asyncio.timeout(wait_s), self._door:
                 while not self._closed and not self._fits(size_bytes):
                     self._freed.clear()
                     await self._freed.wait()
         except TimeoutError:
-            raise BufferFullError(buffer_bytes=self._buffer_bytes, waited_s=wait_s) from None
+            raise BufferFullError(buffer_bytes=self._buffer_bytes, waited_s=wait_s, last=because()) from None
         if self._closed:
             raise self._failure or ClientClosedError("producer")
 

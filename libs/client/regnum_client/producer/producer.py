@@ -246,7 +246,9 @@ class Producer:
         if headers:
             size_bytes += sum(len(name) + len(content or b"") for name, content in headers)
         if not self._outcomes.has_room(size_bytes):
-            await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s)
+            sender = self._sender
+            because = (lambda: "") if sender is None else sender.waits_because
+            await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s, because=because)
         self._open()
         # From here on nothing awaits: records of one caller stay in order.
         number = self._choose(topic, len(view.partitions), key, partition)

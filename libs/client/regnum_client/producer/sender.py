@@ -41,7 +41,7 @@ from regnum_client.producer.identities import Identities
 from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.producer.outcomes import Outcomes, Receipt
 from regnum_client.producer.parting import parts_of
-from regnum_client.producer.route import Route
+from regnum_client.producer.route import Route, longest_in_trouble
 from regnum_client.producer.unreachable import UnreachableLeaders
 from regnum_client.records import TopicPartition
 from regnum_client.tasks import Tasks
@@ -283,6 +283,11 @@ class Sender:
             self._deadlines.set(partition, max(self._deadline_s(partition, route), self._expire_at_s))
             if expired:
                 self._departures.enter(partition, route, answered=True)
+
+    def waits_because(self) -> str:
+        """Whose records have waited longest in vain, and the last answer to them; empty: nothing has gone wrong."""
+        found = longest_in_trouble(self._routes, self._clock.monotonic(), self._metadata.view, self._accumulator)
+        return f"{found.topic}/{found.partition}: {self._last_answer(found, self._routes[found])}" if found else ""
 
     def _last_answer(self, partition: TopicPartition, route: Route) -> str:
         if self._metadata.view.leader_term(*partition) is None:

@@ -87,6 +87,7 @@ class Admin(Face[AsyncAdmin]):
     last_events = Blocking(AsyncAdmin.last_events)
     list_group_offsets = Blocking(AsyncAdmin.list_group_offsets)
     list_groups = Blocking(AsyncAdmin.list_groups)
+    list_max_timestamps = Blocking(AsyncAdmin.list_max_timestamps)
     list_offline_partitions = Blocking(AsyncAdmin.list_offline_partitions)
     list_offsets = Blocking(AsyncAdmin.list_offsets)
     list_offsets_at = Blocking(AsyncAdmin.list_offsets_at)

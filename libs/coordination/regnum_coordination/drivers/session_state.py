@@ -43,6 +43,11 @@ class SessionStateFeed:
         for changed in self._listeners:
             changed.set()
 
+    def stir(self) -> None:
+        """Wake those who wait for a change, though there is none of the session."""
+        for changed in self._listeners:
+            changed.set()
+
     def listen(self, changed: asyncio.Event) -> None:
         """Set the event after every change."""
         self._listeners.add(changed)

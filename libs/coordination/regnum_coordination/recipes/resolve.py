@@ -15,13 +15,16 @@ to know.
 A group that can never succeed (too large, a path that no store has) is refused alone: a batch with such a group is sent
 again in halves, until the group stands by itself. What has happened of the batch before is found as above.
 
+Rights that are missing come back when a person gives them, so a refusal for want of them is repeated too. Where the
+store takes other writes meanwhile, only nodes of that group are closed: it is refused, and its neighbours go on.
+
 Example: set /x at version 3, no answer; repeated: BadVersion, found 4; /x holds our bytes at version 4: Written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_never
 
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NoAuth, SessionExpired
 from regnum_coordination.port import (
     Absent,
     Check,
@@ -46,7 +49,24 @@ from regnum_coordination.timing import Backoff, Clock
 class Resolver:
     """Conditional writes with definite answers; one for each store."""
 
-    def __init__(self, store: Store, clock: Clock, *, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        backoff: Backoff | None = None,
+        takes_writes: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            store: an open session.
+            clock: source of time.
+            backoff: pauses between attempts.
+            takes_writes: whether the store takes any write of this process now. Given: a group that the store refuses
+                for want of rights while it takes others is Refused with NoAuth; None: it is waited for.
+        """
+        self._takes_writes = takes_writes
         self._store = store
         self._clock = clock
         self._backoff = Backoff() if backoff is None else backoff
@@ -63,6 +83,8 @@ class Resolver:
                 raise error
             case Expired():
                 raise SessionExpired("the session is over; open a new store")
+            case Unknown(because=NoAuth() as refusal):
+                raise refusal
             case Unknown():
                 raise ConnectionLoss(f"no definite answer within {deadline_s} s; keep both outcomes in mind and repeat")
             case Fenced():
@@ -75,7 +97,8 @@ class Resolver:
     ) -> tuple[Outcome, ...]:
         """As ``Store.write_batch``; Unknown only after ``deadline_s`` seconds, never if that is None.
 
-        A group that can never succeed is Refused with InvalidRequest and fails none of its neighbours.
+        A group that can never succeed is Refused with InvalidRequest and fails none of its neighbours; for NoAuth see
+        ``takes_writes``.
 
         Raises InvalidRequest for a set or delete without a version: such a write cannot be repeated safely.
         """
@@ -86,11 +109,17 @@ class Resolver:
         unknown = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, Unknown)]
         repeated = list(range(len(groups))) if halved else list(unknown)
         attempts = 1
-        while unknown and await self._pause(attempts, until_s):
+        closed = [index for index in unknown if _no_rights(outcomes[index]) is not None]
+        while unknown:
+            closed = await self._try_alone(groups, fence, outcomes, closed)
+            unknown = [index for index in unknown if isinstance(outcomes[index], Unknown)]
+            if not unknown or not await self._pause(attempts, until_s):
+                break
             answers, _ = await self._attempt([groups[index] for index in unknown], fence)
             for index, answer in zip(unknown, answers, strict=True):
                 outcomes[index] = answer
             unknown = [index for index in unknown if isinstance(outcomes[index], Unknown)]
+            closed = [index for index in closed if _no_rights(outcomes[index]) is not None]
             attempts += 1
         suspects = [index for index in repeated if _may_have_happened(outcomes[index])]
         for index, settled in zip(suspects, await self._settle([groups[i] for i in suspects], until_s), strict=True):
@@ -108,6 +137,22 @@ class Resolver:
         first, _ = await self._attempt(groups[:middle], fence)
         second, _ = await self._attempt(groups[middle:], fence)
         return [*first, *second], True
+
+    async def _try_alone(
+        self, groups: Sequence[Group], fence: Check | None, outcomes: list[Outcome], closed: Sequence[int]
+    ) -> list[int]:
+        """Refuse what is closed to this process while other writes are taken; the rest of what was refused so far.
+
+        ``closed``: groups of which every attempt was refused, so that none can land later. A store may have refused
+        one for the sake of another in the same transaction.
+        """
+        if not closed or self._takes_writes is None or not await self._takes_writes():
+            return list(closed)
+        for index in closed:
+            ((outcome,), _) = await self._attempt([groups[index]], fence)
+            error = _no_rights(outcome)
+            outcomes[index] = outcome if error is None else Refused(error)
+        return []
 
     async def _pause(self, attempts: int, until_s: float | None) -> bool:
         """Wait before the next attempt; False when the deadline comes first."""
@@ -137,7 +182,12 @@ class Resolver:
 
 
 def _may_have_happened(outcome: Outcome) -> bool:
-    return isinstance(outcome, Refused) and not isinstance(outcome.error, InvalidRequest)
+    return isinstance(outcome, Refused) and not isinstance(outcome.error, InvalidRequest | NoAuth)
+
+
+def _no_rights(outcome: Outcome) -> NoAuth | None:
+    """Why an attempt did nothing; None: it may have done something, or there is an answer."""
+    return outcome.because if isinstance(outcome, Unknown) and isinstance(outcome.because, NoAuth) else None
 
 
 def _check_repeatable(group: Group) -> None:

@@ -22,7 +22,6 @@ from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
-from regnum_local.failover_job import JobError, JobUnavailableError
 from regnum_local.plan import STORES, TRACES
 
 TOPICS = {"orders": 6, "payments": 3}
@@ -109,15 +108,13 @@ async def play(
 async def _where_the_time_went(
     traces: Path, outages: list[Outage], *, clock: Clock, out: Console, narrator: Narrator
 ) -> list[str]:
-    """Print it; returns what does not fit together. Without Spark or Java there is nothing to compare."""
-    try:
-        failovers = await analyse(traces, clock=clock, narrator=narrator)
-    except JobUnavailableError as error:
-        out.print(f"[yellow]no analysis of the traces: {error}[/]")
-        return []
-    timelines = match(outages, failovers)
+    """Print it; returns what does not fit together."""
+    analysed = await analyse(traces, clock=clock, narrator=narrator)
+    timelines = match(outages, analysed.failovers)
     for table in timeline_tables(timelines):
         out.print(table)
+    out.print(analysed.worst, highlight=False, markup=False)
+    out.print(f"\nthe report, with pictures: {analysed.page}", highlight=False, soft_wrap=True)
     return [complaint for timeline in timelines for complaint in timeline.complaints]
 
 
@@ -208,7 +205,7 @@ def main() -> int:
                 tls=arguments.tls,
             )
         )
-    except (RegnumError, SceneError, StartRefusedError, JobError) as error:
+    except (RegnumError, SceneError, StartRefusedError, OSError) as error:
         narrator.complaint(str(error))
         narrator.complaint(f"logs and data are kept below {data_dir}")
         return 1
@@ -219,7 +216,7 @@ def main() -> int:
         return 1
     if arguments.data_dir is None:
         _remove_data(data_dir)
-    out.print(f"{data_dir}: {TRACES}/ (OTLP JSON lines), {TABLES}/ (tables of the job), logs/", soft_wrap=True)
+    out.print(f"{data_dir}: {TRACES}/ (OTLP JSON lines), {TABLES}/ (report.html, JSON, CSV), logs/", soft_wrap=True)
     out.print("[bold green]No acknowledged record was lost, doubled or moved.[/]")
     return 0
 

@@ -1,35 +1,46 @@
-"""The Spark job over the demo's own traces."""
+"""Where the time went, by the demo's own traces."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from regnum_insight.attribution.changes import UNTRACED
+from regnum_insight.engine import analyse as analyse_folder
+from regnum_insight.reporting.files import PAGE, write_files
+from regnum_insight.reporting.rows import row_of
+from regnum_insight.reporting.text import chain_text, notes_of
 from regnum_service.clock import Clock
 
 from regnum_local.demo.report import Narrator
-from regnum_local.failover_job import failover_report
 
 TABLES: Final = "failovers"
-"""Folder of the job's tables, beside that of the traces."""
-_PROGRESS_S: Final = 5.0
+"""Folder of the report, beside that of the traces."""
 
 
-async def analyse(traces: Path, *, clock: Clock, narrator: Narrator) -> list[dict[str, Any]]:
-    """The job's row for each failover. Raises JobError; JobUnavailableError when Spark or Java is missing."""
-    narrator.step("reading the traces of all this with Spark")
-    ticker = asyncio.create_task(_tick(clock, narrator), name="progress of the job")
-    try:
-        report = await failover_report(traces, traces.parent / TABLES)
-    finally:
-        ticker.cancel()
-    rows: list[dict[str, Any]] = report["failovers"]
-    aside = report["malformed"]["lines"] + report["malformed"]["spans"]
-    narrator.detail(f"{report['spans']:,} spans, {len(rows)} failovers; {aside} torn lines or spans set aside")
-    return rows
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """What the traces tell."""
+
+    failovers: list[dict[str, Any]]
+    """A row for each change of leadership."""
+    worst: str
+    """The chain of the partition that waited longest, drawn; empty where none did."""
+    page: Path
+    """The report as a page."""
 
 
-async def _tick(clock: Clock, narrator: Narrator) -> None:
-    begin = clock.monotonic()
-    while True:
-        await clock.sleep(_PROGRESS_S)
-        narrator.detail(f"Spark has been at it for {clock.monotonic() - begin:.0f} s")
+async def analyse(traces: Path, *, clock: Clock, narrator: Narrator) -> Analysed:
+    """Read the traces and write the report. Raises OSError where there are none, or it cannot be written."""
+    narrator.step("reading the traces of all this")
+    analysis = await asyncio.to_thread(analyse_folder, traces)
+    out = traces.parent / TABLES
+    await asyncio.to_thread(write_files, analysis, out, source=str(traces), now_s=clock.wall_ms() / 1000)
+    for note in notes_of(analysis.changes, analysis.intake):
+        narrator.detail(note)
+    waited = [change for change in analysis.changes if change.chains and change.kind != UNTRACED]
+    return Analysed(
+        failovers=[row_of(change) for change in analysis.changes if change.kind != UNTRACED],
+        worst=chain_text(max(waited, key=lambda change: change.total_ms)) if waited else "",
+        page=out / PAGE,
+    )

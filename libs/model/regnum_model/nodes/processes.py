@@ -78,6 +78,11 @@ def is_anywhere(host: str) -> bool:
     return is_address(host) and ipaddress.ip_address(host).is_unspecified
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, reached from nowhere else."""
+    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """Where a listener can be reached."""

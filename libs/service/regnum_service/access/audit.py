@@ -1,15 +1,16 @@
-"""What is written down of who changed what and who was refused: the port, and the answer where nothing is.
+"""What is written down of changes and of refusals, and by which callers: the port, and the answer where nothing is.
 
 A line says what was done, never a secret. Nobody waits for it: a call that is audited takes as long as one that is not.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from regnum_model.access import Operation, ResourceType
 
 from regnum_service.access.identity import Caller
+from regnum_service.errors import RegnumError
 
 DONE: Final = "NONE"
 """Result of a mutation that was carried out: Kafka's name of error 0."""
@@ -54,6 +55,15 @@ class AuditLog(Protocol):
             client_id: as the request has it; may be anything.
         """
 
+    def unauthenticated(self, who: Caller, error: RegnumError, *, call: str) -> None:
+        """A call, or a stream, was refused because what it showed is not believed.
+
+        Args:
+            who: what is known of its caller: address, listener, and the certificate's name; NOBODY where nothing is.
+            error: says why.
+            call: the method, ``AdminService/CreateTopics``.
+        """
+
     def mutated(self, who: Caller, call: str, items: Sequence[Mutated], *, client_id: str = "") -> None:
         """A call that changes things was answered.
 
@@ -71,5 +81,31 @@ class NoAudit:
     def denied(self, *_what: object, **_how: object) -> None:
         """Nothing."""
 
+    def unauthenticated(self, *_what: object, **_how: object) -> None:
+        """Nothing."""
+
     def mutated(self, *_what: object, **_how: object) -> None:
         """Nothing."""
+
+
+class Audits:
+    """Several audit logs: each takes down everything, and none waits for another."""
+
+    def __init__(self, *logs: AuditLog) -> None:
+        """Only assigns."""
+        self._logs: Final = logs
+
+    def denied(self, *what: Any, **how: Any) -> None:
+        """See ``AuditLog``."""
+        for log in self._logs:
+            log.denied(*what, **how)
+
+    def unauthenticated(self, *what: Any, **how: Any) -> None:
+        """See ``AuditLog``."""
+        for log in self._logs:
+            log.unauthenticated(*what, **how)
+
+    def mutated(self, *what: Any, **how: Any) -> None:
+        """See ``AuditLog``."""
+        for log in self._logs:
+            log.mutated(*what, **how)

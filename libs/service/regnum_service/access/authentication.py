@@ -12,6 +12,7 @@ address: once a connection has ended, another one may have the same.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -19,7 +20,10 @@ import grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.principals import NOBODY, Principal
 
-from regnum_service.access.identity import CLIENT, Caller, calling
+from regnum_service.access.authorization import Denials
+from regnum_service.access.identity import CLIENT, Caller, ProcessRole, calling
+from regnum_service.access.process_roles import unmapped
+from regnum_service.access.validity import Certificate, Validity
 from regnum_service.connection_limit import Uses
 from regnum_service.connections import place_of
 from regnum_service.errors import RegnumError
@@ -74,6 +78,8 @@ class Authentication:
         encrypted: bool = False,
         tokens: TokenCheck | None = None,
         principal_of: Callable[[str], Principal] = distinguished_name,
+        role_of: Callable[[str], ProcessRole] = unmapped,
+        validity: Validity | None = None,
     ) -> None:
         """Only assigns.
 
@@ -82,28 +88,58 @@ class Authentication:
             encrypted: whether it speaks TLS.
             tokens: who knows delegation tokens; None: they are not looked for.
             principal_of: from the distinguished name of a certificate. Raises RegnumError for one without a principal.
+            role_of: from that name, too: which process of the cluster it stands for.
+            validity: until when certificates are believed; None: for as long as their connection stands.
         """
         self._listener: Final = listener
         self._encrypted: Final = encrypted
         self._tokens: Final = tokens
         self._principal_of: Final = principal_of
+        self._role_of: Final = role_of
+        self._validity: Final = validity
         self._known: Final[dict[tuple[str, bytes], Caller]] = {}
+        self._certificates: Final[dict[bytes, Certificate]] = {}
+        """By digest; only where their validity is asked for."""
 
     def caller_of(self, context: Context) -> Caller:
         """Who makes that call. Raises RegnumError when what it shows is wrong."""
+        facts: _Facts = context.auth_context() if self._encrypted else {}
+        digest = _digest_of(facts)
+        if self._validity is not None and digest:
+            # Also of who shows a token: the connection is the certificate's.
+            self._validity.check(self._certificate(digest, facts))
         if self._tokens is not None:
             bearer = self._bearer(context.invocation_metadata(), self._tokens)
             if bearer is not None:
                 return self._caller(bearer, context.peer())
         peer = context.peer()
-        facts: _Facts = context.auth_context() if self._encrypted else {}
-        certificate = facts.get(CERTIFICATE)
-        key = (peer, sha256(certificate[0]).digest() if certificate else b"")
+        key = (peer, digest)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= REMEMBERED_MAX:
                 self._known.clear()
-            known = self._known[key] = self._caller(self._from_certificate(facts), peer)
+            subject = _subject_of(facts)
+            principal = self._principal_of(subject) if subject else NOBODY
+            known = self._known[key] = self._caller(principal, peer, subject=subject)
+        return known
+
+    def claimed_by(self, context: Context) -> Caller:
+        """What is known of a caller that is not believed."""
+        facts: _Facts = context.auth_context() if self._encrypted else {}
+        return replace(self._caller(NOBODY, context.peer()), subject=_subject_of(facts))
+
+    def certificate_of(self, context: Context) -> Certificate | None:
+        """What the connection of a call shows; None: nothing. Raises RegnumError for what cannot be read here."""
+        facts: _Facts = context.auth_context() if self._encrypted else {}
+        digest = _digest_of(facts)
+        return self._certificate(digest, facts) if digest else None
+
+    def _certificate(self, digest: bytes, facts: _Facts) -> Certificate:
+        known = self._certificates.get(digest)
+        if known is None:
+            if len(self._certificates) >= REMEMBERED_MAX:
+                self._certificates.clear()
+            known = self._certificates[digest] = Certificate.read(facts[CERTIFICATE][0])
         return known
 
     def _bearer(self, metadata: Metadata, tokens: TokenCheck) -> Principal | None:
@@ -117,23 +153,47 @@ class Authentication:
             return None
         return tokens.check(metadata)
 
-    def _from_certificate(self, facts: _Facts) -> Principal:
-        subject = facts.get(SUBJECT)
-        if CERTIFICATE not in facts or not subject:
-            return NOBODY
-        return self._principal_of(subject[0].decode("utf-8", "backslashreplace"))
+    def _caller(self, principal: Principal, peer: str, *, subject: str = "") -> Caller:
+        return Caller(
+            principal=principal,
+            host=host_of(peer),
+            listener=self._listener,
+            encrypted=self._encrypted,
+            role=self._role_of(subject),
+            subject=subject,
+        )
 
-    def _caller(self, principal: Principal, peer: str) -> Caller:
-        return Caller(principal=principal, host=host_of(peer), listener=self._listener, encrypted=self._encrypted)
+
+def _digest_of(facts: _Facts) -> bytes:
+    """Of the certificate that was shown; empty: none was."""
+    shown = facts.get(CERTIFICATE)
+    return sha256(shown[0]).digest() if shown else b""
+
+
+def _subject_of(facts: _Facts) -> str:
+    """Distinguished name of the certificate that was shown; empty: none was."""
+    subject = facts.get(SUBJECT)
+    if CERTIFICATE not in facts or not subject:
+        return ""
+    return subject[0].decode("utf-8", "backslashreplace")
 
 
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
     """Sets the caller of every call of our own services. Stands inside the one that turns errors into answers."""
 
-    def __init__(self, authentication: Authentication, uses: Uses | None = None) -> None:
-        """Only assigns; ``uses`` hears which connections have calls. None: nobody asks."""
+    def __init__(
+        self, authentication: Authentication, uses: Uses | None = None, denials: Denials | None = None
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            authentication: tells callers apart.
+            uses: hears which connections have calls; None: nobody asks.
+            denials: where it is counted and written down who is not believed; None: nowhere.
+        """
         self._authentication: Final = authentication
         self._uses: Final = uses
+        self._denials: Final = denials or Denials()
 
     async def intercept_service(
         self,
@@ -145,16 +205,30 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not handler_call_details.method.startswith(OURS):
             return handler
         parse, render = handler.request_deserializer, handler.response_serializer
+        name = handler_call_details.method.rpartition(".")[2]
         if handler.request_streaming and handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._streaming(handler.stream_stream), parse, render)
+            return grpc.stream_stream_rpc_method_handler(self._streaming(name, handler.stream_stream), parse, render)
         if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._single(handler.stream_unary), parse, render)
+            return grpc.stream_unary_rpc_method_handler(self._single(name, handler.stream_unary), parse, render)
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(handler.unary_stream), parse, render)
-        return grpc.unary_unary_rpc_method_handler(self._single(handler.unary_unary), parse, render)
+            return grpc.unary_stream_rpc_method_handler(self._streaming(name, handler.unary_stream), parse, render)
+        return grpc.unary_unary_rpc_method_handler(self._single(name, handler.unary_unary), parse, render)
 
-    def _single(self, behaviour: Any) -> Any:
-        caller_of, uses = self._authentication.caller_of, self._uses
+    def _believed(self, name: str) -> Callable[[Context], Caller]:
+        """Who makes a call of that name; raises RegnumError, which is written down."""
+        authentication, denials = self._authentication, self._denials
+
+        def caller_of(context: Context) -> Caller:
+            try:
+                return authentication.caller_of(context)
+            except RegnumError as error:
+                denials.unauthenticated(authentication.claimed_by(context), error, call=name)
+                raise
+
+        return caller_of
+
+    def _single(self, name: str, behaviour: Any) -> Any:
+        caller_of, uses = self._believed(name), self._uses
 
         async def call(request: Any, context: Context) -> Any:
             with calling(caller_of(context)):
@@ -162,8 +236,8 @@ class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
 
         return call if uses is None else _counted(call, uses)
 
-    def _streaming(self, behaviour: Any) -> Any:
-        caller_of, uses = self._authentication.caller_of, self._uses
+    def _streaming(self, name: str, behaviour: Any) -> Any:
+        caller_of, uses = self._believed(name), self._uses
 
         async def call(request: Any, context: Context) -> None:
             with calling(caller_of(context)):

@@ -5,6 +5,7 @@ authenticates calls (the server's interceptor), or answers one on somebody's beh
 ``calling``.
 """
 
+import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,19 @@ CLIENT: Final = "client"
 
 INTERNAL: Final = "internal"
 """Name of the listener between the cluster's own processes."""
+
+
+class ProcessRole(enum.Enum):
+    """Which process of the cluster a certificate stands for, as the rules of a process say."""
+
+    UNMAPPED = "unmapped"
+    """There are no such rules, or it came in at the listener for clients: nothing is said."""
+    NONE = "no process"
+    """There are rules, and none is for this certificate."""
+    BROKER = "broker"
+    ELECTION = "election"
+    METADATA = "metadata"
+    QUOTA = "quota"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +48,17 @@ class Caller:
     """Over TLS."""
     forwarded: bool = False
     """A broker passed it on: nobody passes it on again."""
+    role: ProcessRole = ProcessRole.UNMAPPED
+    """Which process calls, where certificates say so."""
+    subject: str = ""
+    """Distinguished name of the certificate of the connection; empty: none was shown, or a token went before it."""
+    via: str = ""
+    """Who passed the call on, for the audit log: name of the certificate, and address. Empty: it came by itself."""
+
+    @property
+    def name_and_place(self) -> str:
+        """Who that is, for people: the certificate's name where there is one, and the address."""
+        return f"{self.subject or self.principal} at {self.host or 'an unknown address'}"
 
 
 UNKNOWN: Final = Caller(principal=NOBODY)

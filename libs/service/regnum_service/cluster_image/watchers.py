@@ -2,7 +2,8 @@
 
 A connection may have no more of either than is left free after it (dynamic thresholds, as for bytes at a broker): one
 alone gets half, two a third each, and whoever has nothing gets in as long as there is room. So one client does not take
-all places, and a proxy that many share is not held to the place of one.
+all places, and a proxy that many share is not held to the place of one. A principal, by all its connections, has no
+more than PRINCIPAL_WEIGHT times what is left after it, as of bytes.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 from regnum_service.errors import RegnumError
+from regnum_service.limits.held_bytes import PRINCIPAL_WEIGHT
 
 WATCHERS_MAX: Final = 2_000
 """Streams that one process serves."""
@@ -32,7 +34,12 @@ class Watcher:
     """One stream. Belongs to the event loop."""
 
     def __init__(
-        self, *, position: PictureVersion = NO_PICTURE, all_topics: bool = False, connection: str = ""
+        self,
+        *,
+        position: PictureVersion = NO_PICTURE,
+        all_topics: bool = False,
+        connection: str = "",
+        principal: str = "",
     ) -> None:
         """Only assigns.
 
@@ -40,8 +47,10 @@ class Watcher:
             position: up to where it was told everything that it watches.
             all_topics: watches everything, and not the topics that it names.
             connection: whose it is (``context.peer()``).
+            principal: by whom that is; empty: all callers are the same one (``Call.entity``).
         """
         self.connection: Final = connection
+        self.principal: Final = principal
         self.position = position
         self.all_topics: Final = all_topics
         self.topics: Final[dict[str, None]] = {}
@@ -68,7 +77,7 @@ class Watcher:
 
 
 class _Part:
-    """What one connection has."""
+    """What one connection has, or one principal."""
 
     __slots__ = ("names", "streams")
 
@@ -91,6 +100,8 @@ class Watchers:
         self._names_most: Final = names_most
         self._parts: Final[dict[str, _Part]] = {}
         """By connection."""
+        self._of_principals: Final[dict[str, _Part]] = {}
+        """Of those that are named."""
         self.dropped = 0
         """Streams that were refused, or ended for what they asked, so far."""
         self._all: dict[Watcher, None] = {}
@@ -123,9 +134,20 @@ class Watchers:
                 f"this connection has {part.streams} streams that watch metadata, as many as are left for all others;"
                 " watch more topics by one stream, or at another broker",
             )
+        theirs = self._of_principals.get(watcher.principal)
+        if theirs is not None and not _allows(
+            1, own=theirs.streams, total=len(self._all), most=self._most, weight=PRINCIPAL_WEIGHT
+        ):
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+                f"{watcher.principal} has {theirs.streams} streams that watch metadata here, {PRINCIPAL_WEIGHT} times"
+                " what is left for all others; watch more topics by one stream, or at another broker",
+            )
         if part is None:
             part = self._parts[watcher.connection] = _Part()
         part.streams += 1
+        if watcher.principal:
+            self._of_principals.setdefault(watcher.principal, _Part()).streams += 1
         self._all[watcher] = None
         if watcher.all_topics:
             self._of_all_topics[watcher] = None
@@ -145,9 +167,12 @@ class Watchers:
         new = [topic for topic in dict.fromkeys(topics) if topic not in watcher.topics]
         if watcher.all_topics:
             return []
-        part = self._parts[watcher.connection]
-        if len(watcher.topics) + len(new) > NAMES_MAX or not _allows(
-            len(new), own=part.names, total=self._names, most=self._names_most
+        part, theirs = self._parts[watcher.connection], self._of_principals.get(watcher.principal)
+        own = 0 if theirs is None else theirs.names
+        if (
+            len(watcher.topics) + len(new) > NAMES_MAX
+            or not _allows(len(new), own=part.names, total=self._names, most=self._names_most)
+            or not _allows(len(new), own=own, total=self._names, most=self._names_most, weight=PRINCIPAL_WEIGHT)
         ):
             raise RegnumError(
                 errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
@@ -158,6 +183,8 @@ class Watchers:
             self._by_topic.setdefault(topic, {})[watcher] = None
         self._names += len(new)
         part.names += len(new)
+        if theirs is not None:
+            theirs.names += len(new)
         return new
 
     def dismiss(self, watcher: Watcher) -> None:
@@ -166,11 +193,13 @@ class Watchers:
             return
         self._of_all_topics.pop(watcher, None)
         self._names -= len(watcher.topics)
-        part = self._parts[watcher.connection]
-        part.streams -= 1
-        part.names -= len(watcher.topics)
-        if not part.streams:
-            del self._parts[watcher.connection]
+        for parts, whose in ((self._parts, watcher.connection), (self._of_principals, watcher.principal)):
+            part = parts.get(whose)
+            if part is not None:
+                part.streams -= 1
+                part.names -= len(watcher.topics)
+                if not part.streams:
+                    del parts[whose]
         for topic in watcher.topics:
             watching = self._by_topic[topic]
             del watching[watcher]
@@ -187,7 +216,7 @@ class Watchers:
         return found
 
 
-def _allows(more: int, *, own: int, total: int, most: int) -> bool:
-    """Whether who has ``own`` of ``total`` may have more: no more than is free then; the first in any case."""
+def _allows(more: int, *, own: int, total: int, most: int, weight: int = 1) -> bool:
+    """Whether who has ``own`` of ``total`` may have more: ``weight`` times what is free then; the first in any case."""
     free = most - total - more
-    return free >= 0 and (own == 0 or own + more <= free)
+    return free >= 0 and (own == 0 or own + more <= weight * free)

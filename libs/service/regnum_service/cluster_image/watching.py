@@ -6,10 +6,12 @@ from typing import Final
 
 from regnum.metadata.v1 import metadata_pb2
 
+from regnum_service.access.identity import caller
 from regnum_service.cluster_image.feed import ClusterFeed
 from regnum_service.cluster_image.held import from_wire
 from regnum_service.cluster_image.watchers import Watcher
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 
 BEAT_S: Final = 10.0
 """After so long without anything to tell, a watcher is told the version."""
@@ -26,7 +28,12 @@ async def watch(
     first = await anext(requests, None)
     if first is None:
         return
-    watcher = Watcher(position=from_wire(first.version), all_topics=first.all_topics, connection=connection)
+    watcher = Watcher(
+        position=from_wire(first.version),
+        all_topics=first.all_topics,
+        connection=connection,
+        principal=Call(peer=connection, principal=caller().principal).entity,
+    )
     reader: asyncio.Future[None] | None = None
     try:
         feed.watchers.admit(watcher)

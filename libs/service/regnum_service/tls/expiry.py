@@ -1,6 +1,7 @@
-"""Until when the certificates that a process shows are good, for its metrics."""
+"""Until when the certificates that a process shows are good: for its metrics, and for those who ask how it is."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from cryptography import x509
@@ -38,6 +39,25 @@ class Expiry:
             except ValueError:
                 self._expiry_s = None
         return self._expiry_s
+
+
+class ExpiredCertificates:
+    """Which listeners show a certificate that is no good any more. One thread at a time."""
+
+    def __init__(self, listeners: Mapping[str, WatchedFiles]) -> None:
+        """Only assigns; ``listeners``: files by the name of the listener."""
+        self._expiries: Final = {name: (files, Expiry(files)) for name, files in listeners.items()}
+
+    def look(self, now_s: float) -> str:
+        """That they are, in words; empty: none is. Reads files that changed; ``now_s``: seconds since 1970."""
+        found: list[str] = []
+        for name, (files, expiry) in self._expiries.items():
+            files.check()
+            at_s = expiry.now_s()
+            if at_s is not None and at_s <= now_s:
+                at = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+                found.append(f"the certificate of its {name} listener expired at {at}; replace the files")
+        return "; ".join(found)
 
 
 def show(listeners: Mapping[str, WatchedFiles], metrics: Metrics) -> None:

@@ -13,9 +13,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import grpc
+
+from regnum_service.tls.private_files import is_exposed
+
+if TYPE_CHECKING:
+    from regnum_service.access.validity import Serial
 
 CHECK_INTERVAL_S: Final = 1.0
 """Files are looked at no more often than that."""
@@ -55,6 +60,8 @@ class TlsFiles:
     """Private key of the certificate."""
     token: Path | None = None
     """Of a client: file with the credential of a delegation token, which every call shows; None: calls show none."""
+    crl: Path | None = None
+    """Of a server: revocation lists of the authorities in ``ca``; None: nothing is revoked."""
 
     def check(self) -> None:
         """Raise TlsFilesError unless certificate and key are both there, or neither."""
@@ -76,6 +83,8 @@ class Pem:
     certificate: bytes | None
     key: bytes | None
     token: bytes | None = None
+    revoked: "frozenset[Serial]" = frozenset()
+    """Certificates of the other side that are believed no more."""
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a client. gRPC shows a token over TLS only."""
@@ -128,6 +137,11 @@ class WatchedFiles:
         return self._pem
 
     @property
+    def has_lists(self) -> bool:
+        """Whether there are revocation lists among them."""
+        return self._files.crl is not None
+
+    @property
     def is_due(self) -> bool:
         """Whether the files were not looked at for a while."""
         return self._now_s() - self._checked_s >= CHECK_INTERVAL_S
@@ -161,7 +175,9 @@ class WatchedFiles:
 
 def read(files: TlsFiles) -> Pem:
     """The content of the files. Raises TlsFilesError for what is no use."""
-    pem = Pem(*(None if path is None else _read(path) for path in (*files.paths, files.token)))
+    ca, certificate, key, token = (None if path is None else _read(path) for path in (*files.paths, files.token))
+    revoked = frozenset() if files.crl is None else _revoked(files.crl, ca or b"")
+    pem = Pem(ca, certificate, key, token, revoked)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.ca is not None and pem.ca is not None:
         try:
@@ -175,6 +191,16 @@ def read(files: TlsFiles) -> Pem:
         if (_read(files.certificate), _read(files.key)) != (pem.certificate, pem.key):
             raise TlsFilesError(f"{files.certificate} or {files.key} changed while they were read; they are read again")
     return pem
+
+
+def _revoked(path: Path, authorities: bytes) -> "frozenset[Serial]":
+    from regnum_service.tls.revocation import revoked_in  # noqa: PLC0415 - clients are installed without the library
+
+    lists = _read(path)
+    try:
+        return revoked_in(lists, authorities)
+    except ValueError as error:
+        raise TlsFilesError(f"{path} cannot be used ({error}); give revocation lists in PEM form") from error
 
 
 def _check_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
@@ -191,8 +217,11 @@ def _check_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 def _check_token(path: Path, token: bytes) -> None:
     """Says nothing of what is in the file: it may be another secret."""
-    if path.stat().st_mode & 0o077:
-        raise TlsFilesError(f"others than its owner may read or write {path}; chmod 600, and another token if they did")
+    if is_exposed(path.stat()):
+        raise TlsFilesError(
+            f"others than its owner and this process' own group may read or write {path}; chmod 600, and another token"
+            " if they did"
+        )
     if _CREDENTIAL.fullmatch(token.strip()) is None:
         raise TlsFilesError(f"{path} holds no credential of a delegation token; regnum tokens create --file makes one")
 
@@ -210,7 +239,7 @@ def _read(path: Path) -> bytes:
 
 def _look(files: TlsFiles) -> _Look:
     looked: list[tuple[int, int, int] | None] = []
-    for path in (*files.paths, files.token):
+    for path in (*files.paths, files.token, files.crl):
         try:
             stat = None if path is None else path.stat()
         except OSError:

@@ -11,6 +11,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.principals import Principal
 
 from regnum_service.access.authentication import distinguished_name
+from regnum_service.access.identity import ProcessRole
 from regnum_service.access.principal_mapping import MappingRules, NoPrincipalError
 from regnum_service.errors import RegnumError
 from regnum_service.tls.files import WatchedFiles
@@ -38,6 +39,8 @@ class ServerTls:
     """Clients show a certificate of one of these authorities, or are not let in."""
     principal_of: Callable[[str], Principal] = distinguished_name
     """The principal of a distinguished name. Raises RegnumError for one without."""
+    role_of: Callable[[str], ProcessRole] | None = None
+    """Which process of the cluster a distinguished name stands for; None: nothing says so, and any is taken for any."""
 
     def credentials(self) -> grpc.ServerCredentials:
         """For one port: each connection gets what the files hold when it comes."""

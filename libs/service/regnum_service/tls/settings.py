@@ -1,7 +1,6 @@
 """What a service is told about its listeners: certificates, who may connect, and how much they may take."""
 
-import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -9,10 +8,13 @@ from typing import Final, Literal, Self
 import structlog
 from pydantic import Field, field_validator, model_validator
 from regnum_model.nodes import Address
+from regnum_model.nodes.processes import is_loopback
+from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.access.principal_mapping import MappingRules, MappingRulesError
+from regnum_service.access.process_roles import RoleRules
 from regnum_service.channel import Open
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.settings import ServiceSettings
@@ -24,6 +26,12 @@ from regnum_service.tls.server import ServerTls, principals_by
 CLIENT: Final = "client"
 OTHERS: Final = ("internal", "lifeline")
 """Listeners by the beginning of their settings; those between processes of the cluster share one set of files."""
+
+NOT_TOLD_APART: Final = (
+    "processes are not told apart: whichever has a certificate may speak for any client and give orders to brokers;"
+    " give every process the same --process-role-mapping-rules"
+)
+"""What is said where certificates could say which process shows them, and nothing does."""
 
 
 class InternalListenerSettings(ServiceSettings):
@@ -44,6 +52,22 @@ class InternalListenerSettings(ServiceSettings):
         description="How the name of a certificate becomes a principal (Kafka: ssl.principal.mapping.rules): "
         "RULE:pattern/replacement/[LU] and DEFAULT, separated by commas.",
     )
+    internal_tls_principal_mapping_rules: str | None = Field(
+        default=None,
+        description="The same for the certificates of processes alone; without it, tls-principal-mapping-rules.",
+    )
+    process_role_mapping_rules: str = Field(
+        default="",
+        description="Which process a certificate stands for that is shown between processes: rules as in"
+        " tls-principal-mapping-rules that make broker, election, metadata or quota of its name. With them only brokers"
+        " speak for clients and copy replicas, only election processes give orders, and only metadata processes send"
+        " metadata; a certificate that no rule is for is refused there. Without them any process may do all of that.",
+    )
+    internal_tls_crl: Path | None = Field(
+        default=None,
+        description="PEM file with revocation lists of the authorities in internal-tls-ca: calls by certificates that"
+        " they name are refused and streams ended. Read again when it changes.",
+    )
     allow_plaintext_beyond_loopback: bool = Field(
         default=True,
         description="Whether a listener without TLS may be told to listen where other machines reach it: whoever does"
@@ -59,11 +83,17 @@ class InternalListenerSettings(ServiceSettings):
         description="Seconds within which a connection has to say something that makes sense, or is closed.",
     )
 
-    @field_validator("tls_principal_mapping_rules")
+    @field_validator(
+        "tls_principal_mapping_rules",
+        "internal_tls_principal_mapping_rules",
+        "client_tls_principal_mapping_rules",
+        "process_role_mapping_rules",
+        check_fields=False,
+    )
     @classmethod
-    def _rules_that_read(cls, text: str) -> str:
+    def _rules_that_read(cls, text: str | None) -> str | None:
         try:
-            MappingRules.parse(text)
+            MappingRules.parse(text or "")
         except MappingRulesError as error:
             raise ValueError(str(error)) from None
         return text
@@ -76,6 +106,12 @@ class InternalListenerSettings(ServiceSettings):
                 "internal-tls-certificate, internal-tls-key and internal-tls-ca belong together: between processes both"
                 " sides show a certificate and check the other's; give all three, or none"
             )
+        for name in ("process_role_mapping_rules", "internal_tls_crl"):
+            if getattr(self, name) and not all(given):
+                raise ValueError(
+                    f"{name.replace('_', '-')} is about certificates of processes, and between processes there is no"
+                    " TLS; give internal-tls-certificate, internal-tls-key and internal-tls-ca, or leave it out"
+                )
         return self
 
     @model_validator(mode="after")
@@ -84,7 +120,7 @@ class InternalListenerSettings(ServiceSettings):
             return self
         for name in (CLIENT, *OTHERS):
             told: str | None = getattr(self, f"{name}_listen", None)
-            if told is None or self.speaks_tls(name) or _is_loopback(Address.parse(told).host):
+            if told is None or self.speaks_tls(name) or is_loopback(Address.parse(told).host):
                 continue
             files = "client" if name == CLIENT else "internal"
             raise ValueError(
@@ -112,6 +148,15 @@ class ListenerSettings(InternalListenerSettings):
     client_tls_ca: Path | None = Field(
         default=None, description="PEM file with the authorities that certificates of clients are signed by."
     )
+    client_tls_crl: Path | None = Field(
+        default=None,
+        description="PEM file with revocation lists of the authorities in client-tls-ca: calls by certificates that"
+        " they name are refused and streams ended. Read again when it changes.",
+    )
+    client_tls_principal_mapping_rules: str | None = Field(
+        default=None,
+        description="tls-principal-mapping-rules for the certificates of clients alone; without it, those.",
+    )
     client_tls_client_auth: Literal["none", "requested", "required"] = Field(
         default="none",
         description="Whether clients show a certificate (Kafka: ssl.client.auth). gRPC cannot ask for one without"
@@ -133,6 +178,20 @@ class ListenerSettings(InternalListenerSettings):
         description="Seconds without a call after which a client's connection is closed (Kafka:"
         " connections.max.idle.ms).",
     )
+    client_connections_max_age_s: float = Field(
+        default=3_600.0,
+        ge=0.0,
+        description="Seconds after which a client's connection takes no new calls and is closed, at the latest after as"
+        " long again, calls and streams and all: so that an authority that was taken away, which only a new connection"
+        " meets, counts for all. 0: never. Connections of processes have no such age.",
+    )
+    client_max_connections_per_address: int = Field(
+        default=0,
+        ge=0,
+        description="Connections of clients from one IP address; of more than that those are closed that have had no"
+        " call under way for the longest time (Kafka: max.connections.per.ip). 0: any number, for behind a NAT many"
+        " clients share an address.",
+    )
 
     @model_validator(mode="after")
     def _check_client_tls(self) -> Self:
@@ -149,16 +208,9 @@ class ListenerSettings(InternalListenerSettings):
                 "client-tls-client-auth is required; give --client-tls-certificate, --client-tls-key and"
                 " --client-tls-ca, the authorities of the clients' certificates"
             )
+        if self.client_tls_crl is not None and ca is None:
+            raise ValueError("client-tls-crl names certificates of the authorities in client-tls-ca; give that, too")
         return self
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +223,14 @@ class ProcessTls:
     """At the listeners for other processes."""
     files: WatchedFiles | None
     """What this process shows to others that it calls; None: it calls them in plaintext."""
+    shown: Mapping[str, WatchedFiles]
+    """What each listener with TLS shows, by its name."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why callers are believed more than they should be."""
+        tls = self.internal.tls
+        return (NOT_TOLD_APART,) if tls is not None and tls.role_of is None else ()
 
     @property
     def open_channel(self) -> Open:
@@ -185,7 +245,6 @@ class ProcessTls:
         def complain(why: str) -> None:
             log.error("certificates changed and cannot be used", reason=why)
 
-        rules = MappingRules.parse(settings.tls_principal_mapping_rules)
         try:
             internal, client = (
                 None if files is None else WatchedFiles(files, complain=complain) for files in _files(settings)
@@ -205,34 +264,54 @@ class ProcessTls:
             if (files := client if name == CLIENT else internal) is not None
         }
         show(listeners, metrics or Metrics())
-        principal_of = principals_by(rules)
+        roles = settings.process_role_mapping_rules
+        tells_apart = bool(roles)
+        # Where there is no TLS there is nothing that could tell.
+        (metrics or Metrics()).observe(
+            instruments.PROCESSES_TOLD_APART, lambda: None if internal is None else float(tells_apart)
+        )
+        if internal is not None and not roles:
+            log.warning(NOT_TOLD_APART)
         inner = ListenerAccess(
             tls=None
             if internal is None
-            else ServerTls(files=internal, requires_certificate=True, principal_of=principal_of),
+            else ServerTls(
+                files=internal,
+                requires_certificate=True,
+                principal_of=principals_by(_rules(settings, settings.internal_tls_principal_mapping_rules)),
+                role_of=RoleRules(MappingRules.parse(roles)) if roles else None,
+            ),
             limits=ListenerLimits(
                 streams_max=settings.internal_max_concurrent_streams,
                 handshake_timeout_s=settings.tls_handshake_timeout_s,
             ),
         )
         if not isinstance(settings, ListenerSettings):
-            return cls(client=inner, internal=inner, files=internal)
+            return cls(client=inner, internal=inner, files=internal, shown=listeners)
         outer = ListenerAccess(
             tls=None
             if client is None
             else ServerTls(
                 files=client,
                 requires_certificate=settings.client_tls_client_auth == "required",
-                principal_of=principal_of,
+                principal_of=principals_by(_rules(settings, settings.client_tls_principal_mapping_rules)),
             ),
             limits=ListenerLimits(
                 streams_max=settings.client_max_concurrent_streams,
                 connections_max=settings.client_max_connections,
+                connections_per_address_max=settings.client_max_connections_per_address or None,
                 idle_s=settings.client_connections_max_idle_s,
+                age_s=settings.client_connections_max_age_s or None,
+                age_grace_s=settings.client_connections_max_age_s,
                 handshake_timeout_s=settings.tls_handshake_timeout_s,
             ),
         )
-        return cls(client=outer, internal=inner, files=internal)
+        return cls(client=outer, internal=inner, files=internal, shown=listeners)
+
+
+def _rules(settings: InternalListenerSettings, own: str | None) -> MappingRules:
+    """Of a listener: its own ones, or those of all."""
+    return MappingRules.parse(settings.tls_principal_mapping_rules if own is None else own)
 
 
 def _files(settings: InternalListenerSettings) -> tuple[TlsFiles | None, TlsFiles | None]:
@@ -243,10 +322,14 @@ def _files(settings: InternalListenerSettings) -> tuple[TlsFiles | None, TlsFile
             ca=settings.internal_tls_ca,
             certificate=settings.internal_tls_certificate,
             key=settings.internal_tls_key,
+            crl=settings.internal_tls_crl,
         )
     if isinstance(settings, ListenerSettings) and settings.client_tls_certificate is not None:
         client = TlsFiles(
-            ca=settings.client_tls_ca, certificate=settings.client_tls_certificate, key=settings.client_tls_key
+            ca=settings.client_tls_ca,
+            certificate=settings.client_tls_certificate,
+            key=settings.client_tls_key,
+            crl=settings.client_tls_crl,
         )
     return internal, client
 

@@ -54,6 +54,12 @@ DISK_REFUSES: Final = DEFINED.gauge(
     "1 while the broker appends no records because its disk is full, or has not answered for seconds",
 )
 
+CONNECTIONS_REFUSED: Final = DEFINED.gauge(
+    "regnum.broker.connections.refused",
+    "{brokers}",
+    "1 while the broker turns connections away: a certificate has expired, or too many clients are connected",
+)
+
 REPLICAS_STRAY: Final = DEFINED.gauge(
     "regnum.broker.replicas.stray",
     "{partitions}",
@@ -98,8 +104,8 @@ BATCHES_REFUSED: Final = DEFINED.counter(
 CLIENT_BYTES_HELD: Final = DEFINED.gauge(
     "regnum.broker.client.held",
     "By",
-    "Bytes held by purpose: produce (requests until they are answered), fetch and replication (answers until they are"
-    " sent)",
+    "Bytes held by purpose: produce (requests until they are answered), fetch, replication and control (answers until"
+    " they are sent: with records, to followers, others), unpacked (batches that are looked into)",
     labels=("purpose",),
 )
 

@@ -111,6 +111,18 @@ CLUSTER_BROKERS: Final = DEFINED.gauge(
     kafka="kafka.controller:type=KafkaController,name=ActiveBrokerCount",
 )
 
+BROKERS_REFUSED: Final = DEFINED.gauge(
+    "regnum.controller.brokers.refused",
+    "{brokers}",
+    "Brokers that are registered and take no part: another release, or an address that stands for another process",
+)
+
+NODES_DAMAGED: Final = DEFINED.gauge(
+    "regnum.controller.nodes.damaged",
+    "{nodes}",
+    "Nodes in the store that are damaged or were edited, and wait for a person",
+)
+
 CLUSTER_TOPICS: Final = DEFINED.gauge(
     "regnum.controller.topics",
     "{topics}",

@@ -59,11 +59,32 @@ CONNECTIONS: Final = DEFINED.gauge(
     kafka="kafka.server:type=socket-server-metrics,attribute connection-count",
 )
 
+CONNECTIONS_CLOSED: Final = DEFINED.counter(
+    "regnum.server.connections.closed",
+    "{connections}",
+    "Connections closed because there were too many: at the listener, or from one address",
+    labels=("listener", "reason"),
+)
+
 CERTIFICATE_EXPIRY: Final = DEFINED.gauge(
     "regnum.tls.certificate.expiry.time",
     "s",
     "When the certificate in use at a listener, or one between it and its authority, expires: seconds since 1970",
     labels=("listener",),
+)
+
+PROCESSES_TOLD_APART: Final = DEFINED.gauge(
+    "regnum.process.roles.mapped",
+    "{processes}",
+    "1 where rules say which process a certificate stands for; at 0 any process may speak for any client",
+)
+
+HANDSHAKE_FAILURES: Final = DEFINED.counter(
+    "regnum.tls.handshake.failures",
+    "{handshakes}",
+    "TLS handshakes of this process that failed, by reason, as far as gRPC tells of them: no_certificate, "
+    "certificate_not_trusted, certificate_expired, not_tls, no_common_protocol, ended_by_peer, other",
+    labels=("reason",),
 )
 
 COLLECTION_PAUSES: Final = DEFINED.histogram(
@@ -77,21 +98,32 @@ COLLECTION_PAUSES: Final = DEFINED.histogram(
 AUDIT_LINES: Final = DEFINED.counter(
     "regnum.audit.lines",
     "{lines}",
-    "Lines written to the audit log, by event: mutated, denied, or missed (a line that says how many are not there)",
-    labels=("event",),
+    "Lines written to the audit log, by event: mutated, denied, unauthenticated, or missed (a line that says how many "
+    "are not there); and by where they went: file, stdout, otlp",
+    labels=("event", "destination"),
 )
 
 AUDIT_DROPPED: Final = DEFINED.counter(
     "regnum.audit.dropped",
     "{lines}",
-    "Lines that are missing in the audit log: queue (the disk was too slow) or disk (it took none)",
-    labels=("reason",),
+    "Lines that are missing in the audit log: queue (the destination was too slow) or disk (it took none; a pipe or a "
+    "collector likewise); by destination: file, stdout, otlp",
+    labels=("reason", "destination"),
 )
 
 ACL_DENIALS: Final = DEFINED.counter(
     "regnum.acl.denials",
     "{decisions}",
-    "Calls, or things that calls name, that access rules denied; names left out of lists are none",
+    "Calls, or things that calls name, that access rules or the roles of processes denied; names left out of lists are"
+    " none",
+)
+
+AUTHENTICATION_FAILURES: Final = DEFINED.counter(
+    "regnum.authentication.failures",
+    "{calls}",
+    "Calls refused, and streams ended, because what they showed is not believed: a token that is wrong or has expired,"
+    " a certificate that stands for nobody, has expired or is revoked; by the error that they were told",
+    labels=("listener", "reason"),
 )
 
 ACL_RULES: Final = DEFINED.gauge(

@@ -15,26 +15,32 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shlex
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from regnum_testing.kubernetes.api import Api, ApiError
-from regnum_testing.kubernetes.cluster import REAL_CLOCK, KubernetesCluster, Pod, wait_for
+from regnum_testing.kubernetes.cluster import NOT_FOUND, REAL_CLOCK, KubernetesCluster, Pod, wait_for
+from regnum_testing.kubernetes.intruders import SECRETS, attempt_of, intruders
 from regnum_testing.kubernetes.load_pod import LoadPods
-from regnum_testing.kubernetes.observed import Observed
+from regnum_testing.kubernetes.observed import Attempt, Observed
 from regnum_testing.kubernetes.overlay import Overlay, OverlayError, read_overlay, with_image
 from regnum_testing.kubernetes.report import as_json, as_table
-from regnum_testing.kubernetes.steps import Steps
+from regnum_testing.kubernetes.steps import BROKER, ELECTION, Steps
 from regnum_testing.kubernetes.timeline import as_svg
-from regnum_testing.kubernetes.verdict import rows
+from regnum_testing.kubernetes.verdict import DENIALS, HANDSHAKES, rows
 from regnum_testing.kubernetes.watching import PodWatch
 
-STEPS: Final = ("rolling", "drain", "force", "stop", "all", "store")
+STEPS: Final = ("intruders", "rolling", "drain", "force", "stop", "all", "store")
+SECRETS_TO_TRY: Final = Path(__file__).resolve().parents[4] / "deploy/k8s/components/tls/secrets-to-try.sh"
+METRICS_PORT: Final = 9464
 READY_S: Final = 300.0
 PARTITIONS: Final = 9
 INTERVAL_MS: Final = 40
@@ -92,8 +98,67 @@ def install(api: Api, overlay: Overlay, *, use_existing: bool) -> bool:
             "or delete it"
         )
     if not there:
+        api.run("apply", "-f", "-", stdin=overlay.namespace_text)
+        if overlay.secrets and not overlay.own_certificates:
+            api.run("apply", "-f", "-", stdin=_secrets(overlay.namespace))
         api.run("apply", "-f", "-", stdin=overlay.text)
     return not there
+
+
+def _secrets(namespace: str) -> str:
+    """Secrets of a cluster that is tried out, as YAML. Keys of its authorities are gone with the folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run(
+            ["bash", SECRETS_TO_TRY, Path(folder) / "certs", namespace],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    if made.returncode:
+        raise OverlayError(f"{SECRETS_TO_TRY.name}: {made.stderr.strip()[:500]}")
+    return made.stdout
+
+
+def credentials_of(api: Api, overlay: Overlay) -> dict[str, Mapping[str, str]]:
+    """What clients of the cluster show, by name; empty where they connect in plaintext. Raises ApiError.
+
+    A cluster that was there before may have no client without rights: that one is not tried then.
+    """
+    found: dict[str, Mapping[str, str]] = {}
+    for name, secret in SECRETS.items() if overlay.tls else ():
+        try:
+            found[name] = api.get(f"/api/v1/namespaces/{overlay.namespace}/secrets/{secret}")["data"]
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+    return found
+
+
+def counters(api: Api, cluster: KubernetesCluster, namespace: str) -> dict[str, float]:
+    """What brokers and election processes have counted of those who were refused, in their metrics. Raises ApiError."""
+    found = dict.fromkeys((HANDSHAKES, DENIALS), 0.0)
+    for one in cluster.pods():
+        if one.component in {BROKER, ELECTION}:
+            path = f"/api/v1/namespaces/{namespace}/pods/{one.name}:{METRICS_PORT}/proxy/metrics"
+            for line in api.lines(path):
+                for name in found:
+                    if told := re.match(rf"{name}(?:{{.*}})? ([0-9.e+]+)", line):
+                        found[name] += float(told[1])
+    return found
+
+
+def try_intruders(api: Api, cluster: KubernetesCluster, pods: LoadPods, overlay: Overlay) -> list[Attempt]:
+    """Have each of them try. Raises ApiError."""
+    made: list[Attempt] = []
+    for one in intruders(credentials_of(api, overlay)):
+        say(f"intruder: {one.what}")
+        before = counters(api, cluster, overlay.namespace)
+        line = pods.attempt(one)
+        after = counters(api, cluster, overlay.namespace)
+        made.append(attempt_of(one, line, counted={name: after[name] - before[name] for name in after}))
+        say(f"  {line}")
+    return made
 
 
 def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
@@ -111,7 +176,14 @@ def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
         say(f"{overlay.pods} Pods Ready after {ready_s:.1f} s; they claim {overlay.cpu_requested:g} processors")
         environment = dict(one.split("=", 1) for one in wanted.environment)
         bootstrap = f"regnum-bootstrap.{overlay.namespace}:9092"
-        pods = LoadPods(api, image=overlay.image, bootstrap=bootstrap, environment=environment)
+        attempts: list[Attempt] = []
+        pods = LoadPods(
+            api,
+            image=overlay.image,
+            bootstrap=bootstrap,
+            environment=environment,
+            credentials=credentials_of(api, overlay),
+        )
         try:
             pods.make()
             pods.start_load(partitions=PARTITIONS, interval_ms=INTERVAL_MS)
@@ -120,6 +192,8 @@ def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
             )
             try:
                 steps.settle()
+                if "intruders" in wanted.steps:
+                    attempts = try_intruders(api, cluster, pods, overlay)
                 carry_out(steps, wanted)
             except ApiError as error:
                 say(f"broken off: {error}")
@@ -145,6 +219,7 @@ def judge(api: Api, overlay: Overlay, wanted: argparse.Namespace) -> Observed:
         seconds=load.seconds,
         pods=[dataclasses.replace(one, at=one.at + ahead_s) for one in watch.changes],
         read_back=load.read_back,
+        attempts=attempts,
         machine={
             "processors here": os.cpu_count() or 0,
             "load average here": f"{os.getloadavg()[0]:.1f}",
@@ -165,7 +240,7 @@ def carry_out(steps: Steps, wanted: argparse.Namespace) -> None:
         "store": [partial(steps.store_away, STORE_AWAY_S)],
     }
     for name in wanted.steps:
-        for step in plans[name]:
+        for step in plans.get(name, ()):
             step()
 
 

@@ -1,4 +1,4 @@
-"""The load's Pod, and the Pod that sends signals: made, listened to, asked, taken away.
+"""The judge's Pods: of the load, of signals, of those who are to be refused: made, listened to, asked, taken away.
 
 They live in a namespace of their own, so that what happens to the product's Pods does not happen to them.
 """
@@ -13,9 +13,17 @@ from typing import Any, Final
 from regnum_testing.kubernetes import pods
 from regnum_testing.kubernetes.api import Api, ApiError
 from regnum_testing.kubernetes.cluster import wait_for
+from regnum_testing.kubernetes.intruders import ADMIN, STRANGER, Intruder
 from regnum_testing.kubernetes.observed import BelowMinimum, ReadBack, Second, Stall
 
 NAMESPACE: Final = "regnum-judge"
+OUTSIDE: Final = "regnum-judge-outside"
+"""A namespace without the label of clients."""
+CREDENTIALS: Final = "/tls"
+"""Where a Pod has what it shows."""
+TRIED_S: Final = 120.0
+CLIENT: Final = "regnum.io/client"
+"""Label that Pods of clients and their namespaces carry."""
 LOAD: Final = "load"
 MOUNTED: Final = "/judge"
 TOPIC: Final = "judge-load"
@@ -73,10 +81,20 @@ class Load:
 
 
 class LoadPods:
-    """The two Pods."""
+    """The Pods: of the load, of signals, and of those who are to be refused."""
 
-    def __init__(self, api: Api, *, image: str, bootstrap: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        *,
+        image: str,
+        bootstrap: str,
+        environment: Mapping[str, str],
+        credentials: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """``credentials``: content of a Secret for each client, by its name; empty: clients connect in plaintext."""
         self._api: Final = api
+        self._credentials: Final = credentials
         self._image: Final = image
         self._environment: Final = {"REGNUM_BOOTSTRAP": bootstrap, **environment}
         self._signallers: Final[dict[str, str]] = {}
@@ -85,19 +103,18 @@ class LoadPods:
     def make(self) -> None:
         """The namespace and what both Pods run. Raises ApiError."""
         root = importlib.resources.files(pods)
-        scripts = {name: (root / name).read_text() for name in ("load.py", "signals.py")}
+        scripts = {name: (root / name).read_text() for name in ("load.py", "signals.py", "intruder.py")}
         # hostPID, which the Pod for signals needs, is not allowed where Pod Security is enforced.
         labels = {"pod-security.kubernetes.io/enforce": "privileged"}
-        for one in (
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}},
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "judge", "namespace": NAMESPACE},
-                "data": scripts,
-            },
-        ):
-            self._api.run("apply", "-f", "-", stdin=json.dumps(one))
+        for namespace, more in ((NAMESPACE, {CLIENT: "true"}), (OUTSIDE, {})):
+            self._apply("Namespace", {"name": namespace, "labels": labels | more})
+            self._apply("ConfigMap", {"name": "judge", "namespace": namespace}, data=scripts)
+            for name, content in self._credentials.items():
+                self._apply("Secret", {"name": name, "namespace": namespace}, data=content)
+
+    def _apply(self, kind: str, metadata: Mapping[str, object], **more: object) -> None:
+        made = {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
+        self._api.run("apply", "-f", "-", stdin=json.dumps(made))
 
     def start_load(self, *, partitions: int, interval_ms: int) -> None:
         """Begin to write; returns when it does. Raises ApiError."""
@@ -127,14 +144,33 @@ class LoadPods:
         command = ["python", "-P", f"{MOUNTED}/signals.py", container, name]
         self._api.run("exec", "-n", NAMESPACE, pod, "--", *command)
 
+    def attempt(self, intruder: Intruder) -> str:
+        """Have somebody try who is to be refused; returns the line that it tells. Raises ApiError."""
+        namespace = NAMESPACE if intruder.labelled else OUTSIDE
+        command = ["python", "-P", f"{MOUNTED}/intruder.py", "judge-intruder"]
+        made = self._pod(intruder.name, command, namespace=namespace, credential=intruder.credential)
+        self._api.run("apply", "-f", "-", stdin=json.dumps(made))
+        path = f"/api/v1/namespaces/{namespace}/pods/{intruder.name}"
+        wait_for(lambda: self._api.get(path)["status"].get("phase") in {"Succeeded", "Failed"}, within_s=TRIED_S)
+        lines = list(self._api.lines(f"{path}/log"))
+        told = [line for line in lines if line.startswith("{")]
+        if not told:
+            raise ApiError(0, f"Pod {intruder.name} told nothing within {TRIED_S:.0f} s: {lines[-5:]}")
+        return told[-1]
+
     def remove(self) -> None:
-        """Take the namespace away, without waiting for it."""
-        self._api.run("delete", "namespace", NAMESPACE, "--wait=false", "--ignore-not-found")
+        """Take the namespaces away, without waiting for them."""
+        self._api.run("delete", "namespace", NAMESPACE, OUTSIDE, "--wait=false", "--ignore-not-found")
+
+    def _pod(
+        self, name: str, command: list[str], *, namespace: str = NAMESPACE, credential: str = "", node: str = ""
+    ) -> dict[str, object]:
+        return pod(name, command, self._image, self._environment, node=node, namespace=namespace, credential=credential)
 
     def _create(self, name: str, command: list[str], *, node: str = "") -> None:
-        self._api.run(
-            "apply", "-f", "-", stdin=json.dumps(pod(name, command, self._image, self._environment, node=node))
-        )
+        credential = ADMIN if ADMIN in self._credentials and not node else ""
+        made = self._pod(name, command, credential=credential, node=node)
+        self._api.run("apply", "-f", "-", stdin=json.dumps(made))
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
         if wait_for(lambda: self._api.get(path)["status"].get("phase") == "Running", within_s=READY_S) is None:
             status = self._api.get(path)["status"]
@@ -149,8 +185,39 @@ class LoadPods:
             self.load.other.append(str(error))
 
 
-def pod(name: str, command: list[str], image: str, environment: Mapping[str, str], *, node: str) -> dict[str, object]:
-    """A Pod with the judge's programs. With ``node``, it runs there, as root, and sees the node's processes."""
+def shown(credential: str) -> tuple[dict[str, str], list[dict[str, object]]]:
+    """Variables of the SDK and the volumes for what a client shows; nothing where it connects in plaintext."""
+    if not credential:
+        return {}, []
+    variables = {"REGNUM_TLS_CA": f"{CREDENTIALS}/ca.crt"}
+    secret: dict[str, object] = {"secretName": ADMIN, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    if credential != STRANGER:
+        variables |= {
+            "REGNUM_TLS_CERTIFICATE": f"{CREDENTIALS}/tls.crt",
+            "REGNUM_TLS_KEY": f"{CREDENTIALS}/tls.key",
+        }
+        secret = {"secretName": credential}
+    return variables, [{"name": "tls", "secret": secret | {"defaultMode": 0o440}}]
+
+
+def pod(
+    name: str,
+    command: list[str],
+    image: str,
+    environment: Mapping[str, str],
+    *,
+    node: str,
+    namespace: str = NAMESPACE,
+    credential: str = "",
+) -> dict[str, object]:
+    """A Pod with the judge's programs. With ``node``, it runs there, as root, and sees the node's processes.
+
+    ``credential``: the Secret that it shows; see ``intruders``.
+    """
+    variables, secrets = shown(credential)
+    mounts = [{"name": "judge", "mountPath": MOUNTED}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108
+    if secrets:
+        mounts.append({"name": "tls", "mountPath": CREDENTIALS})
     hardened = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     sees = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsUser": 0, "runAsNonRoot": False}
     spec: dict[str, object] = {
@@ -160,25 +227,25 @@ def pod(name: str, command: list[str], image: str, environment: Mapping[str, str
         "terminationGracePeriodSeconds": 0,
         "securityContext": {}
         if node
-        else {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
+        else {"runAsNonRoot": True, "runAsUser": 10001, "fsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
                 "name": "judge",
                 "image": image,
                 "command": command,
-                "env": [{"name": key, "value": value} for key, value in environment.items()],
+                "env": [{"name": key, "value": value} for key, value in {**variables, **environment}.items()],
                 "securityContext": sees if node else hardened,
-                "volumeMounts": [{"name": "judge", "mountPath": MOUNTED}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+                "volumeMounts": mounts,
             }
         ],
-        "volumes": [{"name": "judge", "configMap": {"name": "judge"}}, {"name": "tmp", "emptyDir": {}}],
+        "volumes": [{"name": "judge", "configMap": {"name": "judge"}}, {"name": "tmp", "emptyDir": {}}, *secrets],
     }
     if node:
         spec |= {"hostPID": True, "nodeName": node, "tolerations": [{"operator": "Exists"}]}
-    labels = {"regnum.io/client": "true", "app.kubernetes.io/name": "regnum-judge"}
+    labels = {CLIENT: "true", "app.kubernetes.io/name": "regnum-judge"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": spec,
     }

@@ -113,6 +113,34 @@ class PodChange:
     gone: bool
 
 
+class Gate(enum.Enum):
+    """What stops somebody who is to be refused."""
+
+    NETWORK = "a network policy"
+    HANDSHAKE = "the TLS handshake"
+    RULES = "access rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Somebody who is to be refused has tried."""
+
+    what: str
+    """In words."""
+    gate: Gate
+    """What was to stop it."""
+    connected: bool
+    """Whether the network let it through."""
+    done: bool
+    """Whether it did what it wanted."""
+    reason: str
+    """Of the error; empty: none."""
+    message: str
+    """Its words."""
+    counted: Mapping[str, float]
+    """What counters of brokers and election processes gained meanwhile, by name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """Everything."""
@@ -127,6 +155,8 @@ class Observed:
     pods: Sequence[PodChange]
     read_back: ReadBack | None
     """None: the load did not come to its end."""
+    attempts: Sequence[Attempt] = ()
+    """Of those who are to be refused."""
     broken_off: str = ""
     """Why not everything that was wanted was done; empty: it was."""
     machine: Mapping[str, float | str] = field(default_factory=dict)

@@ -28,10 +28,25 @@ class Overlay:
     """How many there are when all is well."""
     cpu_requested: float
     """Processors that they claim together."""
+    secrets: frozenset[str]
+    """Secrets that its Pods mount."""
+    own_certificates: bool
+    """Whether it has them made: it has Certificates of cert-manager's."""
+
+    @property
+    def namespace_text(self) -> str:
+        """Its namespace alone, as YAML."""
+        objects = [one for one in yaml.safe_load_all(self.text) if one and one["kind"] == "Namespace"]
+        return yaml.safe_dump_all(objects)
+
+    @property
+    def tls(self) -> bool:
+        """Whether clients connect over TLS."""
+        return "REGNUM_CLIENT_TLS_CERTIFICATE" in self.text
 
 
 def read_overlay(path: str, text: str) -> Overlay:
-    """Raises OverlayError when it has no brokers, workloads in more than one namespace, or needs certificates."""
+    """Raises OverlayError when it has no brokers, or workloads in more than one namespace."""
     objects: list[Mapping[str, Any]] = [one for one in yaml.safe_load_all(text) if one]
     workloads = [one for one in objects if one["kind"] in WORKLOADS]
     namespaces = {one["metadata"].get("namespace", "default") for one in workloads}
@@ -42,8 +57,6 @@ def read_overlay(path: str, text: str) -> Overlay:
         )
     if len(namespaces) != 1:
         raise OverlayError(f"{path} has workloads in {', '.join(sorted(namespaces))}; the judge looks at one namespace")
-    if "REGNUM_CLIENT_TLS_" in text:
-        raise OverlayError(f"{path} wants certificates of clients, which the load has not: judge dev or production")
     containers = brokers[0]["spec"]["template"]["spec"]["containers"]
     return Overlay(
         path=path,
@@ -51,6 +64,13 @@ def read_overlay(path: str, text: str) -> Overlay:
         namespace=namespaces.pop(),
         image=next(one["image"] for one in containers if one["name"] == "broker"),
         pods=sum(one["spec"].get("replicas", 1) for one in workloads),
+        secrets=frozenset(
+            volume["secret"]["secretName"]
+            for one in workloads
+            for volume in one["spec"]["template"]["spec"].get("volumes") or ()
+            if "secret" in volume
+        ),
+        own_certificates=any(one["kind"] == "Certificate" for one in objects),
         cpu_requested=round(sum(_cpu(one) * one["spec"].get("replicas", 1) for one in workloads), 3),
     )
 

@@ -40,6 +40,8 @@ def as_json(observed: Observed, rows: Sequence[Row]) -> str:
     seen = dataclasses.asdict(observed)
     for one, made in zip(seen["disturbances"], observed.disturbances, strict=True):
         one["kind"] = made.kind.value
+    for one, tried in zip(seen["attempts"], observed.attempts, strict=True):
+        one["gate"] = tried.gate.value
     return json.dumps(found | seen, indent=1) + "\n"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from regnum_testing.kubernetes.observed import Disturbance, Kind, Observed
+from regnum_testing.kubernetes.observed import Disturbance, Gate, Kind, Observed
 
 STALL_MAX_S: Final[Mapping[Kind, float]] = MappingProxyType(
     {
@@ -27,6 +27,11 @@ BACK_MAX_S: Final = 45.0
 """Within which time the Pod of a stopped process is Ready again."""
 BACK_NOTE: Final = "back after s"
 """Note of a disturbance that says how long that took."""
+HANDSHAKES: Final = "regnum_tls_handshake_failures_total"
+DENIALS: Final = "regnum_acl_denials_total"
+"""What processes count of those who are refused."""
+DENIED: Final = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
+"""Reasons that access rules give."""
 UNNOTICED: Final = "under 0.2 s"
 """What is said of a stall too short to be told of."""
 
@@ -43,7 +48,14 @@ class Row:
 
 def rows(observed: Observed) -> tuple[Row, ...]:
     """Every promise about what was done."""
-    return (*_records(observed), *_stalls(observed), *_below(observed), *_restarts(observed), *_settled(observed))
+    return (
+        *_refused(observed),
+        *_records(observed),
+        *_stalls(observed),
+        *_below(observed),
+        *_restarts(observed),
+        *_settled(observed),
+    )
 
 
 def longest_s(observed: Observed, kind: Kind) -> float:
@@ -59,6 +71,30 @@ def of(observed: Observed, kind: Kind) -> list[Disturbance]:
 def said(length_s: float) -> str:
     """A stall in words."""
     return f"{length_s:.2f} s" if length_s else UNNOTICED
+
+
+def _refused(observed: Observed) -> Iterator[Row]:
+    for one in observed.attempts:
+        match one.gate:
+            case Gate.NETWORK:
+                # No process of ours sees it: there is no reason and no count.
+                holds, result = not one.connected, "no connection"
+            case Gate.HANDSHAKE:
+                count = one.counted.get(HANDSHAKES, 0)
+                holds, result = one.connected and count > 0, f"{count:.0f} handshakes counted"
+            case Gate.RULES:
+                count = one.counted.get(DENIALS, 0)
+                holds, result = one.reason in DENIED and count > 0, f"{one.reason}, {count:.0f} denials counted"
+        yield Row(
+            promise=f"{one.what} is refused",
+            limit=one.gate.value,
+            result="it did what it wanted"
+            if one.done
+            else result
+            if holds
+            else f"{result}; {one.reason}: {one.message}",
+            holds=holds and not one.done,
+        )
 
 
 def _records(observed: Observed) -> Iterator[Row]:

@@ -43,10 +43,10 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlays/dev operator": ("traces", "failovers", "spark-operator"),
     "overlays/production bucket operator": ("traces", "failovers", "object-store", "spark-operator", "storage-class"),
     "overlays/tls": (),
-    "overlays/tls everything": (
+    "overlays/production everything": (
         *("cert-manager", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),
     ),
-    "overlays/production tls external": ("tls", "external-store", "storage-class"),
+    "overlays/dev closed": ("tls", "access"),
     "overlays/production zones first": ("zones", "zookeeper", "required-spread", "storage-class"),
 }
 """Folder and what makes the name unique: components, in their order."""
@@ -146,7 +146,8 @@ def environment(objects: list[dict[str, Any]], item: Mapping[str, Any], pod: str
 
 def has(name: str, one: str) -> bool:
     """Whether a combination has a component, by itself or in its folder."""
-    return one in COMBINATIONS[name] or (one in {"tls", "etcd-tls"} and name.startswith("overlays/tls"))
+    closed = name.startswith(("overlays/production", "overlays/tls"))
+    return one in COMBINATIONS[name] or (closed and one in {"tls", "etcd-tls", "access"})
 
 
 def claims(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

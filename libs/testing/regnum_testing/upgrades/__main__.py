@@ -23,6 +23,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m regnum_testing.upgrades", description=__doc__)
     parser.add_argument("--from", dest="ref", default="", help="tag or commit to upgrade from; default: newest tag v*")
     parser.add_argument("--store", choices=["etcd", "zookeeper"], default="etcd")
+    parser.add_argument("--tls", action="store_true", help="over TLS, with access rules")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the old release, with its libraries")
     parser.add_argument("--stall-max-s", type=float, default=0.0, help="longest stall that is no fault; 0: any")
     parser.add_argument(
@@ -45,11 +46,18 @@ async def _run(folder: Path, arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         sys.stderr.write(f"{line}\n")
 
-    say(f"from {old.ref} ({old.commit[:8]}) on {arguments.store}")
+    say(f"from {old.ref} ({old.commit[:8]}) on {arguments.store}{' with TLS and access rules' * arguments.tls}")
     for role, flags in old.unknown.items():
         if flags:
             say(f"{role.value} of {old.ref} does not know {', '.join(sorted(flags))}: left out")
-    upgrade = Upgrade(folder / "cluster", old, coordination=arguments.store, python=arguments.python, say=say)
+    upgrade = Upgrade(
+        folder / "cluster",
+        old,
+        coordination=arguments.store,
+        python=arguments.python,
+        tls=arguments.tls,
+        say=say,
+    )
     try:
         found = await upgrade.run()
     except (*FAILURES, StartRefusedError) as error:

@@ -17,26 +17,40 @@ from regnum_client import (
     ConfigResource,
     Producer,
     ProducerSettings,
+    TlsFiles,
     TopicPartition,
 )
+from regnum_client.admin.acls.values import (
+    AclBinding,
+    Entry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 from regnum_coordination import open_store
+from regnum_local.certificates import ADMIN, GUEST, client_files
 from regnum_local.cluster import LaunchError, LocalCluster
 from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
-from regnum_local.plan import Launch, Member, Role, command
+from regnum_local.local_tls import CERTIFICATES
+from regnum_local.plan import PROCESSES, STORES, Launch, Member, Role, command
 from regnum_model.features import PATH, Features
 from regnum_model.nodes import Address
 from regnum_model.protocols import KNOWN, PROTOCOL, ProtocolRange, ReleaseInfo
 from regnum_model.quotas import QuotaProcessNode, quota_id_path
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import WatchedFiles
 from rich.console import Console
 
 from regnum_testing.group_readers import CommitWatch, GroupReader, Processed
-from regnum_testing.upgrades.changes import TopicChanges
+from regnum_testing.upgrades.changes import PassedOnChanges, TopicChanges
 from regnum_testing.upgrades.passes import order_of
 from regnum_testing.upgrades.release import OtherRelease
 
@@ -48,6 +62,28 @@ SYNC_S: Final = 60.0
 """Within which every replica is in sync again."""
 WORDS_S: Final = 60.0
 """Within which a process that is refused must have ended."""
+
+
+RIGHTS: Final = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:{ADMIN}")
+"""Of every process: as releases before internal-super-users know it."""
+
+
+def _needed(type: ResourceType, name: str, *operations: Operation) -> list[AclBinding]:
+    pattern = ResourcePattern(type=type, name=name, pattern=PatternType.LITERAL)
+    return [
+        AclBinding(
+            pattern=pattern,
+            entry=Entry(principal=f"User:{GUEST}", host="*", operation=operation, permission=Permission.ALLOW),
+        )
+        for operation in operations
+    ]
+
+
+NEEDED: Final = (
+    *_needed(ResourceType.TOPIC, TOPIC, Operation.READ, Operation.WRITE),
+    *_needed(ResourceType.GROUP, GROUP, Operation.READ),
+)
+"""Rights of the client that writes and reads."""
 
 
 class UpgradeFailedError(Exception):
@@ -83,6 +119,8 @@ class Found:
     """Committed offsets below those seen before."""
     changes: int = 0
     """Changes of topics that succeeded."""
+    passed_on: int = 0
+    """Of those that brokers passed on."""
     refused_changes: list[str] = field(default_factory=list)
     """Those that did not."""
     words: dict[str, str] = field(default_factory=dict)
@@ -125,6 +163,7 @@ class Upgrade:
         *,
         coordination: str,
         python: str = sys.executable,
+        tls: bool = False,
         partitions: int = 6,
         interval_s: float = 0.02,
         say: Callable[[str], None] = lambda _line: None,
@@ -136,6 +175,8 @@ class Upgrade:
             old: the release that it begins with.
             coordination: ``etcd`` or ``zookeeper``.
             python: interpreter of the old release's processes.
+            tls: whether everything speaks TLS and rights are checked: the load comes from a client that has only those
+                that it needs.
             partitions: of the topic that is written to.
             interval_s: between two records of a partition.
             say: gets a line for each step.
@@ -149,6 +190,11 @@ class Upgrade:
         self._new: Final[set[str]] = set()
         """Members that run this release."""
         self.found: Final = Found(old=f"{old.ref} ({old.commit[:8]})", store=coordination)
+        self._checks_rights: Final = tls
+        extra: dict[Role, tuple[str, ...]] = dict.fromkeys(
+            (role for role in Role if role not in STORES), RIGHTS if tls else ()
+        )
+        extra[Role.ELECTION] += ("--inter-broker-protocol-version", str(KNOWN.low))
         self.cluster: Final = LocalCluster(
             data_dir,
             brokers=3,
@@ -156,7 +202,8 @@ class Upgrade:
             metadata=2,
             quotas=2,
             coordination=coordination,
-            extra={Role.ELECTION: ("--inter-broker-protocol-version", str(KNOWN.low))},
+            extra=extra,
+            tls=tls,
             make_command=self._command,
             report=say,
         )
@@ -170,10 +217,13 @@ class Upgrade:
         """Forth, back, forth again, the protocol, and what is refused. Raises UpgradeFailedError, SceneError."""
         async with self.cluster, AsyncExitStack() as stack:
             bootstrap = self.cluster.bootstrap
-            admin = await stack.enter_async_context(Admin(bootstrap, client_id="upgrade"))
+            admin = await stack.enter_async_context(Admin(bootstrap, client_id="upgrade", tls=self.cluster.tls))
+            if self._checks_rights:
+                await admin.create_acls(NEEDED)
             await admin.create_topic(TOPIC, partitions=len(self._partitions), replication_factor=3)
             settings = ProducerSettings(linger_ms=2)
-            producer = await stack.enter_async_context(Producer(bootstrap, settings=settings))
+            tls = self._client
+            producer = await stack.enter_async_context(Producer(bootstrap, settings=settings, tls=tls))
             load = Load(
                 producer=producer,
                 consumer=None,
@@ -187,10 +237,13 @@ class Upgrade:
                 cluster=self.cluster, admin=admin, load=load, topics=[TOPIC], clock=self._clock, narrator=narrator
             )
             processed = Processed()
-            readers = [GroupReader(bootstrap, TOPIC, GROUP, processed) for _ in range(2)]
+            readers = [GroupReader(bootstrap, TOPIC, GROUP, processed, tls=tls) for _ in range(2)]
             watch = CommitWatch(admin, GROUP)
             changes = TopicChanges(admin, self._clock)
-            for task in (*(reader.task for reader in readers), watch.task):
+            shown = self.cluster.tls
+            dial = opener(None if shown is None else WatchedFiles(shown))
+            passed_on = PassedOnChanges(bootstrap, dial, self._clock)
+            for task in (*(reader.task for reader in readers), watch.task, passed_on.task):
                 stack.push_async_callback(_ended, task)
             stack.push_async_callback(changes.abandon)
             await load.start()
@@ -204,14 +257,23 @@ class Upgrade:
             await stage.run_for(CALM_S)
             await load.finish()
             await changes.stop()
-            self._take(load, changes)
+            self._take(load, changes, passed_on)
             await self._judge_group(processed, readers, watch, load)
-            logs = await read_everything(bootstrap, self._partitions)
+            logs = await read_everything(bootstrap, self._partitions, tls=tls)
             self._judge_records(load, logs)
             await self._refused(stage)
         # Stopped in order: the files are what the brokers left.
         self.found.unequal_replicas = unequal_replicas(replica_logs(self.cluster.data_dir))
         return self.found
+
+    @property
+    def _client(self) -> TlsFiles | None:
+        """What the load shows; None: nothing."""
+        files = self.cluster.tls
+        if files is None:
+            return None
+        certificate, key = client_files(self.cluster.data_dir / CERTIFICATES, GUEST)
+        return TlsFiles(ca=files.ca, certificate=certificate, key=key)
 
     async def _pass(self, stage: Stage, admin: Admin, name: str) -> None:
         down = name == "down"
@@ -285,11 +347,12 @@ class Upgrade:
     async def _is_over(self, name: str) -> bool:
         return all(row.pid is None for row in self.cluster.status() if row.name == name)
 
-    def _take(self, load: Load, changes: TopicChanges) -> None:
+    def _take(self, load: Load, changes: TopicChanges, passed_on: PassedOnChanges) -> None:
         for history in load.histories.values():
             self.found.failed.extend(history.failures)
         self.found.changes = changes.done
-        self.found.refused_changes = changes.refused
+        self.found.passed_on = passed_on.done
+        self.found.refused_changes = [*changes.refused, *passed_on.refused]
 
     async def _judge_group(
         self, processed: Processed, readers: Sequence[GroupReader], watch: CommitWatch, load: Load

@@ -136,5 +136,12 @@ def _given(role: Role) -> frozenset[str]:
     """Flags that the launcher of this release gives."""
     ports = {"client": 1, "internal": 2, "lifeline": 3, "metrics": 4, "peer": 5}
     member = Member(role=role, id=1, ports=ports)
-    launch = Launch(python="python", store=(), data_dir=Path("/"), coordination="etcd://h:1", extra={})
+    launch = Launch(
+        python="python",
+        store=(),
+        data_dir=Path("/"),
+        coordination="etcd://h:1",
+        extra={},
+        certificates=Path("/certificates"),
+    )
     return frozenset(part for part in command(member, launch) if part.startswith("--"))

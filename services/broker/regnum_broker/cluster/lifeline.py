@@ -129,6 +129,10 @@ class Lifeline:
         """Tell the controller, with the next beat, how the disk of the log directory is."""
         self._speaker.call(lambda: self._speaker.reports.set_disk(room))
 
+    def report_turning_away(self, because: str) -> None:
+        """Tell the controller, with the next beat, why connections are turned away; empty: they are not."""
+        self._speaker.call(lambda: self._speaker.reports.set_turns_away(because))
+
     def report_uncommitted(self, keys: frozenset[PartitionKey]) -> None:
         """Tell the controller, with the next beat, in which partitions records wait and nothing is committed."""
         self._speaker.call(lambda: self._speaker.reports.set_uncommitted(keys))

@@ -6,8 +6,8 @@ say; what is said twice does no harm.
 Algorithm: one batch is under way at a time. It is sent once on each stream, until the controller acknowledges its
 number. What happened once (an ISR that was written) is forgotten with its acknowledgement. What is so (a replica that
 cannot be used) is reported in full on every new stream, because another controller, or another registration, has heard
-nothing of it. What changes all the time and is short (who fetches from whom, what is busy, the disk) goes out whole
-whenever it has changed, and is not acknowledged.
+nothing of it. What changes all the time and is short (who fetches from whom, what is busy, disk, listeners) goes out
+whole whenever it has changed, and is not acknowledged.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -55,6 +55,8 @@ class Reports:
         self._busy_due = False
         self._disk = DiskRoom()
         self._disk_due = False
+        self._turns_away = ""
+        self._turns_away_due = False
         self._uncommitted: frozenset[PartitionKey] = frozenset()
         self._uncommitted_due = False
         self._moving: tuple[MovingReplica, ...] = ()
@@ -92,6 +94,10 @@ class Reports:
         """How the disk is from now on."""
         self._disk, self._disk_due = room, True
 
+    def set_turns_away(self, because: str) -> None:
+        """Why connections are turned away from now on; empty: they are not."""
+        self._turns_away, self._turns_away_due = because, True
+
     def set_uncommitted(self, keys: frozenset[PartitionKey]) -> None:
         """Partitions in which records wait and nothing is committed, from now on."""
         self._uncommitted, self._uncommitted_due = keys, True
@@ -102,6 +108,7 @@ class Reports:
         self._contacts_due = self._contacts != FetchContacts()
         self._busy_due = bool(self._busy)
         self._disk_due = self._disk != DiskRoom()
+        self._turns_away_due = bool(self._turns_away)
         self._uncommitted_due = bool(self._uncommitted)
         self._offline = dict.fromkeys(self._offline_now())
 
@@ -125,6 +132,10 @@ class Reports:
                     free_bytes=room.free_bytes, size_bytes=room.size_bytes, refuses_because=room.refuses_because
                 )
             )
+        if self._turns_away_due:
+            self._turns_away_due = False
+            message.listeners.turn_away_because = self._turns_away
+            message.listeners.SetInParent()
         if self._uncommitted_due:
             self._uncommitted_due = False
             message.uncommitted.topics.extend(_by_topic(islice(self._uncommitted, UNCOMMITTED_MAX)))

@@ -168,9 +168,8 @@ def client_server(
                 offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
                 describing=ReplicaDescriber(replicas=replicas, storage=storage),
                 deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
-                held=limits.held,
+                budget=limits.budget,
                 throttling=limits.throttling,
-                unread=limits.unread,
             ),
             add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
         ),
@@ -217,6 +216,7 @@ def client_server(
         request_bytes_max=settings.socket_request_max_bytes,
         gates=limits.gates,
         meter=limits.throttling,
+        answers=limits.answers,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
         access=parts.tokens.taken_at(parts.access.at(parts.tls.client)),
     )
@@ -235,6 +235,7 @@ def produce_handler(parts: BrokerParts, leaders: CurrentLeaders, traffic: TopicT
         metrics=parts.metrics,
         traffic=traffic,
         authorizer=parts.access.authorizer,
+        unpacking=parts.limits.unpacking,
     )
 
 

@@ -1,6 +1,9 @@
 """What a broker does by the clock: looks at who is heard, keeps its log directory in order, deletes strays."""
 
+from collections.abc import Callable
+
 from regnum_model.broker_configs import PRODUCER_ID_EXPIRATION_MS
+from regnum_service.tls.expiry import ExpiredCertificates
 
 from regnum_broker.cluster.contacts import ContactWatch
 from regnum_broker.cluster.isolation_watch import IsolationWatch
@@ -9,6 +12,7 @@ from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.disk_watch import DiskWatch
+from regnum_broker.figures.listeners_watch import ListenersWatch
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry
 from regnum_broker.replication.fetchers import Fetchers
 from regnum_broker.replication.isr_writer import IsrWriter
@@ -16,8 +20,10 @@ from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.serving.metadata_cache import MetadataCache
 
 
-def start_contact_watches(parts: BrokerParts, *, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
-    """Look from now on at who is heard, and who is not."""
+def start_contact_watches(
+    parts: BrokerParts, *, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter, crowded: Callable[[], str]
+) -> None:
+    """Look from now on at who is heard, and who is not; ``crowded``: that clients are too many, in words."""
     replicas, clock, supervisor = parts.replicas, parts.clock, parts.supervisor
     isolation = IsolationWatch(
         replicas=replicas,
@@ -33,9 +39,17 @@ def start_contact_watches(parts: BrokerParts, *, lifeline: Lifeline, fetchers: F
         clock=clock,
         tell_uncommitted=lifeline.report_uncommitted,
     )
+    listeners = ListenersWatch(
+        expired=ExpiredCertificates(parts.tls.shown) if parts.tls.shown else None,
+        crowded=crowded,
+        tell=lifeline.report_turning_away,
+        clock=clock,
+        metrics=parts.metrics,
+    )
     supervisor.start("isr watch", isr_watch.run())
     supervisor.start("isolation watch", isolation.run())
     supervisor.start("contact watch", contacts.run())
+    supervisor.start("listeners watch", listeners.run())
 
 
 def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: OfflineReplicas) -> None:

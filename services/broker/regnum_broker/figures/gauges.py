@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from regnum_service.limits.held_bytes import Purpose
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
@@ -9,7 +10,6 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.disk_room import DiskRooms
-from regnum_broker.limits.held_bytes import Purpose
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas

@@ -218,8 +218,9 @@ class Forwarder:
                     "the controller refused what this broker passed on; its client was told UNKNOWN_SERVER_ERROR",
                     method=call.method,
                     reason=repr(error),
-                    advice="give the broker's principal the right to CLUSTER_ACTION on the cluster, and check that"
-                    " brokers and election processes are of releases that go together",
+                    advice="give the broker's principal the right to CLUSTER_ACTION on the cluster, have"
+                    " process-role-mapping-rules say broker of its certificate, and check that brokers and election"
+                    " processes are of releases that go together",
                 )
                 raise _unexpected() from error
 

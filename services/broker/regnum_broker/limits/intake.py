@@ -4,8 +4,9 @@ Goals: what clients send stays with them until there is memory for it; a connect
 not keep another from sending one.
 
 Algorithm: a call passes before its message is read (see ``regnum_service.gates``): so many messages of one connection
-are read at once, and so many in all (``incoming``), those with records apart from the others; the rest waits in line,
-and too many in line are refused. Nothing is read while not even a byte could be kept. What was read is kept if its
+are read at once, and so many in all (``incoming``), those with records apart from the others, shared by principals
+(``shared_turns``): calls whose messages never come keep out no one else's. The rest waits in line, and too many in line
+are refused. Nothing is read while not even a byte could be kept. What was read is kept if its
 connection's share allows it, until its call ends; else it is thrown away and its sender told when to come again.
 
 A produce stream may be receiving a message for as long as it is open, so there may be so many of them and no more. A
@@ -16,13 +17,17 @@ Requests that carry no records and are small are not counted: they are what clie
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.shares import Shares
+from regnum_service.access.identity import caller
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
+from regnum_service.shared_turns import SharedTurns, payer
 
-from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
 from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, incoming
 
 BULKY: Final = frozenset({"/regnum.broker.v1.LogService/Produce"})
@@ -65,8 +70,8 @@ class Intake:
     def __init__(self, held: HeldBytes, at_once: Incoming = DEFAULT) -> None:
         """Only assigns."""
         self._held: Final = held
-        self._reading_produce: Final = asyncio.Semaphore(at_once.produce_calls)
-        self._reading_others: Final = asyncio.Semaphore(at_once.other_calls)
+        self._reading_produce: Final = SharedTurns(at_once.produce_calls)
+        self._reading_others: Final = SharedTurns(at_once.other_calls)
         self._shares: Final = Shares(total_max=at_once.streams, connection_max=STREAMS_OF_CONNECTION)
         self._connections: Final[dict[str, _Connection]] = {}
         self._calls = 0
@@ -89,7 +94,8 @@ class Intake:
 
     async def enter(self, method: str, context: Context) -> "_Reading":
         """Return when the message may be read. Raises RegnumError when too many wait, or nothing could be kept."""
-        name, bulky = context.peer(), method in BULKY
+        call, bulky = Call(peer=context.peer(), principal=caller().principal), method in BULKY
+        name = call.peer
         if bulky and self._held.is_full:
             self._held.refuse(name, Purpose.PRODUCE)
             raise refusal()
@@ -106,19 +112,20 @@ class Intake:
             self._forget(name, connection)
             self._held.refuse(name, Purpose.PRODUCE)
             raise _too_many_streams(own, self._streams)
-        reading = _Reading(self, name, bulky=bulky, streams=streams)
+        reading = _Reading(self, call, bulky=bulky, streams=streams)
         connection.streams += streams
         self._streams += streams
         self._calls += 1
         connection.calls += 1
         try:
             await connection.reading.acquire()
-            reading.turns.append(connection.reading)
+            reading.turns.append(connection.reading.release)
             # (A stream is one of those that may be open, and has nothing to read yet.)
             if not streams:
                 turns = self._reading_produce if bulky else self._reading_others
-                await turns.acquire()
-                reading.turns.append(turns)
+                client = payer(name)
+                await turns.acquire(client)
+                reading.turns.append(lambda: turns.release(client))
         except asyncio.CancelledError:
             reading.leave()
             raise
@@ -130,17 +137,17 @@ class Intake:
         A stream takes a turn to begin, and none while it goes on.
         """
 
-    def take(self, connection: str, size: int, *, bulky: bool) -> int:
+    def take(self, call: Call, size: int, *, bulky: bool) -> int:
         """Keep a message; returns how many bytes are counted. Raises RegnumError where that is more than its share."""
         if not bulky and size <= SMALL_BYTES:
             return 0
-        if not self._held.take(connection, size, Purpose.PRODUCE):
+        if not self._held.take(call.peer, size, Purpose.PRODUCE, principal=call.entity):
             raise refusal()
         return size
 
-    def let_go(self, connection: str, size: int) -> None:
+    def let_go(self, call: Call, size: int) -> None:
         """Its call has ended."""
-        self._held.let_go(connection, size, Purpose.PRODUCE)
+        self._held.let_go(call.peer, size, Purpose.PRODUCE, principal=call.entity)
 
     def read_one(self, name: str) -> None:
         """A message is read no more: it was, or never will be."""
@@ -164,22 +171,22 @@ class Intake:
 class _Reading:
     """The pass of one call."""
 
-    __slots__ = ("_bulky", "_connection", "_ended", "_intake", "_size", "_streams", "turns")
+    __slots__ = ("_bulky", "_call", "_ended", "_intake", "_size", "_streams", "turns")
 
-    def __init__(self, intake: Intake, connection: str, *, bulky: bool, streams: bool) -> None:
+    def __init__(self, intake: Intake, call: Call, *, bulky: bool, streams: bool) -> None:
         self._intake: Final = intake
-        self._connection: Final = connection
+        self._call: Final = call
         self._bulky: Final = bulky
         self._streams = streams
         self._size = 0
         self._ended = False
-        self.turns: Final[list[asyncio.Semaphore]] = []
+        self.turns: Final[list[Callable[[], None]]] = []
         """What is given back once the message is read."""
 
     def took(self, size_bytes: int) -> None:
         """The message was read."""
         self.ended()
-        self._size = self._intake.take(self._connection, size_bytes, bulky=self._bulky)
+        self._size = self._intake.take(self._call, size_bytes, bulky=self._bulky)
 
     def lasts(self) -> None:
         """It streams answers; what it brought is counted until it ends."""
@@ -187,20 +194,20 @@ class _Reading:
     def leave(self) -> None:
         """The call has ended."""
         self.ended()
-        self._intake.let_go(self._connection, self._size)
+        self._intake.let_go(self._call, self._size)
         self._size = 0
         if self._streams:
             self._streams = False
-            self._intake.stream_ended(self._connection)
+            self._intake.stream_ended(self._call.peer)
 
     def ended(self) -> None:
         """Nothing is read any more."""
         if self._ended:
             return
         self._ended = True
-        for turn in self.turns:
-            turn.release()
-        self._intake.read_one(self._connection)
+        for give_back in self.turns:
+            give_back()
+        self._intake.read_one(self._call.peer)
 
 
 def _too_many_streams(own: int, of_all: int) -> RegnumError:

@@ -1,20 +1,32 @@
 """What limits the clients of one broker, put together."""
 
-from functools import partial
 from typing import Final
 
+from regnum_model.configs import UNPACKED_BYTES_MAX
 from regnum_model.shares import Shares
 from regnum_service.clock import Clock
-from regnum_service.connections import cut_off
 from regnum_service.gates import Gate
+from regnum_service.limits.answers import Answers
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.limits.client_quotas import ClientQuotas
-from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.incoming import Incoming
 from regnum_broker.limits.intake import DEFAULT, Intake
-from regnum_broker.limits.throttling import Throttling
-from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
+from regnum_broker.limits.throttling import LOG_SERVICE, Throttling
+from regnum_broker.room import Room
+
+UNPACKING_JOBS_MAX: Final = 64
+"""Batches that are unpacked at once, whatever they unpack to; there are fewer threads."""
+
+COUNTED_BY_HANDLERS: Final = frozenset(f"{LOG_SERVICE}{name}" for name in ("Fetch", "Consume", "ProduceStream"))
+"""Calls whose answers are reserved before records are read, or hold what their requests hold until they are sent."""
+
+
+def room_for_unpacking() -> Room:
+    """Room for what is unpacked to be checked: as much as one batch may have, which has it alone."""
+    return Room(jobs_max=UNPACKING_JOBS_MAX, bytes_max=UNPACKED_BYTES_MAX)
 
 
 class ClientLimits:
@@ -30,11 +42,17 @@ class ClientLimits:
             incoming: how many messages may be coming at once.
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
+        self.unpacking: Final = room_for_unpacking()
+        """For batches of producers that are checked."""
         self.intake: Final = Intake(self.held, incoming)
-        self.unread: Final = UnreadAnswers(clock)
-        self.silent: Final = SilentReaders(self.unread, self.held, clock)
         self.quotas: Final = ClientQuotas()
         self.throttling: Final = Throttling(self.quotas, clock=clock)
+        self.budget: Final = Budget(self.held, clock, charge=self.throttling.charge_thread)
+        """What its clients may take."""
+        self.answers: Final = Answers(self.budget, clock, counted_elsewhere=COUNTED_BY_HANDLERS)
+        """What they are answered, but for records and acknowledgements."""
+        self.unread: Final = self.budget.unread
+        self.silent: Final = self.budget.silent
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -42,6 +60,5 @@ class ClientLimits:
         return (*self.throttling.gates, self.intake)
 
     def start(self, supervisor: Supervisor, port: int) -> None:
-        """Watch the connections that came in at a port: those that are gone, and those that take no answers."""
+        """Watch the connections that came in at a port, and forget those that are gone."""
         supervisor.start("muted connections", self.throttling.watch(port))
-        supervisor.start("silent readers", self.silent.run(partial(cut_off, port)))

@@ -36,21 +36,24 @@ from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Gate
+from regnum_service.limits.call import Call
+from regnum_service.limits.turns_of_callers import turn_of
 from regnum_service.muting import Muting, forget_departed
 
 from regnum_broker.limits.client_quotas import ClientQuotas, Debt
 from regnum_broker.limits.loop_time import Timed
+from regnum_broker.limits.payers import PAYER, Payer
 
 LOG_SERVICE: Final = "/regnum.broker.v1.LogService/"
 METHODS: Final = {
     PRODUCER_BYTE_RATE: frozenset({f"{LOG_SERVICE}Produce", f"{LOG_SERVICE}ProduceStream"}),
     CONSUMER_BYTE_RATE: frozenset({f"{LOG_SERVICE}Fetch", f"{LOG_SERVICE}Consume"}),
 }
-"""Calls that are held for a rate; for the time of the loop it is all of them."""
+"""Calls that are held for a rate; for the time of threads it is all of them."""
 CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
 """Characters that are kept of a client id: longer ones than a quota may name fall under the defaults, cut or not."""
 TIME_WAIT_S_MAX: Final = 1.0
-"""Whoever took too much of the loop's time waits for one window at most at a time (as in Kafka)."""
+"""Whoever took too much of the broker's time waits for one window at most at a time (as in Kafka)."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -102,6 +105,17 @@ class Throttling:
             wait_s = min(wait_s, TIME_WAIT_S_MAX)
         return self.hold(rate, context, wait_s)
 
+    def charge_thread(self, call: Call, seconds: float) -> None:
+        """A thread has worked so long for a call, which may be over; holds its connection as ``note`` does.
+
+        An answer that is still to come says so (``measured``).
+        """
+        if self._quotas.limits(REQUEST_PERCENTAGE):
+            client_id, now_s = call.client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
+            wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, call.principal.name, client_id, 100.0 * seconds, now_s)
+            if wait_s:
+                self._mutings[REQUEST_PERCENTAGE].mute(call.peer, min(wait_s, TIME_WAIT_S_MAX))
+
     def wait_s(self, rate: str, client_id: str, value: float) -> float:
         """The same for a call that waits by itself."""
         if not self._quotas.limits(rate):
@@ -137,6 +151,28 @@ class Throttling:
         """As much as the quota of a call's entity allows in all its windows; infinite without one."""
         return self._quotas.most(rate, caller().principal.name, client_id[:CLIENT_ID_LENGTH_MAX])
 
+    def payer(self, context: Context, client_id: str) -> Payer:
+        """Who pays for what threads do for a call."""
+        connection = context.peer()
+        return Payer(
+            self,
+            user=caller().principal.name,
+            connection=connection,
+            client_id=client_id,
+            turn=turn_of(connection),
+        )
+
+    def worked(self, payer: Payer, spent_s: float) -> None:
+        """A thread has worked so long for a caller; holds its connection if that is too much."""
+        client_id, now_s = payer.client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
+        wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, payer.user, client_id, 100.0 * spent_s, now_s)
+        if wait_s:
+            self._mutings[REQUEST_PERCENTAGE].mute(payer.connection, min(wait_s, TIME_WAIT_S_MAX))
+
+    def time_owed_s(self, context: Context) -> float:
+        """For so long the connection of a call is held because too much time was taken for it."""
+        return self._mutings[REQUEST_PERCENTAGE].left_s(context.peer())
+
     def hold(self, rate: str, context: Context, wait_s: float) -> int:
         """Hold the connection of a call whose entity owes that much time; the same in milliseconds, for the answer."""
         if not wait_s:
@@ -154,9 +190,11 @@ class Throttling:
         return self._quotas.limits(REQUEST_PERCENTAGE)
 
     async def measured(self, context: Context, request: Any, call: Awaitable[Any]) -> Any:
-        """The answer to a call; its throttle time is at least what the time of the loop asks for."""
+        """The answer to a call; its throttle time is at least what the time that was taken for it asks for."""
         timed = Timed(call, self._clock.monotonic)
         client_id = getattr(getattr(request, "header", None), "client_id", "")
+        # The task is this call's own: nothing else runs in its context.
+        PAYER.set(self.payer(context, client_id))
         try:
             answer = await timed
         finally:
@@ -193,8 +231,11 @@ class ReadQuota:
         return self._throttling.debt(CONSUMER_BYTE_RATE, self._client_id).wait_s
 
     async def wait(self) -> None:
-        """Return when something may be read, whatever others of the entity read meanwhile."""
-        while wait_s := self.owed_s:
+        """Return when something may be read, whatever others of the entity read meanwhile.
+
+        What a stream's own threads have taken too much of is waited for as well: no gate holds what it sends.
+        """
+        while wait_s := max(self.owed_s, self._throttling.time_owed_s(self._context)):
             await self._throttling.pause_until(self._throttling.monotonic() + wait_s)
 
     def charge(self, size_bytes: int) -> None:
@@ -247,5 +288,6 @@ class WriteQuota:
         return self._throttling.monotonic() + wait_ms / 1000 if wait_ms else 0.0
 
     def left_ms(self, until_s: float) -> int:
-        """How much of that is left when the answer goes out, in milliseconds."""
-        return 0 if not until_s else max(0, round((until_s - self._throttling.monotonic()) * 1000))
+        """How much of that is left when the answer goes out, or of what was taken too much of time, in milliseconds."""
+        left_s = until_s - self._throttling.monotonic() if until_s else 0.0
+        return max(0, round(max(left_s, self._throttling.time_owed_s(self._context)) * 1000))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
@@ -13,6 +14,7 @@ from regnum_service import own_process
 from regnum_service.clock import Clock
 from regnum_service.connections import open_at
 from regnum_service.errors import RegnumError
+from regnum_service.limits.threads import for_caller
 from regnum_service.loop_lag import LoopLag
 from regnum_service.slices import slices
 from regnum_service.store_contact import StoreContact
@@ -102,7 +104,7 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         """As of now, or of a moment ago: a thousand callers cost as much as one."""
         async with self._describing:
             if self._kept is None or self._clock.monotonic() - self._kept[0] >= FRESH_S:
-                answer = await asyncio.to_thread(self._described, self._rates.rates())
+                answer = await for_caller(partial(self._described, self._rates.rates()))
                 self._kept = self._clock.monotonic(), answer
             return self._kept[1]
 

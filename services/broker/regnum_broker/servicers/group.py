@@ -11,6 +11,7 @@ from regnum_service.clock import Clock
 from regnum_service.deadlines import waitable_s
 from regnum_service.errors import Code, RegnumError
 from regnum_service.item_errors import item_status
+from regnum_service.limits.answers import making
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import Turns, slices
 
@@ -28,12 +29,20 @@ DESCRIBED_BYTES: Final = 16 * 1024 * 1024
 """Bytes of subscriptions and assignments of one answer; those of one group are fewer."""
 LISTED_MAX: Final = 10_000
 """Groups of one ListGroups."""
+LISTED_BYTES: Final = 128
+"""About what one takes of its answer."""
+OFFSET_BYTES: Final = 96
+"""About what a committed offset takes of an answer, but for its metadata."""
 STATES_MAX: Final = 100
 """States that one ListGroups may name, again and again."""
 MEMBERS_MAX: Final = GroupLimits().members_max
 """Members of one SyncGroup, or LeaveGroup."""
 PROTOCOLS_MAX: Final = GroupLimits().protocols_max
 """Assignment protocols of one JoinGroup."""
+MEMBER_BYTES_MAX: Final = GroupLimits().member_bytes_max
+"""Bytes that a member brings: of all its protocols."""
+ASSIGNMENT_BYTES_MAX: Final = GroupLimits().assignment_bytes_max
+"""Bytes of one assignment."""
 OFFSETS_MAX: Final = OffsetLimits().offsets_max
 """Offsets of one OffsetCommit, or OffsetFetch."""
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
@@ -246,6 +255,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         places = [Place(one.topic, one.partition) for one in request.partitions] or None
         response = group_pb2.OffsetFetchResponse()
         async for part in slices(await self._calls.fetch(request.group_id, places), SLICE):
+            making(sum(OFFSET_BYTES + (0 if offset is None else len(offset.metadata)) for _, offset in part))
             for place, offset in part:
                 one = response.offsets.add(topic=place.topic, partition=place.partition)
                 if offset is not None:
@@ -276,6 +286,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         if more:
             response.next_page_token = page_token((found[-1].group_id,))
         async for part in slices(found, SLICE):
+            making(LISTED_BYTES * len(part))
             for group in part:
                 response.groups.add(
                     group_id=group.group_id, protocol_type=group.protocol_type, state=STATES[group.state]
@@ -299,7 +310,8 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
                 _refuse(one, error.code, error.message)
                 continue
             group = view.group
-            room -= group.brought_bytes + group.assigned_bytes
+            size = group.brought_bytes + group.assigned_bytes
+            room -= size
             if room < 0:
                 _refuse(
                     one,
@@ -307,6 +319,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
                     "the answer would be too large: ask for this group in a call of its own",
                 )
                 continue
+            making(size)
             one.state = STATES[group.state if view.exists else GroupState.DEAD]
             one.protocol_type, one.protocol_name = group.protocol_type, group.protocol
             one.generation_id, one.leader = group.generation, group.leader

@@ -9,12 +9,15 @@ from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.call import Call
+from regnum_service.limits.grpc_calls import call_of
+from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
-from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
+from regnum_broker.limits.payers import PAYER
 from regnum_broker.limits.throttling import Throttling
-from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX, asked_once
@@ -41,9 +44,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         offsets: OffsetsHandler,
         describing: ReplicaDescriber,
         deleting: DeleteRecordsHandler,
-        held: HeldBytes,
+        budget: Budget,
         throttling: Throttling,
-        unread: UnreadAnswers,
     ) -> None:
         """Only assigns.
 
@@ -53,18 +55,22 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             offsets: answers questions about offsets.
             describing: tells sizes and ends.
             deleting: deletes records.
-            held: where the bytes of answers and of streamed requests are counted.
+            budget: pays for what calls hold, unpack and have threads do, and is told of answers that are on their way.
             throttling: what clients send and read is measured there.
-            unread: told of answers that are on their way.
         """
-        self._held: Final = held
+        self._budget: Final = budget
         self._throttling: Final = throttling
-        self._unread: Final = unread
         self._producing: Final = producing
         self._fetching: Final = fetching
         self._offsets: Final = offsets
         self._describing: Final = describing
         self._deleting: Final = deleting
+
+    def _call(self, context: Context, client_id: str = "") -> Call:
+        return call_of(self._budget, context, client_id, self._throttling.monotonic())
+
+    def _holding(self, context: Context, client_id: str, purpose: Purpose) -> Holding:
+        return self._budget.holding(self._call(context, client_id), purpose)
 
     async def Produce(  # noqa: N802 - gRPC's name
         self,
@@ -72,6 +78,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
+        PAYER.set(self._throttling.payer(context, request.header.client_id))
         response = await self._produce(request, context, waitable_s(context))
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_causes(self._producing.causes(request))
@@ -97,10 +104,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
+        PAYER.set(self._throttling.payer(context, ""))
         stream = ProduceStream(
             self._producing,
-            held=self._held,
-            connection=context.peer(),
+            held=self._budget.held,
+            call=self._call(context),
             quota=self._throttling.writing(context),
         )
         async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
@@ -113,13 +121,13 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.FetchResponse:
         """Read."""
-        holding = Holding(self._held, context.peer(), Purpose.FETCH)
+        holding = self._holding(context, request.header.client_id, Purpose.FETCH)
         # Until the answer has left, and not only until it is there.
         context.add_done_callback(lambda _: holding.close())
         quota = self._throttling.reading(context, request.header.client_id)
         response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
         response.throttle_time_ms = quota.answered(holding.sent)
-        sending = self._unread.begin(context.peer(), holding.size)
+        sending = self._budget.unread.begin(context.peer(), holding.size)
         context.add_done_callback(lambda _: sending.close())
         return response
 
@@ -129,13 +137,14 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
+        PAYER.set(self._throttling.payer(context, request.header.client_id))
         quota = self._throttling.reading(context, request.header.client_id)
-        holding = Holding(self._held, context.peer(), Purpose.FETCH)
+        holding = self._holding(context, request.header.client_id, Purpose.FETCH)
         waitable = waitable_s(context)
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable, holding=holding, quota=quota):
                 quota.charge(holding.sent)
-                with self._unread.sending(context.peer(), holding.size):
+                with self._budget.unread.sending(context.peer(), holding.size):
                     yield response
                 # A stream that waits for its quota keeps nothing meanwhile.
                 del response
@@ -155,9 +164,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         async for queries in slices(request.queries, SLICE):
             for query, answer in zip(queries, map(self._offsets.list_offsets, queries), strict=True):
                 if isinstance(answer, OffsetLookup):
-                    lookups[asked_once(query, answer.timestamp_ms, lookups)] = answer
+                    lookups[asked_once(query, answer.wanted_ms, lookups)] = answer
                 results.append(answer.result if isinstance(answer, OffsetLookup) else answer)
-        await self._offsets.look_up(tuple(lookups.values()), context.peer())
+        with contextlib.closing(self._holding(context, request.header.client_id, Purpose.UNPACKED)) as holding:
+            await self._offsets.look_up(tuple(lookups.values()), holding)
         return log_pb2.ListOffsetsResponse(results=results)
 
     async def OffsetForLeaderEpoch(  # noqa: N802 - gRPC's name

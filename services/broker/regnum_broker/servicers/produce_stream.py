@@ -19,9 +19,9 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages
+from regnum_service.limits.call import OWN, Call
+from regnum_service.limits.held_bytes import HeldBytes, Purpose, refusal
 from regnum_service.status import to_status
-
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose, refusal
 
 REQUESTS_MAX: Final = 64
 """Requests of one stream that are under way at once, give or take those that came in one message."""
@@ -86,7 +86,7 @@ class ProduceStream:
         producing: Producing,
         *,
         held: HeldBytes | None = None,
-        connection: str = "",
+        call: Call = OWN,
         quota: Quota | None = None,
     ) -> None:
         """Only assigns.
@@ -94,13 +94,13 @@ class ProduceStream:
         Args:
             producing: takes the requests.
             held: where the bytes of requests are counted while they are under way; None: nowhere.
-            connection: whose they are.
+            call: whose they are.
             quota: what the producer may send; None: everything.
         """
         self._quota: Final = quota or Unlimited()
         self._producing: Final = producing
         self._held: Final = held
-        self._connection: Final = connection
+        self._call: Final = call
         self._count = 0
         self._under_way: Final[dict[int, UnderWay | None]] = {}
         """By a number that the stream gives: correlation ids are the producer's."""
@@ -212,7 +212,9 @@ class ProduceStream:
                 self._quota.check(client_id, size_bytes)
         except RegnumError as error:
             return error
-        if self._held is not None and not self._held.take(self._connection, size_bytes, Purpose.PRODUCE):
+        if self._held is not None and not self._held.take(
+            self._call.peer, size_bytes, Purpose.PRODUCE, principal=self._call.entity
+        ):
             return refusal()
         return None
 
@@ -220,7 +222,7 @@ class ProduceStream:
         del self._under_way[number], self._until_s[number]
         size = self._sizes.pop(number)
         if self._held is not None:
-            self._held.let_go(self._connection, size, Purpose.PRODUCE)
+            self._held.let_go(self._call.peer, size, Purpose.PRODUCE, principal=self._call.entity)
 
     def _end(self, name: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
         if isinstance(outcome, RegnumError):

@@ -8,9 +8,9 @@ from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_service.errors import Code, RegnumError
+from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_service.slices import slices
 
-from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas

@@ -3,10 +3,10 @@
 Goals: a record is acknowledged only by a broker that led from the append to the answer; an idempotent producer's
 repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
 
-Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for every two hundred
-partitions of what came together: check the batch, check the sequence, assign offsets, append (``produce_appends``);
-then followers are woken. Batches of logs that are compacted are checked on a thread of their own before, in the order
-they came: every record must have a key, and to look for it takes long. With acks all the answer waits until the high
+Algorithm: admission on the event loop (leader, min.insync); then batches are unpacked and checked beside the writer, in
+turn by caller (``produce_checks``), but for small ones without compression; then one job on the writer thread for every
+two hundred partitions of what came together: check the small ones, check the sequence, assign offsets, append
+(``produce_appends``); then followers are woken. With acks all the answer waits until the high
 watermark has passed the last record (``produce_answers``). A leader epoch that begins while it waits, or before it is
 admitted, is nothing to a producer where this broker leads in it (``promised_leaders``). A broker that is deposed after
 the append answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is
@@ -15,6 +15,7 @@ kept for what was not appended, because a producer may send that under another p
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,12 +34,15 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.limits.limits import room_for_unpacking
+from regnum_broker.limits.payers import PAYER, Payer
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Role
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
+from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.error_counts import ErrorCounts
 from regnum_broker.serving.produce_answers import DEPOSED_AFTER_APPEND, SLICE, PendingAnswer, PendingAnswers, refuse
@@ -49,10 +53,10 @@ from regnum_broker.serving.produce_appends import (
     Outcome,
     Refused,
     Waiting,
-    append_one,
-    check_keyed,
+    append_some,
     record_first_append,
 )
+from regnum_broker.serving.produce_checks import BatchChecks, Line, all_through, waits_for_nothing
 from regnum_broker.serving.produce_requests import check_request, wrong_in
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.serving.topic_traffic import TopicTraffic
@@ -102,6 +106,7 @@ class ProduceHandler:
         metrics: Metrics | None = None,
         traffic: TopicTraffic | None = None,
         authorizer: Authorizer = EVERYBODY,
+        unpacking: Room | None = None,
     ) -> None:
         self._authorizer: Final = authorizer
         self._fresh: Final = fresh or FreshAppends()
@@ -123,6 +128,15 @@ class ProduceHandler:
         self._promised: Final = PromisedLeaders(
             admit=self._admit, append=self._append, refuse=self._answers.refused, supervisor=supervisor
         )
+        self._checks: Final = BatchChecks(
+            storage=storage,
+            clock=clock,
+            bytes_max=batch_bytes_max,
+            room=unpacking or room_for_unpacking(),
+            hand_in=self._hand_in_checked,
+            refuse=self._answers.refused,
+            supervisor=supervisor,
+        )
 
     async def produce(
         self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf
@@ -134,7 +148,7 @@ class ProduceHandler:
         """
         check_request(request)
         answer: asyncio.Future[log_pb2.ProduceResponse] = asyncio.get_running_loop().create_future()
-        pending = self._begin(request, answer.set_result)
+        pending = self._begin(request, partial(_answer, answer))
         try:
             await self._bring([(pending, request)], waitable_s=waitable_s)
             return await answer
@@ -144,7 +158,8 @@ class ProduceHandler:
     async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> dict[int, PendingAnswer]:
         """Take requests that came together: append them in their order, tell the answer to each when it has come about.
 
-        Returns once the writer has them, which may mean a wait for room: those that are not answered yet, by place.
+        Returns once they are on their way to the writer, which may mean a wait for room: those that are not answered
+        yet, by place.
         Whoever gives one up hears no more of it.
         """
         taken: dict[int, tuple[PendingAnswer, log_pb2.ProduceRequest]] = {}
@@ -169,7 +184,7 @@ class ProduceHandler:
         self, request: log_pb2.ProduceRequest, answered: Callable[[log_pb2.ProduceResponse], None]
     ) -> PendingAnswer:
         acks = request.acks or log_pb2.ACKS_ALL
-        return PendingAnswer(self._answers, answered, acks=acks, began_s=self._clock.monotonic())
+        return PendingAnswer(self._answers, answered, acks=acks, began_s=self._clock.monotonic(), payer=_payer(request))
 
     async def _bring(
         self, requests: Sequence[tuple[PendingAnswer, log_pb2.ProduceRequest]], *, waitable_s: float = math.inf
@@ -229,8 +244,11 @@ class ProduceHandler:
         if refused is not None:
             return refused
         message = log_pb2.ProducePartition(record_batch=batch)
-        item = Admitted(pending=None, index=0, leadership=leadership, message=message)
-        appending = await self._hand_in((item,), len(batch), self._clock.wall_ms())
+        item = Admitted(pending=None, index=0, leadership=leadership, message=message, size_bytes=len(batch))
+        unfit = await self._checks.check_own(item)
+        if unfit is not None:
+            return OwnAppend(code=unfit.code, message=unfit.message)
+        appending = await self._hand_in((item,))
         try:
             (outcome,) = await asyncio.shield(appending)
         except StorageError as error:
@@ -288,64 +306,67 @@ class ProduceHandler:
         return found
 
     async def _append(self, admitted: Sequence[Admitted]) -> None:
-        now_ms = self._clock.wall_ms()
-        sizes = [item.message.ByteSize() for item in admitted]
-        if not self._storage.takes(sum(sizes)):
+        """Hand to the writer what is checked there, and have the rest checked first; waits for room only.
+
+        What comes of a producer that waits for no answer is waited for, too: its request is over with it.
+        """
+        now_ms, turns = self._clock.wall_ms(), Turns(SLICE)
+        for item in admitted:
+            await turns.took()
+            item.came_ms, item.size_bytes = now_ms, item.message.ByteSize()
+        size_bytes = sum(item.size_bytes for item in admitted)
+        if not self._storage.takes(size_bytes, beside_bytes=self._checks.size_bytes):
             for item in admitted:
                 self._answers.refused(item, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return
-        # To look for keys takes long, and the others' followers are not to wait with it.
-        later: list[tuple[Admitted, int]] = []
-        at_once: list[tuple[Admitted, int]] = []
-        for item, size in zip(admitted, sizes, strict=True):
-            (later if item.leadership.partition.log.settings.is_compacted else at_once).append((item, size))
-        await self._hand_in_all(at_once, now_ms)
-        if later:
-            await self._hand_in_all(await self._keyed(later, now_ms), now_ms)
-
-    async def _keyed(self, items: Sequence[tuple[Admitted, int]], now_ms: int) -> list[tuple[Admitted, int]]:
-        """Those of them in which every record has a key; the others are refused. They come back in their order."""
-        bytes_max, asked = self._batch_bytes_max, [item for item, _ in items]
-        outcomes = await self._storage.check(lambda: check_keyed(asked, bytes_max=bytes_max, now_ms=now_ms))
-        kept: list[tuple[Admitted, int]] = []
-        async for part in slices(zip(items, outcomes, strict=True), SLICE):
-            for (item, size), refused in part:
-                if refused is None:
-                    kept.append((item, size))
-                else:
-                    self._answers.refused(item, refused.code, refused.message)
-        return kept
-
-    async def _hand_in_all(self, items: Sequence[tuple[Admitted, int]], now_ms: int) -> None:
-        together: list[tuple[Admitted, int]] = []
+        at_once: list[Admitted] = []
+        in_lines: defaultdict[Line, list[Admitted]] = defaultdict(list)
         turns = Turns(SLICE)
-        for item, size in items:
+        try:
+            for item in admitted:
+                await turns.took()
+                line = self._checks.line_of(item)
+                (at_once if line is None else in_lines[line]).append(item)
+            await self._hand_in_all(at_once)
+        finally:
+            # Behind those of the same partitions that came before them; of a call that has ended, to be passed over.
+            for line, items in in_lines.items():
+                self._checks.enter(line, items)
+        if waits_for_nothing(admitted):
+            await all_through(admitted)
+
+    async def _hand_in_checked(self, items: Sequence[Admitted]) -> None:
+        """Those whose leadership has ended meanwhile go behind the others that wait for the next."""
+        await self._hand_in_all([item for item in items if not self._promised.takes_back(item)])
+
+    async def _hand_in_all(self, items: Sequence[Admitted]) -> None:
+        together: list[Admitted] = []
+        turns = Turns(SLICE)
+        for item in items:
             await turns.took()
             if item.leadership.partition.log.settings.flush_messages is None:
-                together.append((item, size))
+                together.append(item)
             else:
                 # A job of its own: it may have to wait for the disk, and the others' followers are not to wait with it.
                 # Behind what came before it, which may be of the same partition and from before the setting.
-                await self._hand_in_together(together, now_ms)
+                await self._hand_in_together(together)
                 together = []
-                await self._hand_in((item,), size, now_ms)
-        await self._hand_in_together(together, now_ms)
+                await self._hand_in((item,))
+        await self._hand_in_together(together)
 
-    async def _hand_in_together(self, items: Sequence[tuple[Admitted, int]], now_ms: int) -> None:
+    async def _hand_in_together(self, items: Sequence[Admitted]) -> None:
         async for part in slices(items, SLICE):
-            await self._hand_in(tuple(item for item, _ in part), sum(size for _, size in part), now_ms)
+            await self._hand_in(tuple(part))
 
-    async def _hand_in(
-        self, items: tuple[Admitted, ...], size_bytes: int, now_ms: int
-    ) -> asyncio.Future[list[Outcome]]:
+    async def _hand_in(self, items: tuple[Admitted, ...]) -> asyncio.Future[list[Outcome]]:
         """Hand a job to the writer; the future is its outcome."""
-        bytes_max, directory = self._batch_bytes_max, self._storage.directory
+        bytes_max, directory, now_s = self._batch_bytes_max, self._storage.directory, self._clock.monotonic
 
         def append() -> list[Outcome]:
             with directory.many_appends():
-                return [append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items]
+                return append_some(items, bytes_max=bytes_max, now_s=now_s)
 
-        appending = await self._storage.write_later(append, size_bytes=size_bytes)
+        appending = await self._storage.write_later(append, size_bytes=sum(item.size_bytes for item in items))
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.
         appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(items, done)))
         return appending
@@ -363,6 +384,8 @@ class ProduceHandler:
             raise error
         now_s = self._clock.monotonic()
         outcomes = appending.result()
+        for item in admitted:
+            item.charge()
         self._count(admitted, outcomes)
         for item, outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, Done):
@@ -400,6 +423,17 @@ class ProduceHandler:
                 size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
+
+
+def _answer(answer: asyncio.Future[log_pb2.ProduceResponse], response: log_pb2.ProduceResponse) -> None:
+    """Unless its caller has just left: its task hears of that in the next turn, and gives the request up then."""
+    if not answer.done():
+        answer.set_result(response)
+
+
+def _payer(request: log_pb2.ProduceRequest) -> Payer | None:
+    payer = PAYER.get()
+    return None if payer is None else payer.named(request.header.client_id)
 
 
 def _tell_shown(role: Role | None, now_s: float) -> None:

@@ -22,9 +22,10 @@ from regnum_service.errors import Code
 from regnum_service.slices import slices
 from regnum_service.supervisor import Supervisor
 
+from regnum_broker.limits.payers import Payer
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
-from regnum_broker.serving.produce_appends import Admitted, Outcome, Refused, Waiting
+from regnum_broker.serving.produce_appends import LET_GO, Admitted, Outcome, Refused, Waiting
 
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -32,11 +33,13 @@ SLICE: Final = 200
 STEP_S: Final = 0.02
 """How exactly time-outs are kept."""
 
-LET_GO: Final = log_pb2.ProducePartition()
-"""In place of what the writer has taken."""
-
 Answered = Callable[[log_pb2.ProduceResponse], None]
 """Takes the answer of a request, once."""
+
+NOT_CHECKED: Final = (
+    "what this caller has sent takes long to be checked, and this has not been in time; nothing was appended: send the"
+    " batch again"
+)
 
 NOT_YET: Final = "this broker is to lead and has not recorded it in time; nothing was appended: send the batch again"
 
@@ -59,18 +62,27 @@ class PendingAnswer:
         "coming",
         "ended",
         "open",
+        "payer",
         "results",
         "step",
     )
 
     def __init__(
-        self, book: "PendingAnswers", answered: Answered, *, acks: log_pb2.Acks.ValueType, began_s: float
+        self,
+        book: "PendingAnswers",
+        answered: Answered,
+        *,
+        acks: log_pb2.Acks.ValueType,
+        began_s: float,
+        payer: Payer | None = None,
     ) -> None:
         self._book: Final = book
         self._answered: Final = answered
         self.acks: Final = acks
         self.began_s: Final = began_s
         """When it came, monotonic seconds."""
+        self.payer: Final = payer
+        """Who pays for what threads do for it; None: nobody."""
         self.call: Final = copy_context()
         """In which it came: who calls. What is admitted later is admitted in there."""
         self.results: Final[list[log_pb2.ProduceResult]] = []
@@ -86,11 +98,10 @@ class PendingAnswer:
         """When its time is up; 0: it has none yet."""
 
     def give_up(self) -> None:
-        """Nobody waits for it any more. What was appended stays."""
+        """Nobody waits for it any more. What the writer has stays."""
         self.ended = self._given_up = True
         for item in self.open.values():
-            if isinstance(item, Waiting):
-                item.message = LET_GO
+            item.let_go()
         self._book.forget(self)
 
     def answer(self) -> None:
@@ -268,9 +279,12 @@ def _present(leadership: Leadership) -> Leadership:
 
 
 def _time_out(result: log_pb2.ProduceResult, item: Admitted | Waiting) -> None:
+    item.let_go()
     if isinstance(item, Waiting):
-        item.message = LET_GO
         refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, NOT_YET)
+        return
+    if item.in_line:
+        refuse(result, errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, NOT_CHECKED)
         return
     leadership = _present(item.leadership)
     if item.message is not LET_GO:

@@ -1,13 +1,21 @@
-"""What the writer does with the batch of one partition, and what becomes of it."""
+"""How the batch of one partition is checked and appended, and what becomes of it."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeGuard, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, assert_never
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX
 from regnum_records.check import accepted_batch, verify_crc
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError, InvalidRecordError, KeyMissingError
+from regnum_records.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidRecordError,
+    KeyMissingError,
+    UnpackedTooLargeError,
+)
 from regnum_records.header import BatchHeader, read_header
 from regnum_service.errors import Code
 from regnum_telemetry import conventions, tracing
@@ -17,13 +25,41 @@ from regnum_broker.log.replica.parts import Appended, AppendOutcome
 from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
-from regnum_broker.replication.partition import Role
+from regnum_broker.replication.partition import Partition, Role
 from regnum_broker.serving.produce_requests import batch_in
 
 if TYPE_CHECKING:
     from regnum_broker.serving.produce_answers import PendingAnswer
 
 DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
+
+LET_GO: Final = log_pb2.ProducePartition()
+"""In place of what the writer has taken, or of what nobody waits for any more before it has."""
+
+UNPACKED_BYTES_DEFAULT: Final = DEFINITIONS[MAX_MESSAGE_UNPACKED_BYTES].default
+"""Largest size of decompressed records where the topic has no limit of its own."""
+
+
+class Rules(NamedTuple):
+    """What a topic's settings ask of a batch."""
+
+    bytes_max: int
+    """Its largest size."""
+    unpacked_bytes_max: int
+    """That of its records, once they are decompressed."""
+    keys_required: bool
+    """Whether every record must have a key."""
+
+
+def rules_of(partition: Partition, bytes_max: int) -> Rules:
+    """The rules at present; ``bytes_max`` where the topic has no limit of its own. Any thread."""
+    settings = partition.settings
+    own_max, own_unpacked_max = settings.max_message_bytes, settings.max_message_unpacked_bytes
+    return Rules(
+        bytes_max if own_max is None else own_max,
+        UNPACKED_BYTES_DEFAULT if own_unpacked_max is None else own_unpacked_max,
+        partition.log.settings.is_compacted,
+    )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,8 +74,32 @@ class Admitted:
     """Under which it is appended."""
     message: log_pb2.ProducePartition
     """What came."""
-    checked: "bytes | Unwelcome | None" = None
-    """Its batch, if that was checked beside the writer, keys included."""
+    came_ms: int = 0
+    """When, by the wall clock: the time of plain records that have none."""
+    size_bytes: int = 0
+    """Its bytes."""
+    checked: "Checked | None" = None
+    """Its batch, if that was checked beside the writer."""
+    in_line: bool = False
+    """Whether it waits to be checked beside the writer, or is, and the writer does not have it yet."""
+    through: asyncio.Event | None = None
+    """Set when it is in line no more; None: nobody waits for that."""
+    unpacks_to_more_than: int = 0
+    """Bytes of room that were too few to check it."""
+    spent_s: float = 0.0
+    """For so long a thread was at it that nobody was charged for yet."""
+
+    def charge(self) -> None:
+        """Have its caller pay for what a thread has done."""
+        pending, spent_s = self.pending, self.spent_s
+        self.spent_s = 0.0
+        if pending is not None and pending.payer is not None:
+            pending.payer.worked(spent_s)
+
+    def let_go(self) -> None:
+        """Nobody waits for it any more: it is not appended, if the writer does not have it yet."""
+        if self.in_line:
+            self.message = LET_GO
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -52,6 +112,10 @@ class Waiting:
     """Its place in the request."""
     message: log_pb2.ProducePartition
     """What came."""
+
+    def let_go(self) -> None:
+        """Nobody waits for it any more."""
+        self.message = LET_GO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,40 +154,77 @@ class Done:
 Outcome = Refused | Done
 
 
-def check_keyed(items: Sequence[Admitted], *, bytes_max: int, now_ms: int) -> list[Refused | None]:
-    """Beside the writer thread: check batches of logs that are compacted, in which every record must have a key.
+class LacksRoomError(Exception):
+    """A batch unpacks to more than there was room for; its topic may allow it."""
 
-    To find its key is to go through each record, which takes as long as all else together and more; the writer has
-    other logs. Returns for each why it is refused; None: it is kept as ``checked``, for the writer to append or, where
-    a setting keeps it out, to look whether it came before.
+
+class Checked(NamedTuple):
+    """A batch that was checked."""
+
+    batch: bytes | Unwelcome
+    """As it is appended, or what keeps it out."""
+    rules: Rules
+    """By which it was checked."""
+
+
+def check_some(
+    items: Sequence[Admitted], *, bytes_max: int, room_bytes: int, now_s: Callable[[], float], piece_s: float
+) -> list[Refused | None]:
+    """On a thread beside the writer: check batches one after another, the first one and others for ``piece_s``.
+
+    To unpack a batch and to look at each of its records takes as long as all else together, and for one that was made
+    to it takes very much longer; the writer has other logs. Returns for each why it is refused; None: it is kept as
+    ``checked``, for the writer to append or, where a setting keeps it out, to look whether it came before. One for
+    which there is not enough room is left for the next piece (``unpacks_to_more_than``), and all behind it are.
+
+    Args:
+        items: those of one caller, in the order in which they came; the last may be left for the next piece.
+        bytes_max: largest batch where the topic has no limit of its own.
+        room_bytes: to so much a compressed batch may unpack.
+        now_s: monotonic time.
+        piece_s: as long as a caller may have the thread at a time.
     """
     outcomes: list[Refused | None] = []
+    began_s = before_s = now_s()
     for item in items:
-        batch = _checked(item, bytes_max=bytes_max, now_ms=now_ms, keys_required=True)
-        if isinstance(batch, Refused):
-            outcomes.append(batch)
+        lacks_room = False
+        message, rules = item.message, rules_of(item.leadership.partition, bytes_max)
+        # Who waited for it may leave at any moment: it is looked at once.
+        try:
+            found = None if message is LET_GO else _checked(message, item.came_ms, rules, room_bytes)
+        except LacksRoomError:
+            lacks_room, item.unpacks_to_more_than = True, room_bytes
         else:
-            item.checked = batch
-            outcomes.append(None)
+            item.checked = None if found is None or isinstance(found, Refused) else Checked(found, rules)
+            outcomes.append(found if isinstance(found, Refused) else None)
+        ended_s = now_s()
+        item.spent_s, before_s = item.spent_s + ended_s - before_s, ended_s
+        if lacks_room or ended_s - began_s >= piece_s:
+            break
     return outcomes
 
 
 def _checked(
-    item: Admitted, *, bytes_max: int, now_ms: int, keys_required: bool = False
+    message: log_pb2.ProducePartition, came_ms: int, rules: Rules, room_bytes: int = UNPACKED_BYTES_MAX
 ) -> bytes | Unwelcome | Refused:
-    """The batch of a partition as it is appended, or why it is not."""
-    partition = item.leadership.partition
-    if partition.settings.max_message_bytes is not None:
-        bytes_max = partition.settings.max_message_bytes
+    """The batch of a partition as it is appended, or why it is not. Raises LacksRoomError."""
+    batch = batch_in(message, came_ms)
     try:
-        batch = batch_in(item.message, now_ms)
         return accepted_batch(
-            batch, bytes_max=bytes_max, keys_required=keys_required or partition.log.settings.is_compacted
+            batch,
+            bytes_max=rules.bytes_max,
+            unpacked_bytes_max=min(rules.unpacked_bytes_max, room_bytes),
+            keys_required=rules.keys_required,
         )
     except KeyMissingError as error:
         return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error)))
     except BatchTooLargeError as error:
         return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error)))
+    except UnpackedTooLargeError as error:
+        if room_bytes < rules.unpacked_bytes_max:
+            raise LacksRoomError from None
+        message_text = f"{error}, which is what its topic takes ({MAX_MESSAGE_UNPACKED_BYTES}): send smaller batches"
+        return _unwelcome(batch, Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=message_text))
     except InvalidRecordError as error:
         return Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
     except CorruptBatchError as error:
@@ -145,17 +246,28 @@ def _unwelcome(batch: bytes, refused: Refused) -> Unwelcome | Refused:
     return Unwelcome(refused=refused, batch=batch, header=header)
 
 
-def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
-    """On the writer thread: check and append one partition's batch.
+def append_some(items: Sequence[Admitted], *, bytes_max: int, now_s: Callable[[], float]) -> list[Outcome]:
+    """On the writer thread: append the batches of partitions, one after another.
 
     Args:
-        item: the partition.
+        items: the partitions.
         bytes_max: largest batch where the topic has no limit of its own.
-        now_ms: time of plain records that have none.
+        now_s: monotonic time.
 
     Raises:
         DirectoryFailedError: the disk failed.
     """
+    outcomes: list[Outcome] = []
+    before_s = now_s()
+    for item in items:
+        outcomes.append(_append(item, bytes_max))
+        ended_s = now_s()
+        item.spent_s, before_s = item.spent_s + ended_s - before_s, ended_s
+    return outcomes
+
+
+def _append(item: Admitted, bytes_max: int) -> Outcome:
+    """Append one; what was not checked beside the writer, or by settings of its topic that are past, is checked."""
     leadership = item.leadership
     partition = leadership.partition
     role = partition.role
@@ -164,9 +276,14 @@ def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
         item.leadership = leadership = role
     elif role is not leadership:
         return Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=DEPOSED)
-    batch = item.checked or _checked(item, bytes_max=bytes_max, now_ms=now_ms)
-    if isinstance(batch, Refused):
-        return batch
+    checked, rules = item.checked, rules_of(partition, bytes_max)
+    if checked is not None and checked.rules == rules:
+        batch: bytes | Unwelcome = checked.batch
+    else:
+        found = _checked(item.message, item.came_ms, rules)
+        if isinstance(found, Refused):
+            return found
+        batch = found
     try:
         if isinstance(batch, Unwelcome):
             return _repeated(batch, partition.log)

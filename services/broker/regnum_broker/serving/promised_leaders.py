@@ -102,6 +102,14 @@ class PromisedLeaders:
         self.wait(partition, Waiting(pending=pending, index=item.index, message=item.message))
         return True
 
+    def takes_back(self, item: Admitted) -> bool:
+        """Whether a batch that is not with the writer yet waits with the others: they go in the order they came."""
+        partition, pending = item.leadership.partition, item.pending
+        if partition.key not in self._lines or pending is None or pending.ended:
+            return False
+        self.wait(partition, Waiting(pending=pending, index=item.index, message=item.message))
+        return True
+
     def _note(self, key: PartitionKey) -> None:
         self._settled[key] = None
         if not self._admitting:

@@ -1,13 +1,14 @@
 """Quotas between messages of AdminService and the controller's own words."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from heapq import nsmallest
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.quota.v1 import quota_pb2
 from regnum_model.quotas import Default, QuotaEntity
+from regnum_service.limits.threads import for_caller
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
@@ -33,7 +34,7 @@ async def page_of_quotas(
         places += [(entity.path, index) for index, (entity, _) in some]
     rest = places if behind is None else [one for one in places if one[:1] > behind]
     # Beside the loop: it compares all of them (safety rule S22).
-    page = await asyncio.to_thread(nsmallest, size, rest)
+    page = await for_caller(partial(nsmallest, size, rest))
     return [found[index] for _, index in page], page_token(page[-1][:1]) if len(page) < len(rest) else ""
 
 

@@ -7,8 +7,8 @@ from typing import Final
 from regnum.election.v1 import controller_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
 
-from regnum_election.reign.events import ClockCompared
-from regnum_election.reign.writability import CommitsWait, DiskSaid
+from regnum_election.reign.events import ClockCompared, HealthSaid
+from regnum_election.reign.writability import CommitsWait, DiskSaid, ListenersSaid
 
 MOVED_MS: Final = 1_000
 """Each beat says how far the clocks are apart; it is news when that has moved by so much since it was news last."""
@@ -34,7 +34,7 @@ class BeatNews:
         self._epoch: Final = epoch
         self._clock: ClockCompared | None = None
 
-    def take(self, request: controller_pb2.BrokerLifelineRequest) -> Iterator[ClockCompared | DiskSaid | CommitsWait]:
+    def take(self, request: controller_pb2.BrokerLifelineRequest) -> Iterator[HealthSaid]:
         """What a message says that was not known before."""
         if request.HasField("clock_difference"):
             said = request.clock_difference
@@ -70,3 +70,6 @@ class BeatNews:
                 for number in topic.partitions
             )
             yield CommitsWait(broker=self._broker, epoch=self._epoch, keys=frozenset(islice(waiting, WAITING_MAX)))
+        if request.HasField("listeners"):
+            because = request.listeners.turn_away_because[:REASON_MAX]
+            yield ListenersSaid(broker=self._broker, epoch=self._epoch, turn_away_because=because)

@@ -76,6 +76,8 @@ class BrokerCalls:
             return
             yield
 
+        # Producers try on: without an id a record is not even sent.
+        self._requests.check_store(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT)
         self._requests.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
         return await self._requests.answer(result, wait_s)
 

@@ -127,6 +127,9 @@ async def look_at_brokers(context: ControllerContext, names: Collection[str] | N
             gone.
     """
     read = await read_brokers(context, names)
+    for stranger in tuple(context.strangers):
+        if stranger not in read and (names is None or str(stranger) in names):
+            del context.strangers[stranger]
     found = {id: broker for id, broker in read.items() if not is_stranger(context, broker)}
     known: Mapping[BrokerId, Broker] = context.picture.brokers
     if names is not None:

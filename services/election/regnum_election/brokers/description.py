@@ -1,14 +1,15 @@
 """Brokers as the controller knows them: registrations, and how many partitions they lead and keep."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
 from regnum_service.errors import RegnumError
+from regnum_service.limits.threads import for_caller
 
 from regnum_election.decisions.cluster import Broker, Cluster
 
@@ -46,7 +47,7 @@ async def describe_brokers(picture: Cluster, ids: Sequence[BrokerId]) -> tuple[D
     if len(ids) > BROKERS_MAX:
         raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {BROKERS_MAX} brokers: split the request")
     # Beside the loop: it looks at every partition there is (safety rule S22).
-    return await asyncio.to_thread(_describe, picture, ids)
+    return await for_caller(partial(_describe, picture, ids))
 
 
 def _describe(picture: Cluster, ids: Sequence[BrokerId]) -> tuple[DescribedBroker, ...]:

@@ -179,6 +179,7 @@ class LifelineThread:
             metrics=self._metrics,
             access=self._access,
             own=self._own,
+            spawn=self._spawn,
         )
         try:
             await server.start()

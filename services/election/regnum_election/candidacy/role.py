@@ -9,8 +9,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.candidacy.candidacy import KnownController
 from regnum_election.controller import Controller
-from regnum_election.reign.events import AwaitsInSync, ClockCompared, ClusterEvent, Hint, ReplicasMoving
-from regnum_election.reign.writability import CommitsWait, DiskSaid
+from regnum_election.reign.events import AwaitsInSync, ClusterEvent, HealthSaid, Hint, ReplicasMoving
 
 READY_PATIENCE_S: Final = 5.0
 """How long a call waits for a reign that has just begun to have read everything."""
@@ -48,7 +47,7 @@ class ControllerRole:
             self._controller.reassignments.heard_of(event)
         elif isinstance(event, AwaitsInSync):
             self._controller.brokers.in_sync.heard_of(event)
-        elif isinstance(event, ClockCompared | DiskSaid | CommitsWait):
+        elif isinstance(event, HealthSaid):
             self._controller.health.heard_of(event)
         else:
             self._controller.queue.put(event)

@@ -25,6 +25,7 @@ from regnum_model.configs import (
     INTER_BROKER_PROTOCOL,
     MAX_BROKER_EPOCH,
     TOPICS,
+    ReplicaSettings,
     decode_config,
     encode_config,
     format_value,
@@ -196,9 +197,9 @@ class ConfigBook:
     async def apply(self, settings: Settings) -> AsyncGenerator[None, None]:
         """Put settings in force: the steps in which live brokers hear of what concerns them.
 
-        Leaders are told of min.insync.replicas and max.message.bytes, every replica of how its log is kept; what the
-        controller alone acts by is told to nobody. Partitions are settled first, so that a leader hears of a lower
-        min.insync.replicas together with the end of what it kept eligible under the higher one (safety rule S10).
+        Leaders are told of min.insync.replicas and of how large batches may be, every replica of how its log is kept;
+        what the controller alone acts by is told to nobody. Partitions are settled first, so that a leader hears of a
+        lower min.insync.replicas together with the end of what it kept eligible under the higher one (safety rule S10).
         """
         context = self._context
         await self._finalize(settings)
@@ -396,7 +397,12 @@ class Concerned(enum.Enum):
 
 def _concerned(before: Settings, after: Settings, topic: str) -> Concerned:
     then, now = before.of_replicas(topic), after.of_replicas(topic)
-    if replace(then, max_message_bytes=None) != replace(now, max_message_bytes=None):
+    if _of_logs(then) != _of_logs(now):
         return Concerned.REPLICAS
     differs = then != now or before.min_insync(topic) != after.min_insync(topic)
     return Concerned.LEADERS if differs else Concerned.NOBODY
+
+
+def _of_logs(settings: ReplicaSettings) -> ReplicaSettings:
+    """Without what leaders alone act by."""
+    return replace(settings, max_message_bytes=None, max_message_unpacked_bytes=None)

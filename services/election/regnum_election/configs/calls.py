@@ -8,6 +8,7 @@ change which is sent again is answered and not made again, whoever changed what 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import nsmallest
 from itertools import chain
 from typing import Final, TypeGuard, cast
@@ -27,6 +28,7 @@ from regnum_model.config_changes import (
 )
 from regnum_model.configs import BROKER_KEYS, DEFINITIONS, INTER_BROKER_PROTOCOL, QUOTA_KEYS, TOPIC_KEYS
 from regnum_model.nodes import MalformedNodeError
+from regnum_service.limits.threads import for_caller
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
@@ -148,7 +150,7 @@ class ConfigCalls:
             names = await _names_behind("" if behind is None else behind[0], picture, shows)
             cluster = () if behind is not None else (Resource(type=ResourceType.CLUSTER),)
             # Beside the loop: it compares all of them (safety rule S22).
-            page = await asyncio.to_thread(nsmallest, size - len(cluster), names)
+            page = await for_caller(partial(nsmallest, size - len(cluster), names))
             wanted = chain(cluster, (Resource(type=ResourceType.TOPIC, name=name) for name in page))
             if len(page) < len(names):
                 following = page_token((page[-1] if page else "",))

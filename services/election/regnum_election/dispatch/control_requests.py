@@ -116,6 +116,7 @@ def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
         segment_ms=settings.segment_ms,
         index_interval_bytes=settings.index_interval_bytes,
         max_message_bytes=settings.max_message_bytes,
+        max_message_unpacked_bytes=settings.max_message_unpacked_bytes,
         retention_bytes=settings.retention_bytes,
         retention_ms=settings.retention_ms,
         cleanup_policy=settings.cleanup_policy,

@@ -2,32 +2,28 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId
 from regnum_model.protocols import refusal
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
-from regnum_election.decisions.cluster import Cluster, Topic
+from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
+from regnum_election.health.damage import REASON_MAX, damaged, damaged_count
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
 from regnum_election.health.writability import Writability
-from regnum_election.reign.events import ClockCompared
 from regnum_election.reign.reign import DeposedError
-from regnum_election.reign.writability import DiskSaid
-from regnum_election.state.context import ControllerContext
-from regnum_election.state.open_removals import Part
 from regnum_election.state.releases import highest_spoken, registered
 
 PARTITIONS_NAMED: Final = 20
@@ -36,8 +32,6 @@ PARTITIONS_NAMED_MAX: Final = 1_000
 """Partitions that are named at most."""
 ORDERS_NAMED: Final = 5
 """Partitions that are named of the overdue orders of a broker."""
-REASON_MAX: Final = 1_000
-"""Characters of a reason; some of it was written into the store by hand."""
 STORE_S: Final = 1.0
 """Seconds that the registrations are waited for."""
 NAMED_AT_ONCE: Final = 200
@@ -49,14 +43,6 @@ TROUBLES: Final[Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]] = Map
         Trouble.UNDER_MIN_ISR: metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
         Trouble.NOT_WRITABLE: metadata_pb2.PARTITION_TROUBLE_NOT_WRITABLE,
         Trouble.UNDER_REPLICATED: metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
-    }
-)
-
-PARTS: Final[Mapping[Part, admin_pb2.PartitionDamage.ValueType]] = MappingProxyType(
-    {
-        Part.RECORD: admin_pb2.PARTITION_DAMAGE_REMOVAL_RECORD,
-        Part.STATE: admin_pb2.PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT,
-        Part.TOMBSTONE: admin_pb2.PARTITION_DAMAGE_TOMBSTONE,
     }
 )
 
@@ -97,21 +83,17 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
         store_went_back=reign.went_back,
         store_trouble="" if health.store is None else health.store.trouble[:REASON_MAX],
+        access_warnings=reign.access_warnings,
+        store_warnings=[warning[:REASON_MAX] for warning in reign.store_warnings],
         order_overdue=duration_of(health.limits.order_s),
         trouble_overdue=duration_of(health.limits.trouble_s),
         controller_wall_clock_ms=context.clock.wall_ms(),
     )
     orders = {one.broker: one for one in health.orders}
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
-        response.brokers.extend(
-            _broker(picture, id, orders.get(id), health.clock_of(id), health.writability.disk_of(id), now_s)
-            for id in ids
-        )
-    response.damaged.extend(islice(_damaged(context), most))
-    incomplete = sum(1 for _ in _incomplete(context))
-    removals = map(len, context.removals.damaged.values())
-    edited = sum(1 for _ in _edited(context))
-    response.damaged_count = sum((len(context.refused), incomplete, edited, len(context.spoiled), *removals))
+        response.brokers.extend(_broker(health, id, orders.get(id), now_s) for id in ids)
+    response.damaged.extend(islice(damaged(context), most))
+    response.damaged_count = damaged_count(context)
     await _name_releases(health, response)
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, health.writability, now_s))
@@ -146,80 +128,8 @@ async def _name_releases(health: HealthWatch, response: admin_pb2.DescribeHealth
         )
 
 
-def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
-    """What nobody but a person can mend, besides states of partitions without a leader."""
-    for name, reason in chain(context.refused.items(), _incomplete(context)):
-        led_until_then = name in context.refused and name in context.picture.names
-        led = (
-            "its partitions are led on until another controller comes; until then `regnum partitions reassign --to "
-            f"{name}/N=IDS --execute`, with the replicas that a partition has, writes the node anew; otherwise "
-            if led_until_then
-            else ""
-        )
-        yield admin_pb2.DamagedPartition(
-            topic=name,
-            partition=-1,
-            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
-            reason=reason[:REASON_MAX],
-            advice=f"{led}correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its "
-            "records",
-        )
-    for edited, reason in _edited(context):
-        number = edited.partitions[0]
-        accepted = ",".join(map(str, context.picture.partitions[PartitionKey(edited.id, number)].wanted_replicas))
-        yield admin_pb2.DamagedPartition(
-            topic=edited.name,
-            partition=-1,
-            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
-            reason=f"edited by hand: {reason}"[:REASON_MAX],
-            advice="its partitions go on with the accepted replicas, also under another controller; "
-            f"`regnum partitions reassign --to {edited.name}/{number}={accepted} --execute` writes the accepted "
-            "assignment of all of them back, as does whatever is asked for of one of them",
-        )
-    for key, reason in context.spoiled.items():
-        if (topic := context.picture.topics.get(key.topic_id)) is not None:
-            yield admin_pb2.DamagedPartition(
-                topic=topic.name,
-                partition=key.partition,
-                damage=admin_pb2.PARTITION_DAMAGE_STATE,
-                reason=reason[:REASON_MAX],
-                advice=f"its leader leads on until something about it has to change; write "
-                f"{paths.leader_and_isr(topic.name, key.partition)} back, or see `regnum partitions recover` then",
-            )
-    for id, numbers in context.removals.damaged.items():
-        topic = context.picture.topics.get(id)
-        for number, damage in numbers.items() if topic is not None else ():
-            yield admin_pb2.DamagedPartition(
-                topic="" if topic is None else topic.name,
-                partition=number,
-                damage=PARTS[damage.part],
-                reason=damage.reason[:REASON_MAX],
-                advice="correct the node, or see `regnum partitions give-up`; its number is not given again until then",
-            )
-
-
-def _incomplete(context: ControllerContext) -> Iterator[tuple[str, str]]:
-    """Topics that run and whose nodes a person has to correct, with the reason."""
-    standing = context.picture.names
-    return (one for one in context.incomplete.items() if one[0] in standing and one[0] not in context.refused)
-
-
-def _edited(context: ControllerContext) -> Iterator[tuple[Topic, str]]:
-    """Topics whose nodes name other replicas than were accepted, with how."""
-    for id, reason in context.edited.items():
-        topic = context.picture.topics.get(id)
-        if topic is not None and topic.name not in context.refused:
-            yield topic, reason
-
-
-def _broker(
-    picture: Cluster,
-    id: BrokerId,
-    orders: BrokerOrders | None,
-    clock: ClockCompared | None,
-    disk: DiskSaid | None,
-    now_s: float,
-) -> admin_pb2.BrokerHealth:
+def _broker(health: HealthWatch, id: BrokerId, orders: BrokerOrders | None, now_s: float) -> admin_pb2.BrokerHealth:
+    picture, clock, disk = health.context.picture, health.clock_of(id), health.writability.disk_of(id)
     return admin_pb2.BrokerHealth(
         broker_id=id,
         registered=id in picture.brokers,
@@ -234,6 +144,7 @@ def _broker(
         disk_free_bytes=None if disk is None else disk.free_bytes,
         disk_size_bytes=None if disk is None else disk.size_bytes,
         refuses_writes_because="" if disk is None else disk.refuses_because,
+        turns_away_because=health.turns_away.get(id, ""),
     )
 
 

@@ -3,9 +3,9 @@
 Goals: known within seconds, whatever the reason (no space, no quorum, a user without rights, a slow disk), and in the
 store's own words; nothing is changed by asking.
 
-Algorithm: every few seconds a write is asked for that can never happen, of a node at a version that it never has. A
-store that takes writes refuses it by the way that every write takes: ``BadVersion`` is the good answer. A store that
-says that it takes none is believed at once; one that does not answer may be electing a leader, and is given FAILING_S.
+Algorithm: every few seconds a write is asked for that can never happen (``reign.probe_write``). A store that says that
+it takes none, or none of this user, is believed at once; one that does not answer may be electing a leader, and is
+given FAILING_S. What single nodes refuse the reign is told as well, and keeps no request from being taken.
 """
 
 import asyncio
@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NodeFailure, SessionExpired, StoreFull
+from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NoAuth, SessionExpired, StoreFull
 from regnum_coordination.port import Store
-from regnum_model import paths
 from regnum_service.clock import Clock
+
+from regnum_election.reign.probe_write import probe_write
 
 INTERVAL_S: Final = 2.0
 """Time between two of these writes."""
@@ -33,21 +34,31 @@ FAILING_S: Final = 4.0
 SLOW_S: Final = 1.0
 """A write that takes longer is told of."""
 
-NEVER: Final = 2**31 - 2
-"""A version that no node gets to."""
-
 
 class StoreWatch:
     """One for each reign. Belongs to the controller's loop; its properties may be read by any thread."""
 
-    def __init__(self, store: Store, clock: Clock, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        changed: Callable[[str], None],
+        *,
+        closed: Callable[[], str] = lambda: "",
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Only assigns.
 
         Args:
             store: the reign's session.
             clock: source of time.
             changed: told why the store takes no writes, and with an empty text that it takes them again.
+            closed: why the store refuses the reign some node; empty: it does not.
+            told: told what the store refuses, be it one node, and with an empty text that it refuses nothing any more.
         """
+        self._closed: Final = closed
+        self._told: Final = told
+        self._last_told = ""
         self._store: Final = store
         self._clock: Final = clock
         self._changed: Final = changed
@@ -59,10 +70,17 @@ class StoreWatch:
         """Seconds that the last write took which was answered."""
 
     @property
+    def refusal(self) -> str:
+        """What the store refuses, be it one node; empty: nothing, as far as is known."""
+        return self.refuses_because or self._closed()
+
+    @property
     def trouble(self) -> str:
         """What is to be said of the store: the end of a sentence that begins with it; empty: nothing."""
         if self.refuses_because:
             return f"takes no writes, so no leader is elected and nothing changed: {self.refuses_because}"
+        if closed := self._closed():
+            return f"refuses the controller a part of the tree: {closed}"
         return f"is slow: a write takes {self.took_s:.1f} s, and failovers as long" if self.took_s > SLOW_S else ""
 
     async def run(self) -> None:
@@ -79,17 +97,17 @@ class StoreWatch:
         began_s = self._clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._store.set(paths.CONTROLLER_EPOCH, b"", version=NEVER)
-        except NodeFailure:
-            self.took_s = self._clock.monotonic() - began_s
-            self._failing_since_s = None
-            self._note("")
-        except (StoreFull, InvalidRequest) as error:
+                await probe_write(self._store)
+        except (StoreFull, NoAuth, InvalidRequest) as error:
             self._note(str(error))
         except ConnectionLoss as error:
             self._failed(str(error), began_s)
         except TimeoutError:
             self._failed(f"no write has been answered for {PATIENCE_S:.0f} s", began_s)
+        else:
+            self.took_s = self._clock.monotonic() - began_s
+            self._failing_since_s = None
+            self._note("")
 
     def _failed(self, because: str, began_s: float) -> None:
         if self._failing_since_s is None:
@@ -105,3 +123,7 @@ class StoreWatch:
             self._log.info("store takes writes again")
         if bool(before) != bool(because):
             self._changed(because)
+        refusal = self.refusal
+        if bool(self._last_told) != bool(refusal):
+            self._told(refusal)
+        self._last_told = refusal

@@ -26,11 +26,12 @@ from regnum_telemetry import conventions, tracing
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.dispatch import Dispatch
+from regnum_election.health.damage import damaged_count
 from regnum_election.health.store_watch import StoreWatch
 from regnum_election.health.troubles import TroubleBook, troubles_of
 from regnum_election.health.writability import Writability
-from regnum_election.reign.events import ClockCompared
-from regnum_election.reign.writability import CommitsWait, DiskSaid
+from regnum_election.reign.events import ClockCompared, HealthSaid
+from regnum_election.reign.writability import ListenersSaid
 from regnum_election.state.context import ControllerContext
 
 INTERVAL_S: Final = 1.0
@@ -93,11 +94,6 @@ class HealthWatch:
             store: its session; None: it is not looked whether the store takes writes.
             store_refuses: told why the store takes no writes, and with an empty text that it takes them again.
         """
-
-        def changed(refuses_because: str) -> None:
-            context.events.store_writes(refuses_because)
-            store_refuses(refuses_because)
-
         self.context: Final = context
         """The reign."""
         self.limits: Final = limits
@@ -106,7 +102,17 @@ class HealthWatch:
         """Partitions in trouble."""
         self.writability: Final = Writability(lambda: context.picture)
         """Which brokers append no records, and where nothing is committed."""
-        self.store: Final = None if store is None else StoreWatch(store, context.clock, changed)
+        self.store: Final = (
+            None
+            if store is None
+            else StoreWatch(
+                store,
+                context.clock,
+                store_refuses,
+                closed=lambda: context.store.closed,
+                told=context.events.store_writes,
+            )
+        )
         """Whether the store takes writes; None: nobody looks."""
         self.orders: Sequence[BrokerOrders] = ()
         """Orders that are not acknowledged, as of the last look."""
@@ -114,6 +120,11 @@ class HealthWatch:
         """Those of them that are overdue."""
         self.misdirected: Mapping[BrokerId, str] = {}
         """Brokers whose address stands for another process, in words, as of the last look."""
+        self.turns_away: Mapping[BrokerId, str] = {}
+        """Brokers that turn connections away, in words, as of the last look."""
+        self.damaged = 0
+        """Nodes in the store that wait for a person, as of the last look."""
+        self._listeners: Final[dict[BrokerId, ListenersSaid]] = {}
         self.metadata_processes = 0
         """Metadata processes that are registered, as of the last look."""
         self._clocks: Final[dict[BrokerId, ClockCompared]] = {}
@@ -124,10 +135,17 @@ class HealthWatch:
         self._later: list[Collection[PartitionKey]] = []
         self._log: Final = structlog.get_logger("health").bind(epoch=context.reign.epoch)
 
-    def heard_of(self, said: ClockCompared | DiskSaid | CommitsWait) -> None:
+    @property
+    def refused(self) -> int:
+        """Brokers that are registered and take no part, or that nothing reaches."""
+        return len(self.context.strangers) + len(self.context.sharing) + len(self.misdirected)
+
+    def heard_of(self, said: HealthSaid) -> None:
         """A broker has said how it is."""
         if isinstance(said, ClockCompared):
             self._clocks[said.broker] = said
+        elif isinstance(said, ListenersSaid):
+            self._listeners[said.broker] = said
         else:
             self.writability.heard_of(said)
 
@@ -177,7 +195,9 @@ class HealthWatch:
         now_s = self._clock.monotonic()
         self._find_overdue(now_s)
         self._find_misdirected()
+        self._find_turning_away()
         self._find_clocks_off()
+        self.damaged = damaged_count(self.context)
         lasted = self.book.turn(now_s, self.limits.trouble_s, most=LASTED_AT_ONCE)
         for trouble, found in groupby(lasted, key=lambda one: one[0]):
             self._tell_of_trouble(trouble, [(key, since_s) for _, key, since_s in found], now_s)
@@ -243,6 +263,22 @@ class HealthWatch:
                 self.context.events.refused(id, brokers[id].epoch, reason)
         for id in before.keys() - self.misdirected.keys():
             self._log.info("no other process answers any more", broker=id)
+
+    def _find_turning_away(self) -> None:
+        brokers, before = self.context.picture.brokers, self.turns_away
+        self.turns_away = {
+            id: said.turn_away_because
+            for id, said in self._listeners.items()
+            if said.turn_away_because and id in brokers and brokers[id].epoch == said.epoch
+        }
+        for id in self.turns_away.keys() ^ before.keys():
+            if (broker := brokers.get(id)) is not None:
+                because = self.turns_away.get(id, "")
+                if because:
+                    self._log.warning("connections refused", broker=id, reason=because)
+                else:
+                    self._log.info("connections taken again", broker=id)
+                self.context.events.connections(id, broker.epoch, because)
 
     def _find_clocks_off(self) -> None:
         compared = [one for id in self._clocks if (one := self.clock_of(id)) is not None and one.expiry_held_back]

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import ControllerEpoch
 from regnum_service.clock import Clock
+from regnum_service.limits.threads import for_caller
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -202,8 +204,8 @@ class EventLog:
     async def search(
         self, said: events_pb2.DescribeEventsRequest, *, limit: int, after: Position | None, before: Position | None
     ) -> Found:
-        """Events that a caller asks for. Raises OSError."""
-        return await asyncio.to_thread(self._search, EventFilter(said.filter), limit, after, before)
+        """Events that a caller asks for, one search at a time: the processor is for failovers. Raises OSError."""
+        return await for_caller(partial(self._search, EventFilter(said.filter), limit, after, before))
 
     async def leaders_before(self, reign: ControllerEpoch) -> LoggedLeaders | None:
         """What the newest part of the log says of leaders, without that reign's own events; None: it says nothing.

@@ -203,6 +203,12 @@ class ReignEvents:
         kind = words.EVENT_KIND_STORE_WRITES_REFUSED if refused_because else words.EVENT_KIND_STORE_WRITES_TAKEN
         self._other(kind, Reason(words.EVENT_CAUSE_UNSPECIFIED), detail=refused_because)
 
+    def connections(self, broker: BrokerId, epoch: BrokerEpoch, refused_because: str) -> None:
+        """A broker turns connections away, for that reason; empty: it takes them again."""
+        kind = words.EVENT_KIND_CONNECTIONS_REFUSED if refused_because else words.EVENT_KIND_CONNECTIONS_TAKEN
+        reason = Reason(words.EVENT_CAUSE_UNSPECIFIED)
+        self._other(kind, reason, broker=broker, broker_epoch=epoch, detail=refused_because)
+
     def reign_began(self, traceparent: str) -> None:
         """The first event of a reign; ``traceparent``: the succession, if it is traced."""
         before = self._reign.predecessor

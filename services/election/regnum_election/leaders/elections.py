@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Final, assert_never
 
 from regnum.types.v1 import errors_pb2, events_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
 from regnum_service.errors import RegnumError
+from regnum_service.limits.threads import for_caller
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
@@ -148,7 +150,7 @@ class LeaderElections:
         picture = self._context.picture
         if request.type is ElectionType.PREFERRED:
             # Beside the loop: it looks at every partition there is (safety rule S22).
-            ready, other = await asyncio.to_thread(not_preferred, picture, self._context.surroundings)
+            ready, other = await for_caller(partial(not_preferred, picture, self._context.surroundings))
             some = ready[:PARTITIONS_MAX]
             done = await self._prefer(some, request, wait_s)
             for key in other[: PARTITIONS_MAX - len(some)]:

@@ -1,14 +1,15 @@
 """Partitions without a leader, with the reason of each, for those who ask. Costs what is without a leader."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 from typing import Final, cast
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey
 from regnum_service.errors import RegnumError
+from regnum_service.limits.threads import for_caller
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import Turns, slices
 
@@ -85,7 +86,7 @@ async def list_offline(
     found: list[OfflinePartition] = []
     turns = Turns(PARTITIONS_PER_TURN)
     # Beside the loop: it compares all of them (safety rule S22).
-    page = await asyncio.to_thread(nsmallest, size, named)
+    page = await for_caller(partial(nsmallest, size, named))
     for name, number, key in page:
         await turns.took()
         partition = picture.partitions[key]

@@ -37,7 +37,7 @@ from regnum_election.reign.event_waits import (
     TimedQueue,
 )
 from regnum_election.reign.mutation_lanes import Caller, MutationLanes
-from regnum_election.reign.writability import CommitsWait, DiskSaid
+from regnum_election.reign.writability import CommitsWait, DiskSaid, ListenersSaid
 
 MUTATIONS_MAX: Final = 1_000
 """Mutations that may wait."""
@@ -242,7 +242,10 @@ class ClockCompared:
     """Whether that is more than it allows: nothing expires there."""
 
 
-Hint = ReplicasMoving | AwaitsInSync | ClockCompared | DiskSaid | CommitsWait
+HealthSaid = ClockCompared | DiskSaid | CommitsWait | ListenersSaid
+"""What brokers say of how they are."""
+
+Hint = ReplicasMoving | AwaitsInSync | HealthSaid
 """What brokers say that no event follows from."""
 
 

@@ -38,6 +38,10 @@ class Reign:
     went_back: str = ""
     """What proves that the store went back to an earlier state; empty: nothing does. Such a reign writes and orders
     nothing: it shows what there is (trace T9)."""
+    access_warnings: tuple[str, ...] = field(default=(), compare=False)
+    """Why callers are believed more than they should be, by the settings of this process."""
+    store_warnings: tuple[str, ...] = field(default=(), compare=False)
+    """Why access rules in the store are not to be relied on, as this process found at its start."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)

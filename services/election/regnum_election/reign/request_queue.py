@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from regnum.types.v1 import errors_pb2
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
 
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError
 from regnum_election.reign.mutation_lanes import Caller
@@ -37,6 +37,11 @@ class RequestQueue:
                 )
                 result.set_exception(RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, unknown))
 
+    def check_store(self, code: Code) -> None:
+        """Raise RegnumError with that code while the store takes no writes; for what is urgent, too."""
+        if self._store_refuses:
+            raise RegnumError(code, f"{self._store_refuses}; nothing was changed")
+
     def close(self) -> None:
         """The reign is over: nothing is taken any more."""
         self._closed = True
@@ -44,7 +49,8 @@ class RequestQueue:
     def require_room(self) -> None:
         """Raise RegnumError when no mutation can be queued now."""
         self._check_taken()
-        self._check_store()
+        # Not worth repeating: who asks is to hear of it, and not of a time that is up.
+        self.check_store(errors_pb2.ERROR_CODE_INVALID_REQUEST)
         if self._closed:
             raise cut_off(begun=False)
         if self._queue.is_full:
@@ -88,7 +94,7 @@ class RequestQueue:
         if urgent:
             self._queue.put_urgent(mutation)
             return
-        self._check_store()
+        self.check_store(errors_pb2.ERROR_CODE_INVALID_REQUEST)
         self._open[result] = None
         result.add_done_callback(lambda done: self._open.pop(done, None))
         try:
@@ -99,11 +105,6 @@ class RequestQueue:
     def _check_taken(self) -> None:
         if self._refuses:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, self._refuses)
-
-    def _check_store(self) -> None:
-        """Not worth repeating: who asks is to hear of it, and not of a time that is up."""
-        if self._store_refuses:
-            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{self._store_refuses}; nothing was changed")
 
     async def answer(self, result: "asyncio.Future[T]", wait_s: float) -> T:
         """The outcome of submitted work. Raises RegnumError."""

@@ -1,4 +1,4 @@
-"""What brokers say of whether records can be written: hints, which people look at and which decide nothing."""
+"""What brokers say of whether they can be written to: hints, which people look at and which decide nothing."""
 
 from dataclasses import dataclass
 
@@ -29,3 +29,14 @@ class CommitsWait:
     """Its broker epoch."""
     keys: frozenset[PartitionKey]
     """All of them that it says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenersSaid:
+    """Whether a broker's listeners take connections."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    turn_away_because: str
+    """Why they do not; empty: they do."""

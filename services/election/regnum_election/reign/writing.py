@@ -4,11 +4,20 @@ An unknown outcome is settled by repeating the same conditional operation (safet
 Whoever gets a refusal reads the nodes again and decides again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Final, Protocol, TypeVar, assert_never
 
-from regnum_coordination.errors import Compacted, ConnectionLoss, InvalidRequest, NodeFailure, NoNode, SessionExpired
+from regnum_coordination.errors import (
+    Compacted,
+    ConnectionLoss,
+    InvalidRequest,
+    NoAuth,
+    NodeFailure,
+    NoNode,
+    SessionExpired,
+)
 from regnum_coordination.paths import check_path
 from regnum_coordination.port import (
     Expired,
@@ -29,6 +38,7 @@ from regnum_coordination.recipes.resolve import Resolver
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
 
+from regnum_election.reign.probe_write import probe_write
 from regnum_election.reign.reign import DeposedError, Reign
 
 REPEAT_INTERVAL_S: Final = 0.1
@@ -50,13 +60,23 @@ class PageTaker(Protocol):
 
 
 P = TypeVar("P", bound=PageTaker)
+T = TypeVar("T")
+
+
+CLOSED_S: Final = 10.0
+"""Time for which a node counts as closed after a write of it was refused."""
 
 
 class NotTaken(NodeFailure):
-    """The store can never take a write: it is too large, or its path is one that no store has.
+    """The store does not take a write: it is too large, its path is one that no store has, or its node is closed.
 
-    What a client or a person wrote is the reason, and they are told; nobody else's work ends with it.
+    What a client or a person wrote is the reason, and they are told; nobody else's work ends with it. A store that
+    takes no write at all is waited for instead.
     """
+
+
+class NodeClosed(NotTaken):
+    """A node that the store refuses this process while it takes other writes; a person may open it at any time."""
 
 
 WENT_BACK: Final = (
@@ -73,7 +93,26 @@ class FencedStore:
         self._store = store
         self._reign = reign
         self._clock = clock
-        self._resolver = Resolver(store, clock)
+        self._resolver = Resolver(store, clock, takes_writes=self._takes_writes)
+        self._unread: dict[object, str] = {}
+        self._unwritten: dict[str, tuple[float, str]] = {}
+
+    @property
+    def closed(self) -> str:
+        """Why the store refuses the reign some node; empty: it does not.
+
+        One that may not be read is waited for: it may say something else than before.
+        """
+        since_s = self._clock.monotonic() - CLOSED_S
+        self._unwritten = {path: met for path, met in self._unwritten.items() if met[0] > since_s}
+        return next(iter((*self._unread.values(), *(text for _, text in self._unwritten.values()))), "")
+
+    async def _takes_writes(self) -> bool:
+        try:
+            await probe_write(self._store)
+        except (ConnectionLoss, InvalidRequest, SessionExpired):
+            return False
+        return True
 
     async def write_batch(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
         """Small groups, each on its own; a definite outcome for each. One that can never be written: NotTaken."""
@@ -86,7 +125,7 @@ class FencedStore:
             for start in range(0, len(groups), GROUPS_PER_WRITE):
                 some = groups[start : start + GROUPS_PER_WRITE]
                 written = await self._resolver.write_batch(some, fence=self._reign.fence)
-                outcomes.extend(_definite(group, outcome) for group, outcome in zip(some, written, strict=True))
+                outcomes.extend(self._definite(group, outcome) for group, outcome in zip(some, written, strict=True))
             span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in outcomes)})
         return tuple(outcomes)
 
@@ -108,15 +147,7 @@ class FencedStore:
             chunk = [path for path in wanted[start : start + READ_PATHS] if is_path(path)]
             if not chunk:
                 continue
-            while True:
-                try:
-                    nodes = await self._store.get_many(chunk, current=True)
-                except ConnectionLoss:
-                    await self._pause()
-                except SessionExpired:
-                    raise DeposedError("the session is over") from None
-                else:
-                    break
+            nodes = await self._answered(partial(self._store.get_many, chunk, current=True))
             found.update((path, node) for path, node in zip(chunk, nodes, strict=True) if node is not None)
         return found
 
@@ -124,15 +155,10 @@ class FencedStore:
         """Children of a folder as of now; none when there is no folder."""
         if not is_path(folder):
             return ()
-        while True:
-            try:
-                return (await self._store.children(folder, current=True)).names
-            except NoNode:
-                return ()
-            except ConnectionLoss:
-                await self._pause()
-            except SessionExpired:
-                raise DeposedError("the session is over") from None
+        try:
+            return (await self._answered(partial(self._store.children, folder, current=True))).names
+        except NoNode:
+            return ()
 
     @property
     def reads_trees(self) -> bool:
@@ -146,45 +172,72 @@ class FencedStore:
             path: the node.
             begin: makes what takes the pages in; called again when a read has to begin anew.
         """
-        while True:
+
+        async def read() -> P:
             taker = begin()
-            try:
-                async with aclosing(self._store.read_tree(path, current=True)) as pages:
-                    async for page in pages:
-                        taker.take(page)
-            except Compacted:
-                continue
-            except ConnectionLoss:
-                await self._pause()
-            except SessionExpired:
-                raise DeposedError("the session is over") from None
-            else:
-                return taker
+            async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                async for page in pages:
+                    taker.take(page)
+            return taker
+
+        return await self._answered(read)
 
     async def has_below(self, path: str) -> bool:
         """Whether anything lies below a node, at whatever depth; reads until something shows.
 
         On etcd a person can write a node whose parent does not exist: no listing of children names it.
         """
-        while True:
-            try:
-                async with aclosing(self._store.read_tree(path, current=True)) as pages:
-                    async for page in pages:
-                        if not page.nodes.keys() <= {path}:
-                            return True
-            except Compacted:
-                continue
-            except ConnectionLoss:
-                await self._pause()
-            except SessionExpired:
-                raise DeposedError("the session is over") from None
-            else:
-                return False
+
+        async def read() -> bool:
+            async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                async for page in pages:
+                    if not page.nodes.keys() <= {path}:
+                        return True
+            return False
+
+        return await self._answered(read)
+
+    async def _answered(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What a read answers, begun anew until it does."""
+        asked = object()
+        try:
+            while True:
+                try:
+                    return await read()
+                except Compacted:
+                    continue
+                except ConnectionLoss as error:
+                    if isinstance(error, NoAuth):
+                        self._unread[asked] = str(error)
+                    await self._pause()
+                except SessionExpired:
+                    raise DeposedError("the session is over") from None
+        finally:
+            self._unread.pop(asked, None)
 
     async def until_connected(self) -> None:
         """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
         while self._store.session_state is not SessionState.CONNECTED:
             await self._pause()
+
+    def _definite(self, group: Group, outcome: Outcome) -> Written | Refused:
+        match outcome:
+            case Refused(error=InvalidRequest() as error):
+                return Refused(NotTaken(group[-1].path, str(error)))
+            case Refused(error=NoAuth() as error):
+                self._unwritten[group[-1].path] = (self._clock.monotonic(), str(error))
+                return Refused(NodeClosed(group[-1].path, str(error)))
+            case Written() | Refused():
+                self._unwritten.pop(group[-1].path, None)
+                return outcome
+            case Fenced():
+                raise DeposedError("a later controller has the epoch")
+            case Expired():
+                raise DeposedError("the session is over")
+            case Unknown():
+                raise AssertionError("the resolver has no deadline and never leaves an outcome unknown")
+            case _:
+                assert_never(outcome)
 
     async def _pause(self) -> None:
         if self._store.session_state is SessionState.LOST:
@@ -199,19 +252,3 @@ def is_path(path: str) -> bool:
     except InvalidRequest:
         return False
     return True
-
-
-def _definite(group: Group, outcome: Outcome) -> Written | Refused:
-    match outcome:
-        case Refused(error=InvalidRequest() as error):
-            return Refused(NotTaken(group[-1].path, str(error)))
-        case Written() | Refused():
-            return outcome
-        case Fenced():
-            raise DeposedError("a later controller has the epoch")
-        case Expired():
-            raise DeposedError("the session is over")
-        case Unknown():
-            raise AssertionError("the resolver has no deadline and never leaves an outcome unknown")
-        case _:
-            assert_never(outcome)

@@ -60,7 +60,7 @@ def who_asks(header: types_pb2.RequestHeader, context: Context) -> str:
 
 
 def client_of(original: controller_pb2.OriginalCaller) -> Caller:
-    """The client that a broker speaks for. Raises RegnumError PRINCIPAL_DESERIALIZATION_FAILURE."""
+    """The client that the broker which calls speaks for. Raises RegnumError PRINCIPAL_DESERIALIZATION_FAILURE."""
     name = original.principal_name
     if original.principal_type != USER or not 0 < len(name) <= PRINCIPAL_LENGTH_MAX:
         raise RegnumError(
@@ -74,6 +74,7 @@ def client_of(original: controller_pb2.OriginalCaller) -> Caller:
         listener=CLIENT,
         encrypted=original.encrypted,
         forwarded=True,
+        via=caller().name_and_place,
     )
 
 

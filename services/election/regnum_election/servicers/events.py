@@ -24,9 +24,6 @@ WAIT_MS_MAX: Final = 30_000
 KINDS_MAX: Final = 100
 """Kinds that a filter may name."""
 
-SEARCHES_MAX: Final = 1
-"""Calls that read the log at a time; further ones wait: the processor is for failovers."""
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -44,7 +41,6 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
         self._clock: Final = clock
         self._reigns: Final = reigns
         self._events: Final = events
-        self._searching: Final = asyncio.Semaphore(SEARCHES_MAX)
 
     async def DescribeEvents(  # noqa: N802 - the name in the proto
         self,
@@ -87,14 +83,13 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
     async def _search(self, request: events_pb2.DescribeEventsRequest, after: Position | None) -> Found:
         before = position_of(request.before) if request.HasField("before") else None
         limit = min(request.limit or LIMIT_DEFAULT, LIMIT_MAX)
-        async with self._searching:
-            try:
-                return await self._events.search(request, limit=limit, after=after, before=before)
-            except OSError as error:
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR,
-                    f"the event log cannot be read: {error.strerror}; look at the run directory of the controller",
-                ) from error
+        try:
+            return await self._events.search(request, limit=limit, after=after, before=before)
+        except OSError as error:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR,
+                f"the event log cannot be read: {error.strerror}; look at the run directory of the controller",
+            ) from error
 
 
 def _check(request: events_pb2.DescribeEventsRequest) -> None:

@@ -133,7 +133,13 @@ def _edits(picture: Cluster, topic: Topic, node: Node) -> str | None:
 async def record_assignments(context: ControllerContext) -> AsyncGenerator[None, None]:
     """A step that records the assignments of some topics whose guards do not say them."""
     ids = tuple(islice(context.unrecorded, RECORDED_TOGETHER))
-    topics = [topic for id in ids if (topic := context.picture.topics.get(id)) is not None]
+    # What is in trouble waits for a correction of the node: recorded, the damage would be what is accepted, and the
+    # correction an edit to refuse. Taken up again, the topic is to be recorded again.
+    topics = [
+        topic
+        for id in ids
+        if (topic := context.picture.topics.get(id)) is not None and not _is_troubled(context.picture, id)
+    ]
     for id in ids:
         del context.unrecorded[id]
     nodes = await context.store.read_many(
@@ -155,6 +161,10 @@ async def record_assignments(context: ControllerContext) -> AsyncGenerator[None,
         if isinstance(outcome, Refused):
             context.log.info("assignment not recorded", topic=topic.name, reason=str(outcome.error))
     yield
+
+
+def _is_troubled(picture: Cluster, id: TopicId) -> bool:
+    return any(picture.partitions[key].trouble is not None for key in picture.of_topic(id))
 
 
 def _record(picture: Cluster, topic: Topic, node: Node, guard: Node) -> Group:

@@ -21,7 +21,7 @@ from regnum_election.decisions.cluster import HeldState, Partition
 from regnum_election.decisions.leadership import Change, ChangeKind, Refusal
 from regnum_election.decisions.topic_nodes import FoundNode, judge_state
 from regnum_election.history.events import SETTLING, PartitionRow, Reason
-from regnum_election.reign.writing import NotTaken
+from regnum_election.reign.writing import NodeClosed, NotTaken
 from regnum_election.state.context import ControllerContext, Decide
 
 DECISIONS_PER_SLICE: Final = 100
@@ -104,6 +104,9 @@ async def _change(
                     before = known[key].held
                     rows.append(PartitionRow(key, None if before is None else before.state, change.state, stat.version))
                     _note(context, key, change, applied)
+                case Refused(error=NodeClosed()):
+                    # What is led goes on; it is decided about again until a person has opened the node.
+                    applied.unfinished.add(key)
                 case Refused(error=error):
                     if _worth_repeating(context, key, error):
                         conflicts.append(key)

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 from typing import Final, cast
 
@@ -29,6 +30,7 @@ from regnum_model.delegation_tokens import (
     no_room,
     path_of,
     renewed,
+    same,
     token_id_for,
     token_id_of,
 )
@@ -41,12 +43,17 @@ from regnum_service.access.tokens.check import credential_of
 from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.limits.threads import for_caller
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
 PAGE_DEFAULT: Final = 1_000
 PAGE_MAX: Final = 10_000
 """Tokens of one answer."""
+
+SHOWN_AGAIN_MS: Final = 5 * 60_000
+"""So long after a token was made a repeat of the call that made it is shown what proves it: the answer may have been
+lost (safety rule S20). Later nobody is."""
 
 TOKENS_PER_TURN: Final = 1_000
 """Tokens looked at between two turns of the event loop (safety rule S22)."""
@@ -88,7 +95,7 @@ class TokenCalls:
     async def create(
         self, store: MutableStore, wanted: Creation, *, mutation: str | None
     ) -> tuple[DelegationToken, str]:
-        """Make a token: it, and the credential that proves it."""
+        """Make a token: it, and the credential that proves it; empty: it was made by the same call longer ago."""
         secrets = self._secrets()
         who, now_ms = caller(), self._clock.wall_ms()
         principal = who.principal
@@ -123,7 +130,13 @@ class TokenCalls:
             (str(principal), str(made.owner), str(wanted.life_ms), *map(str, wanted.renewers)),
         )
         token = await self._carried(store, id, mutation, digest, decide)
-        return token or made, credential_of(id, secrets.prove(id))
+        if token is not None and not same(token.requester, principal):
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH,
+                "somebody else has asked for the token of that mutation id; ask for another one",
+            )
+        shown = token is not None and now_ms - token.issued_ms <= SHOWN_AGAIN_MS
+        return token or made, credential_of(id, secrets.prove(id)) if shown else ""
 
     async def renew(self, store: MutableStore, id: str, *, period_ms: int, mutation: str | None) -> int:
         """Let a token live longer; answers when it ends, in milliseconds since 1970."""
@@ -163,7 +176,7 @@ class TokenCalls:
             wanted = (one for one in some if (behind is None or one.id > behind[0]) and not one.is_dead(now_ms))
             found += described(wanted, who=who.principal, owners=owners or None, may_describe=may_describe)
         # Beside the loop: it compares all of them (safety rule S22).
-        page = await asyncio.to_thread(nsmallest, size + 1, found, key=lambda one: one.id)
+        page = await for_caller(partial(nsmallest, size + 1, found, key=lambda one: one.id))
         following = page_token((page[size - 1].id,)) if len(page) > size else ""
         return Page(tokens=page[:size], next_page_token=following)
 

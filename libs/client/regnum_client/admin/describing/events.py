@@ -51,6 +51,8 @@ class EventKind(enum.Enum):
     TOPIC_NODE_EDITED = "topic-node-edited"
     STORE_WRITES_REFUSED = "store-writes-refused"
     STORE_WRITES_TAKEN = "store-writes-taken"
+    CONNECTIONS_REFUSED = "connections-refused"
+    CONNECTIONS_TAKEN = "connections-taken"
 
 
 class EventCause(enum.Enum):

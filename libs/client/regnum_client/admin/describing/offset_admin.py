@@ -6,7 +6,7 @@ from typing import NamedTuple
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.session import AdminSession
-from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetAndTimestamp, OffsetLookup
 from regnum_client.records import TopicPartition
 
 
@@ -48,6 +48,17 @@ class OffsetAdmin(AdminSession):
         """
         lookup = await self._lookup(timestamps_ms)
         return await lookup.look_up_times(timestamps_ms, timeout_s=self._timeout_s)
+
+    async def list_max_timestamps(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | RegnumError | None]:
+        """The committed record with the largest timestamp of each partition (KIP-734); None: no record has one.
+
+        The first of several. It need not be the last record, for timestamps are what producers say. Errors are as of
+        ``list_offsets``, and INVALID_REQUEST from a broker of before.
+        """
+        wanted = tuple(dict.fromkeys(partitions))
+        return await (await self._lookup(wanted)).look_up_max_timestamps_now(wanted)
 
     async def _lookup(self, partitions: Iterable[TopicPartition]) -> OffsetLookup:
         metadata = self._open()

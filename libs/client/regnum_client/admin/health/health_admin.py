@@ -13,6 +13,7 @@ from regnum_client.admin.health.views import HealthView, health_view
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.security.channels import channels_to
+from regnum_client.tasks import first_of
 
 PARTITIONS_NAMED: Final = 20
 """Partitions in trouble that are named unless told otherwise."""
@@ -41,27 +42,28 @@ class HealthAdmin(AdminSession):
 async def ask_elections(
     elections: Iterable[Address], *, timeout_s: float, client_id: str, partitions_max: int = PARTITIONS_NAMED
 ) -> HealthView:
-    """The same from whichever of these election processes is the controller; each is asked once.
+    """The same from whichever of these election processes is the controller; all are asked at once.
 
-    Raises RegnumError: what the last of them answered; NOT_CONTROLLER when none is there.
+    Raises RegnumError: what one of them answered; NOT_CONTROLLER when none is there.
 
     Args:
         elections: their client listeners.
-        timeout_s: of one call.
+        timeout_s: of each call.
         client_id: name of the caller.
         partitions_max: partitions in trouble to name.
     """
-    connections = Connections(channels_to([str(address) for address in elections]))
-    last = RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "no election process runs here; start one")
+    addresses = tuple(elections)
+    if not addresses:
+        raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "no election process runs here; start one")
+    connections = Connections(channels_to([str(address) for address in addresses]))
+    request = _request(client_id, partitions_max)
+
+    async def ask(address: Address) -> HealthView:
+        return health_view(await call(connections.admin(address).DescribeHealth, request, timeout_s=timeout_s))
+
     try:
-        for address in elections:
-            request = _request(client_id, partitions_max)
-            try:
-                return health_view(await call(connections.admin(address).DescribeHealth, request, timeout_s=timeout_s))
-            except RegnumError as error:
-                # Who is none names the controller, which is among them or known to nobody here.
-                last = error
-        raise last
+        # Those that hang are not waited for once the controller has answered.
+        return await first_of("describe-health", *map(ask, addresses))
     finally:
         await connections.close()
 

@@ -55,6 +55,8 @@ class BrokerHealth:
     """Of that disk; None: it does not say."""
     refuses_writes_because: str = ""
     """Why it appends no records; empty: it does, or does not say."""
+    turns_away_because: str = ""
+    """Why it turns connections away; empty: it does not, or does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +190,10 @@ class HealthView:
     """What proves that the coordination store was put back to an earlier state; empty: nothing does."""
     store_trouble: str = ""
     """What is wrong with the coordination store, as the end of a sentence that begins with it; empty: nothing."""
+    access_warnings: tuple[str, ...] = ()
+    """Why callers are believed more than they should be, each a sentence; empty: nothing is known of the kind."""
+    store_warnings: tuple[str, ...] = ()
+    """Why access rules in the store are not to be relied on, each as such an end of a sentence."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -201,11 +207,17 @@ class HealthView:
                 for proof in (self.store_went_back,)
                 if proof
             ),
-            *(f"the coordination store {why}" for why in (self.store_trouble,) if why),
+            *(f"the coordination store {why}" for why in (self.store_trouble, *self.store_warnings) if why),
+            *self.access_warnings,
             *(
                 f"broker {one.id} appends no records: {one.refuses_writes_because}"
                 for one in self.brokers
                 if one.refuses_writes_because
+            ),
+            *(
+                f"broker {one.id} turns connections away: {one.turns_away_because}"
+                for one in self.brokers
+                if one.turns_away_because
             ),
             *(f"{count} partitions are {_WORDS[trouble]}" for trouble, count in self._counted() if count),
             *(
@@ -348,6 +360,8 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
         controller_wall_clock_ms=answer.controller_wall_clock_ms or None,
         store_went_back=answer.store_went_back,
         store_trouble=answer.store_trouble,
+        access_warnings=tuple(answer.access_warnings),
+        store_warnings=tuple(answer.store_warnings),
     )
 
 
@@ -366,6 +380,7 @@ def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
         disk_free_bytes=message.disk_free_bytes if message.HasField("disk_free_bytes") else None,
         disk_size_bytes=message.disk_size_bytes if message.HasField("disk_size_bytes") else None,
         refuses_writes_because=message.refuses_writes_because,
+        turns_away_because=message.turns_away_because,
     )
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from regnum.admin.v1 import tokens_pb2
+from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
 from regnum_model.wire_times import unix_ms_of
+from regnum_service.errors import RegnumError
 
 from regnum_client.admin.carrying.repeating import mutation_id, until_answered
 from regnum_client.admin.session import AdminSession
@@ -25,6 +27,9 @@ class TokenAdmin(AdminSession):
             owner: whom it is to stand for, such as ``User:alice``; None: the caller.
             renewers: who may renew and end it besides.
             max_lifetime_s: how long it lives at most; None: as long as the cluster allows.
+
+        Raises:
+            RegnumError: also where the answer came so late that nobody shows any more what proves the token.
         """
         request = tokens_pb2.CreateDelegationTokenRequest(
             header=RequestHeader(client_id=self._client_id),
@@ -38,6 +43,12 @@ class TokenAdmin(AdminSession):
             return await call(self._connections.admin(address).CreateDelegationToken, request, timeout_s=left_s)
 
         answer = await until_answered(self._search(), ask, look="regnum tokens list")
+        if not answer.credential:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                f"the token {answer.token.token_id} was made minutes ago by a try whose answer was lost, and what"
+                " proves it is shown no more; end it, and ask for another one",
+            )
         return NewDelegationToken(token=DelegationTokenView.from_wire(answer.token), credential=answer.credential)
 
     async def renew_delegation_token(self, token_id: str, *, period_s: float | None = None) -> int:

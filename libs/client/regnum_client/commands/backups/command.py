@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from regnum_client.commands.backups.restore import Restored
 
 CoordinationOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--coordination",
         metavar="URL",
         envvar="REGNUM_COORDINATION",
-        help="The store, as the services are told it: etcd://..., zookeeper://..., with the options for TLS and users.",
+        help="The store, as the services are told it: etcd://..., zookeeper://..., with the options for TLS and users. "
+        "Default: that of the cluster that `regnum up` runs.",
     ),
 ]
 NODES_PER_NOTE: Final = 20_000
@@ -61,7 +62,7 @@ def backup(
         str,
         typer.Argument(metavar="FILE", help="Where to; there must be no such file yet. -: stdout, once it is whole."),
     ],
-    coordination: CoordinationOption,
+    coordination: CoordinationOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
@@ -82,12 +83,13 @@ def backup(
     path = Path(file)
     if spool is None and path.exists():
         raise wrong_use(f"{file} exists already; a backup never takes the place of another. Name another file")
+    url = store_of(coordination)
 
     async def work() -> Mapping[str, object]:
         from regnum_client.commands.backups.backup import back_up  # noqa: PLC0415 - loaded when there is something to do
 
         target, told = spool or BackupFile(path), _progress(quiet=quiet)
-        return await with_store(coordination, lambda store: back_up(store, coordination, file, target, told))
+        return await with_store(url, lambda store: back_up(store, url, file, target, told))
 
     try:
         taken = run(work())
@@ -120,7 +122,7 @@ def restore(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A backup; with --in-place a new file, which then holds one.")
     ],
-    coordination: CoordinationOption,
+    coordination: CoordinationOption = None,
     in_place: Annotated[
         bool,
         typer.Option(
@@ -171,6 +173,7 @@ def restore(
         )
     if not in_place and (reason := why_unreadable(file)):
         raise wrong_use(reason)
+    url = store_of(coordination)
 
     async def work() -> "Restored":
         from regnum_client.commands.backups.restore import Wish, restore_from, restore_in_place  # noqa: PLC0415
@@ -184,8 +187,8 @@ def restore(
         )
         told = _progress(quiet=quiet)
         if in_place:
-            return await with_store(coordination, lambda store: restore_in_place(store, coordination, wish, told))
-        return await with_store(coordination, lambda store: restore_from(store, wish, told))
+            return await with_store(url, lambda store: restore_in_place(store, url, wish, told))
+        return await with_store(url, lambda store: restore_from(store, wish, told))
 
     done = run(work())
     emit_one(done.row, output)
@@ -196,17 +199,32 @@ def restore(
         raise _failed("RESTORE_REFUSED", done.objection, 4)
 
 
+def store_of(coordination: str | None) -> str:
+    """The URL that was given, else that of the cluster that runs here; refused where there is none."""
+    from regnum_local.profile import ProfileError, read_profile  # noqa: PLC0415
+
+    if coordination:
+        return coordination
+    try:
+        profile = read_profile()
+    except ProfileError as error:
+        raise wrong_use(f"--coordination was not given, and {error}") from error
+    if profile is None or not profile.is_current():
+        raise wrong_use("no cluster of `regnum up` runs here; give the URL of the store: --coordination URL")
+    return profile.coordination
+
+
 async def with_store(coordination: str, work: "Callable[[Store], Awaitable[T]]") -> T:
     """Do it with a session of the store; its errors become those of a command."""
     from regnum_coordination import open_store  # noqa: PLC0415 - drivers are loaded when there is something to do
     from regnum_coordination.backup.restoring import RestoreRefusedError  # noqa: PLC0415
     from regnum_coordination.backup.taking import NoTreeError  # noqa: PLC0415
-    from regnum_coordination.errors import CoordinationError, InvalidRequest  # noqa: PLC0415
+    from regnum_coordination.errors import CoordinationError, InvalidRequest, NoAuth  # noqa: PLC0415
     from regnum_model.backup.lines import MalformedBackupError  # noqa: PLC0415
 
     try:
         store = await open_store(coordination, session_timeout_s=SESSION_S)
-    except (ValueError, InvalidRequest) as error:
+    except (ValueError, InvalidRequest, NoAuth) as error:
         raise wrong_use(f"--coordination: {error}") from error
     except ModuleNotFoundError as error:
         raise _failed("LIBRARY_MISSING", str(error), 1) from error

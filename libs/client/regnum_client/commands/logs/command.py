@@ -18,7 +18,7 @@ from regnum_client.commands.invocation import (
     note,
     wrong_use,
 )
-from regnum_client.commands.looking.event_words import time_of
+from regnum_client.commands.looking.event_words import record_time_of
 from regnum_client.commands.looking.row_stream import RowStream
 from regnum_client.commands.rendering import Row
 
@@ -142,7 +142,7 @@ def _batch_cells(row: Row) -> Row:
         "producer": producer,
         "codec": f"{row['codec']} control" if row["control"] else row["codec"],
         "crc": "ok" if row["crc_ok"] else "wrong",
-        "last_time": _time_of(row["max_timestamp_ms"]),
+        "last_time": record_time_of(row["max_timestamp_ms"]),
     }
 
 
@@ -150,7 +150,7 @@ def _record_cells(row: Row) -> Row:
     return {
         "position": row["position"],
         "offset": row["offset"],
-        "time": _time_of(row["timestamp_ms"]),
+        "time": record_time_of(row["timestamp_ms"]),
         "key": _content_cell(row, "key"),
         "value": _content_cell(row, "value"),
         "headers": [f"{header['key']}={_content_cell(header, 'value')}" for header in row["headers"]],
@@ -165,11 +165,3 @@ def _content_cell(row: Row, name: str) -> str | None:
         return None
     line = "".join(one if one.isprintable() else "?" for one in content[: CELL_CHARACTERS_MAX + 1])
     return line if len(line) <= CELL_CHARACTERS_MAX else f"{line[:CELL_CHARACTERS_MAX]}..."
-
-
-def _time_of(timestamp_ms: int) -> str:
-    """A moment, or the bare number of one that no calendar has: any client may have written it."""
-    try:
-        return time_of(timestamp_ms)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)

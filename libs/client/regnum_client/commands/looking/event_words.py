@@ -55,6 +55,14 @@ def time_of(unix_ms: int) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{unix_ms % 1000:03d}Z"
 
 
+def record_time_of(timestamp_ms: int) -> str:
+    """The same of a record, or the bare number of one that no calendar has: any client may have written it."""
+    try:
+        return time_of(timestamp_ms)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+
+
 def row_of(event: "ClusterEvent") -> dict[str, Any]:
     """An event in a table."""
     return {

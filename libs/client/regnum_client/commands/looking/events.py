@@ -17,6 +17,7 @@ from regnum_client.commands.invocation import (
     TimeoutOption,
     note,
     run,
+    visible,
     wrong_use,
 )
 from regnum_client.commands.looking.event_words import COLUMNS, document_of, row_of, why
@@ -155,7 +156,7 @@ def explain(
         )
         return
     for sentence in sentences:
-        typer.echo(sentence)
+        typer.echo(visible(sentence))
     if events:
         typer.echo("")
     stream = RowStream(output, columns=COLUMNS)

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
-from regnum_client.commands.invocation import Output
+from regnum_client.commands.invocation import Output, visible
 from regnum_client.commands.rendering import Row, cell_of, title_of, write_yaml
 
 
@@ -45,9 +45,9 @@ class RowStream:
                 self._table(rows)
             case Output.JSON:
                 texts = list(map(_indented, rows))
-                sys.stdout.write(("[\n" if self._count == 0 else ",\n") + ",\n".join(texts))
+                sys.stdout.write(("[\n" if self._count == 0 else ",\n") + visible(",\n".join(texts)))
             case Output.JSONL:
-                sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+                sys.stdout.write(visible("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)))
             case Output.YAML:
                 write_yaml(list(rows))
             case _:

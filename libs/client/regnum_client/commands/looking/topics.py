@@ -22,6 +22,7 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+from regnum_client.commands.looking.event_words import record_time_of
 from regnum_client.commands.looking.row_stream import RowStream
 from regnum_client.commands.looking.sizes import replica_sizes
 from regnum_client.commands.rendering import emit_failure
@@ -41,6 +42,7 @@ LIST_COLUMNS = (
 )
 DESCRIBE_COLUMNS = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
 OFFSET_COLUMNS = ("log_start", "high_watermark")
+NEWEST_COLUMNS = ("newest_offset", "newest_time")
 SIZE_COLUMNS = ("size_bytes", "log_end", "replica_sizes", "lags")
 
 PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only topics whose names begin so.")]
@@ -117,6 +119,10 @@ def describe(
         bool,
         typer.Option("--offsets", help="Ask leaders where the logs begin and what is committed: two calls to each."),
     ] = False,
+    newest: Annotated[
+        bool,
+        typer.Option("--newest", help="Ask leaders for the record with the largest timestamp: a call to each."),
+    ] = False,
     sizes: Annotated[
         bool,
         typer.Option("--sizes", help="Ask brokers how large replicas are and how far behind: a call to each."),
@@ -131,12 +137,13 @@ def describe(
     chosen = _chosen(prefix, match, internal, trouble)
     _check_choice(names, chosen)
     nothing = "" if names else "no topic is such a one"
-    columns = (*DESCRIBE_COLUMNS, *(OFFSET_COLUMNS if offsets else ()), *(SIZE_COLUMNS if sizes else ()))
+    asked = ((OFFSET_COLUMNS, offsets), (NEWEST_COLUMNS, newest), (SIZE_COLUMNS, sizes))
+    columns = (*DESCRIBE_COLUMNS, *(column for some, wanted in asked if wanted for column in some))
     stream = RowStream(output, columns=columns, empty=nothing)
     reasons: list[str] = []
 
     async def show(admin: "Admin", view: "TopicView") -> None:
-        logs = await _logs(admin, view) if offsets else None
+        logs = await _logs(admin, view, offsets=offsets, newest=newest, rows=output is Output.TABLE)
         if sizes:
             found, silent = await replica_sizes(admin, view, rows=output is Output.TABLE)
             reasons.extend(silent)
@@ -222,7 +229,16 @@ def _chosen(prefix: str, match: str, internal: bool | None, trouble: list[Troubl
     return chosen
 
 
-async def _logs(admin: "Admin", view: "TopicView") -> dict[int, dict[str, Any]]:
+async def _logs(
+    admin: "Admin", view: "TopicView", *, offsets: bool, newest: bool, rows: bool
+) -> dict[int, dict[str, Any]] | None:
+    """What leaders are asked about logs, by partition number; None: nothing."""
+    ends = await _ends(admin, view) if offsets else {}
+    young = await _newest(admin, view, rows=rows) if newest else {}
+    return {number: ends.get(number, {}) | young.get(number, {}) for number in {**ends, **young}} or None
+
+
+async def _ends(admin: "Admin", view: "TopicView") -> dict[int, dict[str, Any]]:
     """Where the logs of a topic begin and end, by partition number; or why that is not known."""
     from regnum_service.errors import RegnumError  # noqa: PLC0415
 
@@ -235,6 +251,26 @@ async def _logs(admin: "Admin", view: "TopicView") -> dict[int, dict[str, Any]]:
         else {"log_start": said.log_start, "high_watermark": said.high_watermark, "offsets_error": ""}
         for partition, said in found.items()
     }
+
+
+async def _newest(admin: "Admin", view: "TopicView", *, rows: bool) -> dict[int, dict[str, Any]]:
+    """The record with the largest timestamp of each partition of a topic (KIP-734); null: none has one."""
+    from regnum_service.errors import RegnumError  # noqa: PLC0415
+
+    from regnum_client.records import TopicPartition  # noqa: PLC0415
+
+    found = await admin.list_max_timestamps([TopicPartition(view.name, number) for number in view.partitions])
+    told: dict[int, dict[str, Any]] = {}
+    for partition, said in found.items():
+        record = None if isinstance(said, RegnumError) else said
+        at_ms = None if record is None else record.timestamp_ms
+        time = None if at_ms is None else record_time_of(at_ms)
+        told[partition.partition] = {
+            "newest_offset": None if record is None else record.offset,
+            **({"newest_time": time} if rows else {"newest_timestamp_ms": at_ms}),
+            "offsets_error": said.message if isinstance(said, RegnumError) else "",
+        }
+    return told
 
 
 def _document(view: "TopicView", logs: Mapping[int, Mapping[str, Any]] | None) -> dict[str, Any]:

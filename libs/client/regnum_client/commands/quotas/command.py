@@ -95,7 +95,7 @@ def set_quota(
     ] = None,
     request_percentage: Annotated[
         float | None,
-        typer.Option(metavar="PERCENT", help="Share of the time of each broker's event loop that calls may take."),
+        typer.Option(metavar="PERCENT", help="Time of each broker's threads that calls may take; 100: one thread."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; set nothing.")] = False,
     output: OutputOption = Output.TABLE,

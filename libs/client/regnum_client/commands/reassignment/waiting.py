@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from regnum_client.admin.reassignment.wording import counted, named
-from regnum_client.commands.invocation import CommandFailedError, Failure, note
+from regnum_client.commands.invocation import CommandFailedError, Failure, note, visible
 
 if TYPE_CHECKING:
     from regnum_client.admin.admin import Admin
@@ -99,7 +99,7 @@ class Teller:
         if self._bar is None:
             note(text)
         else:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """It is over."""

@@ -123,7 +123,7 @@ async def _asked_here(processes: "Sequence[ProcessRow]", timeout_s: float, parti
     )
     if isinstance(health, RegnumError) and brokers:
         # Those that the brokers name may be others than these.
-        health = (await _asked_by(_text(brokers), timeout_s, partitions_max)).health
+        health = (await _asked_by(_text(brokers), short_s, partitions_max)).health
     return _Said(health, {**named.figures, **figures}, named.services)
 
 

@@ -221,6 +221,7 @@ def _brokers(health: "HealthView") -> list[dict[str, Any]]:
             "disk_free_bytes": broker.disk_free_bytes,
             "disk_size_bytes": broker.disk_size_bytes,
             "refuses_writes_because": broker.refuses_writes_because or None,
+            "turns_away_because": broker.turns_away_because or None,
         }
         for broker in health.brokers
     ]

@@ -3,7 +3,7 @@
 A group waits for a topic that does not exist yet, and others are read meanwhile. A misspelt name would be waited for
 for ever, and nothing would say so. So what no broker knows for ``wait_s`` is the next read's error, once for each time
 that a topic is missing; one that this client may not use, at once. Reading may go on: the topic is assigned when it
-appears.
+appears. Only an answer says that a topic is missing: while no broker gives one, that is the error, once.
 """
 
 import asyncio
@@ -47,6 +47,7 @@ class MissingTopics:
         self._changed: Final = asyncio.Event()
         self._since_s: dict[str, float] = {}
         self._told: set[str] = set()
+        self._is_silence_told = False
 
     def want(self, topics: Iterable[str]) -> None:
         """The member wants these, and no others."""
@@ -63,14 +64,13 @@ class MissingTopics:
         while True:
             self._changed.clear()
             missing = self._missing()
-            if missing:
-                try:
-                    await self._metadata.topics(missing, timeout_s=max(self._wait_s, ANSWER_S))
-                except BackgroundTaskError:
-                    raise
-                except RegnumError as error:
-                    _LOG.warning("topics that are missing cannot be asked about: %s", error.message)
-            await self._note(self._missing())
+            unanswered = await self._ask(missing) if missing else None
+            self._note(self._missing())
+            if unanswered is None:
+                self._is_silence_told = False
+                await self._tell()
+            else:
+                self._tell_silence(unanswered)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
                     await self._changed.wait()
@@ -78,18 +78,44 @@ class MissingTopics:
     def _missing(self) -> frozenset[str]:
         return self._wanted - self._metadata.view.topics.keys()
 
-    async def _note(self, missing: frozenset[str]) -> None:
+    async def _ask(self, missing: frozenset[str]) -> RegnumError | None:
+        """Ask brokers about them; returns why none answered."""
+        try:
+            await self._metadata.topics(missing, timeout_s=max(self._wait_s, ANSWER_S))
+        except BackgroundTaskError:
+            raise
+        except RegnumError as error:
+            _LOG.warning("topics that are missing cannot be asked about: %s", error.message)
+            return error
+        return None
+
+    def _note(self, missing: frozenset[str]) -> None:
         now_s = self._clock.monotonic()
         self._since_s = {name: self._since_s.get(name, now_s) for name in sorted(missing)}
         self._told &= missing
-        for name, since_s in self._since_s.items():
-            final = self._metadata.is_forbidden(name)
-            if name not in self._told and (final or now_s - since_s >= self._wait_s):
+
+    async def _tell(self) -> None:
+        """Report what brokers have said not to know, where it is due."""
+        for name in list(self._since_s):
+            if name not in self._told and (self._metadata.is_forbidden(name) or self._is_due(name)):
                 self._told.add(name)
                 self._report(await self._metadata.why_missing(name))
+
+    def _tell_silence(self, error: RegnumError) -> None:
+        """Report that no broker answers, where a topic is waited for as long as that may take."""
+        if not self._is_silence_told and any(map(self._is_due, self._since_s)):
+            self._is_silence_told = True
+            self._report(error)
+
+    def _is_due(self, name: str) -> bool:
+        return self._clock.monotonic() - self._since_s[name] >= self._wait_s
 
     def _pause_s(self) -> float | None:
         if not self._since_s:
             return None
-        untold = [since_s for name, since_s in self._since_s.items() if name not in self._told]
-        return min([LOOK_S, *(max(0.0, since_s + self._wait_s - self._clock.monotonic()) for since_s in untold)])
+        to_come = [
+            since_s + self._wait_s - self._clock.monotonic()
+            for name, since_s in self._since_s.items()
+            if name not in self._told and not self._is_due(name)
+        ]
+        return min([LOOK_S, *(max(0.0, left_s) for left_s in to_come)])

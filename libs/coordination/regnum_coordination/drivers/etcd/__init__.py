@@ -10,7 +10,8 @@ from regnum_coordination.drivers import etcd_rpc
 etcd_rpc.install()
 
 from regnum_coordination.drivers.etcd.address import EtcdAddress  # noqa: E402 - the finder must be there first
+from regnum_coordination.drivers.etcd.examining import examine  # noqa: E402
 from regnum_coordination.drivers.etcd.opening import open_url  # noqa: E402
 from regnum_coordination.drivers.etcd.store import EtcdStore  # noqa: E402
 
-__all__ = ["EtcdAddress", "EtcdStore", "open_url"]
+__all__ = ["EtcdAddress", "EtcdStore", "examine", "open_url"]

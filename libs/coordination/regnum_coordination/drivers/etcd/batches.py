@@ -142,8 +142,8 @@ class EtcdBatch:
             return (Expired(),) * len(parts)
         try:
             outcomes = await self._try_flat(parts) or await self._nested(parts)
-        except ConnectionLoss:
-            return (Unknown(),) * len(parts)
+        except ConnectionLoss as error:
+            return (Unknown(error),) * len(parts)
         except SessionExpired:
             outcomes = (Expired(),) * len(parts)
         if any(isinstance(outcome, Expired) for outcome in outcomes):

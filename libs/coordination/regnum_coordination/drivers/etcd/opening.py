@@ -21,7 +21,7 @@ from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_er
 from regnum_coordination.drivers.etcd.session import LeaseSession
 from regnum_coordination.drivers.etcd.store import EtcdStore
 from regnum_coordination.drivers.etcd.tokens import TokenSource
-from regnum_coordination.errors import ConnectionLoss, CoordinationError
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth
 from regnum_coordination.port import Store
 
 MIN_SESSION_TIMEOUT_S: Final = 5.0
@@ -35,10 +35,10 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
         raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
     if operation_timeout_s <= 0:
         raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
-    credentials = await asyncio.to_thread(_channel_credentials, address.credentials)
-    client = await asyncio.to_thread(_client, await _resolved(address), operation_timeout_s)
+    credentials = await asyncio.to_thread(channel_credentials, address.credentials)
+    client = await asyncio.to_thread(_client, await resolved(address), operation_timeout_s)
     channels = [
-        _channel(target, address, credentials, follows_name=is_name(host))
+        channel(target, address, credentials, follows_name=is_name(host))
         for (host, _), target in zip(address.endpoints, address.targets, strict=True)
     ]
     tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
@@ -57,7 +57,7 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
 
 
-def _channel(
+def channel(
     target: str, address: EtcdAddress, credentials: grpc.ChannelCredentials | None, *, follows_name: bool
 ) -> grpc.aio.Channel:
     """A channel to one member, which finds it again when its name comes to stand for another address."""
@@ -75,7 +75,7 @@ def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:
     return (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", address.server_name))
 
 
-def _channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials | None:
+def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials | None:
     """What the channel on the loop needs for TLS; None without it. Raises ValueError for a file that is not right."""
     credentials.check_files()
     if credentials.ca is None:
@@ -101,7 +101,7 @@ def _client(address: EtcdAddress, timeout_s: float) -> Any:
     )
 
 
-async def _resolved(address: EtcdAddress) -> EtcdAddress:
+async def resolved(address: EtcdAddress) -> EtcdAddress:
     """The address with names replaced where gRPC's list of addresses needs it, without names that nobody knows now.
 
     Where names are made with what they stand for, a member that is away has none; the others are enough.
@@ -139,7 +139,12 @@ async def _grant(
         except Etcd3Exception as error:
             reason = type(error).__name__
         except grpc.RpcError as error:
-            reason = str(to_error(error.code(), error.details()))
+            meaning = to_error(error.code(), error.details())
+            if isinstance(meaning, NoAuth):
+                raise meaning from None
+            reason = str(meaning)
+        except NoAuth:
+            raise
         except ConnectionLoss as error:
             reason = str(error)
         if loop.time() >= give_up_s:
@@ -154,6 +159,8 @@ async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
     while True:
         try:
             await rpc.put(request)
+        except NoAuth:
+            raise
         except ConnectionLoss:
             if loop.time() >= give_up_s:
                 raise

@@ -18,6 +18,7 @@ from regnum_coordination.errors import (
     ConnectionLoss,
     CoordinationError,
     InvalidRequest,
+    NoAuth,
     SessionExpired,
     StoreFull,
 )
@@ -56,7 +57,7 @@ ERRORS: Final[dict[grpc.StatusCode, type[CoordinationError]]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: ConnectionLoss,
     grpc.StatusCode.NOT_FOUND: SessionExpired,
     grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
-    grpc.StatusCode.PERMISSION_DENIED: InvalidRequest,
+    grpc.StatusCode.PERMISSION_DENIED: NoAuth,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ConnectionLoss,
     grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
     grpc.StatusCode.ABORTED: ConnectionLoss,
@@ -65,7 +66,7 @@ ERRORS: Final[dict[grpc.StatusCode, type[CoordinationError]]] = {
     grpc.StatusCode.INTERNAL: ConnectionLoss,
     grpc.StatusCode.UNAVAILABLE: ConnectionLoss,
     grpc.StatusCode.DATA_LOSS: ConnectionLoss,
-    grpc.StatusCode.UNAUTHENTICATED: InvalidRequest,
+    grpc.StatusCode.UNAUTHENTICATED: NoAuth,
 }
 """What a status means.
 
@@ -97,11 +98,11 @@ def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
             f"etcd takes no writes: {details} (alarm NOSPACE); compact and defragment it, or raise its "
             "--quota-backend-bytes, and then disarm the alarm"
         )
+    if details is not None and ASKS_FOR_A_USER in details:
+        return NoAuth("etcd asks for a user; add ?user=NAME&password_file=FILE to the URL")
     kind = ERRORS.get(code, ConnectionLoss)
     if kind is ConnectionLoss:
         return ConnectionLoss(f"etcd: {code.name}: {details}; a write may have happened, resolve by repeating it")
-    if details is not None and ASKS_FOR_A_USER in details:
-        return kind("etcd asks for a user; add ?user=NAME&password_file=FILE to the URL")
     return kind(f"etcd: {code.name}: {details}")
 
 
@@ -201,9 +202,13 @@ class EtcdRpc:
             await self.renew_token()
 
     async def renew_token(self) -> None:
-        """Ask for another token; where that fails, the next call says why."""
-        with suppress(CoordinationError):
-            await self._tokens.renew(self._tokens.metadata)
+        """Ask for another token, unless this one is new; where that fails, the next call says why.
+
+        A watch that may not be read ends with the same words as one of an unknown token.
+        """
+        if not self._tokens.is_new:
+            with suppress(CoordinationError):
+                await self._tokens.renew(self._tokens.metadata)
 
     async def close(self) -> None:
         """Close the channels; calls in flight end as ConnectionLoss."""
@@ -221,7 +226,7 @@ class EtcdRpc:
             try:
                 return await self._answer(name, request, self._tokens.metadata)
             except _TokenRefusedError:
-                raise InvalidRequest("etcd refuses a token that it has just given; look into its log") from None
+                raise NoAuth("etcd refuses a token that it has just given; look into its log") from None
         finally:
             self._window.release()
 
@@ -243,10 +248,10 @@ class EtcdRpc:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.OUT_OF_RANGE:
                 raise compacted() from None
-            if _is_token_refusal(error):
+            if self._tokens.has_user and _is_token_refusal(error):
                 raise _TokenRefusedError from None
             meaning = to_error(error.code(), error.details())
-            if isinstance(meaning, ConnectionLoss):
+            if isinstance(meaning, ConnectionLoss) and not isinstance(meaning, NoAuth):
                 self._failed(member.number, silent=error.code() is grpc.StatusCode.DEADLINE_EXCEEDED)
             raise meaning from None
         except asyncio.CancelledError:
@@ -262,7 +267,7 @@ class EtcdRpc:
 def _is_token_refusal(error: Exception) -> bool:
     return isinstance(error, grpc.aio.AioRpcError) and (
         error.code() is grpc.StatusCode.UNAUTHENTICATED
-        or any(text in (error.details() or "") for text in OLD_REVISIONS)
+        or any(text in (error.details() or "") for text in (ASKS_FOR_A_USER, *OLD_REVISIONS))
     )
 
 

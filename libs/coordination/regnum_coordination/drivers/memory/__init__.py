@@ -9,7 +9,7 @@ effect.
 """
 
 from regnum_coordination.drivers.memory.server import HeldWrite, MemoryServer
-from regnum_coordination.drivers.memory.shared import open_url, server_named
+from regnum_coordination.drivers.memory.shared import examine, open_url, server_named
 from regnum_coordination.drivers.memory.store import MemoryStore
 
-__all__ = ["HeldWrite", "MemoryServer", "MemoryStore", "open_url", "server_named"]
+__all__ = ["HeldWrite", "MemoryServer", "MemoryStore", "examine", "open_url", "server_named"]

@@ -1,7 +1,9 @@
 """``memory://name``: servers shared by name within this process."""
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from regnum_coordination.admission import Admission, Examination
 from regnum_coordination.drivers.memory.server import MemoryServer
 from regnum_coordination.drivers.memory.store import MemoryStore
 from regnum_coordination.port import Store
@@ -22,3 +24,9 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     if session_timeout_s <= 0 or operation_timeout_s <= 0:
         raise ValueError("time-outs must be above 0 s")
     return MemoryStore(server_named(name))
+
+
+async def examine(url: str, *, nodes: Collection[str], timeout_s: float) -> Examination:
+    """Strangers are in other processes, where the server is not."""
+    del url, nodes, timeout_s
+    return Examination(admission=Admission.REFUSED, loopback=True)

@@ -6,6 +6,7 @@ here.
 """
 
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
+from regnum_coordination.drivers.zookeeper.examining import examine
 from regnum_coordination.drivers.zookeeper.store import ZooKeeperStore, open_url
 
-__all__ = ["ZooKeeperAddress", "ZooKeeperStore", "open_url"]
+__all__ = ["ZooKeeperAddress", "ZooKeeperStore", "examine", "open_url"]

@@ -11,20 +11,21 @@ from regnum_coordination.errors import (
     ConnectionLoss,
     CoordinationError,
     InvalidRequest,
+    NoAuth,
     NodeExists,
     NoNode,
     NotEmpty,
 )
 from regnum_coordination.port import Node, Stat
 
+_NO_RIGHTS: Final = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError)
+"""What a person may allow at any time."""
+
 _INVALID: Final = (
-    exceptions.NoAuthError,
-    exceptions.InvalidACLError,
     exceptions.BadArgumentsError,
     exceptions.MarshallingError,
     exceptions.UnimplementedError,
     exceptions.QuotaExceededError,
-    exceptions.AuthFailedError,
     exceptions.NotReadOnlyCallError,
 )
 """What the same request will always be answered with."""
@@ -58,8 +59,10 @@ def to_error(error: object, path: str, version: int | None = None) -> Coordinati
     if isinstance(error, exceptions.SessionExpiredError):
         return expired()
     reason = f"{type(error).__name__} {error}".strip()
+    if isinstance(error, _NO_RIGHTS):
+        return NoAuth(f"ZooKeeper refuses {path}: {reason}; see its access list, and user= in the URL")
     if isinstance(error, _INVALID):
-        return InvalidRequest(f"ZooKeeper refuses {path}: {reason}; see its access list, and user= in the URL")
+        return InvalidRequest(f"ZooKeeper refuses {path}: {reason}")
     return ConnectionLoss(f"ZooKeeper: {reason}; a write may have happened, resolve by repeating it")
 
 

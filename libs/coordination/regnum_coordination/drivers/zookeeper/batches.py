@@ -38,7 +38,7 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     size,
     touched,
 )
-from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, NoAuth, SessionExpired
 from regnum_coordination.paths import parent
 from regnum_coordination.port import (
     Absent,
@@ -126,7 +126,7 @@ class ZooKeeperBatches:
         version = None if isinstance(at_fault, Create | Absent) else at_fault.version
         error = to_error(found, at_fault.path, version)
         # The server looks at the session once for each operation, and says so in the same place.
-        if isinstance(error, SessionExpired | ConnectionLoss):
+        if isinstance(error, SessionExpired | ConnectionLoss) and not isinstance(error, NoAuth):
             raise self._told(error)
         return Failed(place, error)
 
@@ -219,9 +219,9 @@ class _Batch:
                 pack = await self._round(pack)
                 if pack:
                     pack = await self._still_possible(pack)
-        except ConnectionLoss:
+        except ConnectionLoss as error:
             for index in pack:
-                self.outcomes[index] = Unknown()
+                self.outcomes[index] = Unknown(error)
         except SessionExpired:
             for index in pack:
                 self.outcomes[index] = Expired()
@@ -245,11 +245,13 @@ class _Batch:
                 self.outcomes[index] = Written(left)
             return []
         if tried.place < len(self._fences):
+            # A fence that may not be looked at has not failed.
+            fenced = Unknown(tried.error) if isinstance(tried.error, NoAuth) else Fenced()
             for index in pack:
-                self.outcomes[index] = Fenced()
+                self.outcomes[index] = fenced
             return []
         named = bisect_right(starts, tried.place) - 1
-        self.outcomes[pack[named]] = Refused(tried.error)
+        self.outcomes[pack[named]] = Unknown(tried.error) if isinstance(tried.error, NoAuth) else Refused(tried.error)
         return [index for index in pack if index != pack[named]]
 
     async def _still_possible(self, pack: Sequence[int]) -> list[int]:

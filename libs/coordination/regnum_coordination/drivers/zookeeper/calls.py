@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
-from kazoo.exceptions import WriterNotClosedException
+from kazoo.exceptions import NoAuthError, WriterNotClosedException
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
 from regnum_model.nodes.processes import joined
@@ -63,6 +63,7 @@ class ZooKeeperCalls:
         self._window = asyncio.Semaphore(WINDOW)
         self._stopping: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
+        self._on_refusal: Callable[[], None] = lambda: None
 
     @property
     def linked(self) -> bool:
@@ -99,6 +100,10 @@ class ZooKeeperCalls:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have it called on the loop when ``linked`` or ``over`` changes."""
         self._on_change = listener
+
+    def on_refusal(self, listener: Callable[[], None]) -> None:
+        """Have it called on the loop when a call is refused for want of rights."""
+        self._on_refusal = listener
 
     async def start(self) -> None:
         """Connect; raises ConnectionLoss."""
@@ -183,8 +188,13 @@ class ZooKeeperCalls:
                 raise expired()
             answer = call()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(self._look_for_refusal)
         answer.rawlink(lambda result: self._mailbox.put(partial(_hand_over, future, result, then)))
         return future
+
+    def _look_for_refusal(self, answered: "asyncio.Future[Answer]") -> None:
+        if not answered.cancelled() and isinstance(answered.result().exception, NoAuthError):
+            self._on_refusal()
 
     async def ask(self, call: Call) -> Answer:
         """Send one request and wait for its answer; raises ConnectionLoss, SessionExpired."""

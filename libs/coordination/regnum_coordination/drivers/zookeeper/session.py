@@ -24,7 +24,7 @@ from typing import Final
 from regnum_coordination.drivers.session_state import SessionStateFeed
 from regnum_coordination.drivers.zookeeper.answers import to_error
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
-from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth, SessionExpired
 from regnum_coordination.paths import ROOT
 from regnum_coordination.port import SessionState
 
@@ -34,6 +34,10 @@ HEARTBEATS: Final = 8
 """Heartbeats in a session time-out."""
 SILENCE_SHARE: Final = 1 / 4
 """Part of the session time-out after which a server without an answer is left."""
+
+
+STIR_S: Final = 1.0
+"""Time between two times that all watches read again, while calls are refused for want of rights."""
 
 
 class HeartbeatSession:
@@ -49,6 +53,7 @@ class HeartbeatSession:
         self.feed: Final = SessionStateFeed(SessionState.CONNECTED)
         """The state; read it through ``state``."""
         self._changed = asyncio.Event()
+        self._stirred_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -60,6 +65,7 @@ class HeartbeatSession:
     def start(self) -> None:
         """Begin to keep the session alive."""
         self._calls.on_change(self._link_changed)
+        self._calls.on_refusal(self._refused)
         self._link_changed()
         self._task = asyncio.create_task(self._keep_alive(), name=f"zookeeper session {self.session_id:x}")
 
@@ -82,6 +88,16 @@ class HeartbeatSession:
         elif not self._calls.linked:
             self.feed.set(SessionState.SUSPENDED)
         self._changed.set()
+
+    def _refused(self) -> None:
+        """Have all watches read again, now and then: a server tells no event of a node that may not be read.
+
+        Its watch is gone all the same (CVE-2024-23944), and who waits for it would wait for ever.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._stirred_s >= STIR_S:
+            self._stirred_s = now_s
+            self.feed.stir()
 
     def _is_over(self) -> bool:
         if self._calls.over or self._left_s() <= 0:
@@ -126,7 +142,7 @@ class HeartbeatSession:
             return
         answer = answering.result()
         # A refusal is an answer too; kazoo's own failures are none.
-        if answer.successful() or not isinstance(to_error(answer.exception, ROOT), ConnectionLoss | SessionExpired):
+        if answer.successful() or _is_refusal(to_error(answer.exception, ROOT)):
             self._deadline_s = max(self._deadline_s, sent_at_s + DEADLINE_SHARE * self._timeout_s)
             if self._calls.linked and not self._is_over():
                 self.feed.set(SessionState.CONNECTED)
@@ -140,3 +156,7 @@ class HeartbeatSession:
         except TimeoutError:
             return
         self._changed.clear()
+
+
+def _is_refusal(error: CoordinationError) -> bool:
+    return isinstance(error, NoAuth) or not isinstance(error, ConnectionLoss | SessionExpired)

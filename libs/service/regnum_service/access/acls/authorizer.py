@@ -7,7 +7,7 @@ Not read yet, or given up (``forget``): only super users pass, so that the clust
 to try again, for nobody knows yet what they may.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -15,13 +15,11 @@ from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 from regnum_model.acls.bindings import Entry, ResourcePattern
 from regnum_model.acls.index import AclIndex, Decision
 from regnum_model.acls.reach import Reach
-from regnum_telemetry import tracing
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_service.access.audit import AuditLog, NoAudit
-from regnum_service.access.authorization import call_name
-from regnum_service.access.identity import Caller
+from regnum_service.access.authorization import Denials, Right
+from regnum_service.access.identity import CLIENT, Caller
 from regnum_service.errors import RegnumError
 
 KEPT_MAX: Final = 50_000
@@ -48,23 +46,26 @@ class AclAuthorizer:
         self,
         index: AclIndex,
         *,
-        audit: AuditLog | None = None,
+        denials: Denials | None = None,
         metrics: Metrics | None = None,
         kept_max: int = KEPT_MAX,
+        internal_super_users: Collection[str] = (),
     ) -> None:
         """Only assigns.
 
         Args:
             index: empty at first; nobody else changes it.
-            audit: where denials are written down.
-            metrics: where they are counted.
+            denials: where they are counted and written down; None: nowhere.
+            metrics: what is shown of the rules.
             kept_max: decisions that are kept.
+            internal_super_users: principals (``User:name``) who may do everything at the listeners between processes,
+                and nothing by that name elsewhere. The index names none of them.
         """
+        self._internal_super_users: Final = frozenset(internal_super_users)
         self._kept_max: Final = kept_max
         self._index: Final = index
-        self._audit: Final = audit or NoAudit()
         counted = metrics or Metrics()
-        self._denials: Final = counted.counter(instruments.ACL_DENIALS)
+        self._denials: Final = denials or Denials()
         self._kept: dict[_Question, Decision] = {}
         self._kept_any: dict[_Question, bool] = {}
         self._kept_reach: dict[_Question, Reach | None] = {}
@@ -117,6 +118,8 @@ class AclAuthorizer:
         self, who: Caller, operation: Operation, type: ResourceType, name: str = CLUSTER_NAME, *, audit: bool = True
     ) -> bool:
         """Whether they may. Raises RegnumError for who is no super user while no rules are read."""
+        if self._is_process(who):
+            return True
         principal = who.principal
         question = (principal.name, who.host, operation, type, name)
         kept = self._kept
@@ -134,6 +137,8 @@ class AclAuthorizer:
 
     def allows_any(self, who: Caller, operation: Operation, type: ResourceType, *, audit: bool = True) -> bool:
         """Whether there may be such a resource with which they may. Raises as ``allows``."""
+        if self._is_process(who):
+            return True
         question = (who.principal.name, who.host, operation, type, "any")
         kept = self._kept_any
         allowed = kept.get(question)
@@ -148,6 +153,8 @@ class AclAuthorizer:
 
     def allows_all(self, who: Caller, operation: Operation, type: ResourceType) -> bool:
         """Whether they may with every such resource. Raises as ``allows``."""
+        if self._is_process(who):
+            return True
         question = (who.principal.name, who.host, operation, type, "all")
         kept = self._kept_any
         allowed = kept.get(question)
@@ -160,6 +167,8 @@ class AclAuthorizer:
 
     def reach(self, who: Caller, operation: Operation, type: ResourceType) -> Reach | None:
         """Names outside of which they may with no such resource; None: nobody can say. Raises as ``allows``."""
+        if self._is_process(who):
+            return None
         question = (who.principal.name, who.host, operation, type, "reach")
         kept = self._kept_reach
         if question not in kept:
@@ -189,7 +198,15 @@ class AclAuthorizer:
         if len(kept) > self._kept_max:
             kept.clear()
 
+    def _is_process(self, who: Caller) -> bool:
+        """Whether that is one of the cluster's own processes, which may do everything where only these connect."""
+        return who.listener != CLIENT and str(who.principal) in self._internal_super_users
+
     def _deny(self, who: Caller, operation: Operation, type: ResourceType, name: str, rule: str) -> None:
-        self._denials.add()
-        tracing.refuse()
-        self._audit.denied(who, operation, type, name, rule=rule, call=call_name())
+        if str(who.principal) in self._internal_super_users:
+            rule += "; internal-super-users count at the listeners between processes alone"
+        self._denials.note(who, operation, type, name, rule=rule)
+
+    def deny(self, who: Caller, right: Right, name: str = CLUSTER_NAME, *, rule: str) -> None:
+        """Something else than the rules said no."""
+        self._denials.note(who, right.operation, right.type, name, rule=rule)

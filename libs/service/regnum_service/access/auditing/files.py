@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -97,12 +98,14 @@ class RotatedFile:
 
     def _set_aside(self) -> None:
         self.sync()
-        for number in range(self._files, 0, -1):
-            older = self._numbered(number - 1)
-            if older.exists():
-                older.replace(self._numbered(number))
-        if not self._files:
+        # A folder that has the name of one that was set aside is not ours: files are moved past it.
+        places = [self._path]
+        places += [one for number in range(1, self._files + 1) if not (one := self._numbered(number)).is_dir()]
+        for newer, older in reversed(tuple(pairwise(places))):
+            if newer.exists():
+                newer.replace(older)
+        if len(places) == 1:
             self._path.unlink()
 
     def _numbered(self, number: int) -> Path:
-        return self._path if number == 0 else Path(f"{self._path}.{number}")
+        return Path(f"{self._path}.{number}")

@@ -2,8 +2,8 @@
 
 Example: {"time": "2026-11-23T07:30:00.120Z", "event": "mutated", "process": "election-1", "principal": "User:alice",
 "token": false, "client_id": "cli", "client_host": "10.0.0.7", "listener": "client", "encrypted": true,
-"forwarded": false, "call": "AdminService/CreateTopics", "operation": "", "resource": "topic:orders",
-"result": "NONE", "detail": "", "rule": "", "trace_id": "", "count": 1}
+"forwarded": false, "via": "", "certificate": "CN=alice", "call": "AdminService/CreateTopics", "operation": "",
+"resource": "topic:orders", "result": "NONE", "detail": "", "rule": "", "trace_id": "", "count": 1}
 """
 
 import json
@@ -24,6 +24,8 @@ MUTATED: Final = "mutated"
 """Event of something that a call changed, or was to change."""
 DENIED: Final = "denied"
 """Event of a refusal."""
+UNAUTHENTICATED: Final = "unauthenticated"
+"""Event of a call whose caller is not believed: a token, or a certificate; ``rule`` says why."""
 MISSED: Final = "missed"
 """Event of lines that are not there: ``count`` of them were dropped, because the disk was full or too slow."""
 
@@ -33,7 +35,7 @@ class Entry:
     """What a line says, but when. Equal ones may be counted instead of repeated."""
 
     event: str
-    """MUTATED, DENIED or MISSED."""
+    """MUTATED, DENIED, UNAUTHENTICATED or MISSED."""
     who: Caller
     """Whose call it was."""
     client_id: str = ""
@@ -77,6 +79,8 @@ def rendered(entry: Entry, *, at_ms: int, process: str, count: int = 1) -> bytes
                 "listener": fitted(who.listener, 32),
                 "encrypted": who.encrypted,
                 "forwarded": who.forwarded,
+                "via": fitted(who.via, 170),
+                "certificate": fitted(who.subject, 150),
                 "call": fitted(entry.call, 100),
                 "operation": fitted(entry.operation, 32),
                 "resource": fitted(entry.resource, 600),

@@ -1,11 +1,12 @@
-"""From calls to the file of the audit log, without ever holding one up.
+"""From calls to a destination of the audit log, without ever holding one up.
 
 Goals: whoever is audited never waits, whatever the disk does; what a client can cause is bounded in memory, in lines
 and in bytes; what is missing is said in the log itself, in a metric and in the process's log.
 
 Algorithm: what was changed goes into a bounded queue (full: dropped and counted); what was not, the denials and the
-failures, is counted (``repeats``). One thread writes both. A kill of the process loses what waits, usually
-milliseconds, of denials and failures up to a second; a loss of power also what was written within the last second.
+failures, is counted (``repeats``). One thread writes both, each to a sink of its own where there are two: refused
+callers do not push out what others changed. A kill of the process loses what waits, usually milliseconds, of denials
+and failures up to a second; a loss of power also what was written within the last second.
 """
 
 import asyncio
@@ -25,12 +26,12 @@ from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.propagation import parse
 
 from regnum_service.access.audit import DONE, Mutated
-from regnum_service.access.auditing.lines import DENIED, MISSED, MUTATED, Entry, kept, rendered
+from regnum_service.access.auditing.lines import DENIED, MISSED, MUTATED, UNAUTHENTICATED, Entry, kept, rendered
 from regnum_service.access.auditing.repeats import OTHERS, Repeats
 from regnum_service.access.authorization import FAILED
 from regnum_service.access.identity import Caller
 from regnum_service.clock import Clock
-from regnum_service.errors import reason_of
+from regnum_service.errors import RegnumError, reason_of
 
 ITEMS_MAX: Final = 20_000
 """Lines that may wait: some 20 MB."""
@@ -75,20 +76,46 @@ class _Waiting:
     items: Sequence[Mutated]
 
 
-class AuditFile:
+class _Output:
+    """A sink, and what is missing in it. Belongs to the thread, but for ``missing``, which the lock guards."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink: Final = sink
+        self.missing = 0
+        """Lines that were dropped since the last one that says so."""
+        self.failing = False
+        self.unsynced = False
+
+
+class AuditWriter:
     """An audit log (see ``audit.AuditLog``). Any thread."""
 
-    def __init__(self, sink: Sink, *, process: str, clock: Clock, metrics: Metrics, items_max: int = ITEMS_MAX) -> None:
+    def __init__(
+        self,
+        changes: Sink,
+        refusals: Sink | None = None,
+        *,
+        process: str,
+        clock: Clock,
+        metrics: Metrics,
+        destination: str = "file",
+        items_max: int = ITEMS_MAX,
+    ) -> None:
         """Only assigns.
 
         Args:
-            sink: the file.
+            changes: where lines of what was changed go.
+            refusals: where the others go: denials, failures; None: to the same.
+            destination: what the sinks are, for metrics and the process's log: ``file``, ``stdout``, ``otlp``.
             process: whose log it is: ``election-1``.
             clock: says when; read on any thread.
             metrics: where lines are counted, and what is dropped.
             items_max: lines that may wait.
         """
-        self._sink: Final = sink
+        self._changes: Final = _Output(changes)
+        self._refusals: Final = self._changes if refusals is None else _Output(refusals)
+        self._outputs: Final = (self._changes,) if refusals is None else (self._changes, self._refusals)
+        self._destination: Final = destination
         self._process: Final = process
         self._clock: Final = clock
         self._items_max: Final = items_max
@@ -100,13 +127,11 @@ class AuditFile:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._written: Final = {
-            event: metrics.counter(instruments.AUDIT_LINES, event) for event in (MUTATED, DENIED, MISSED)
+            event: metrics.counter(instruments.AUDIT_LINES, event, destination)
+            for event in (MUTATED, DENIED, UNAUTHENTICATED, MISSED)
         }
-        self._overflow: Final = metrics.counter(instruments.AUDIT_DROPPED, "queue")
-        self._lost: Final = metrics.counter(instruments.AUDIT_DROPPED, "disk")
-        self._missing = 0
-        """Lines that were dropped since the last one that says so."""
-        self._failing = False
+        self._overflow: Final = metrics.counter(instruments.AUDIT_DROPPED, "queue", destination)
+        self._lost: Final = metrics.counter(instruments.AUDIT_DROPPED, "disk", destination)
         self._log: Final = structlog.get_logger("audit")
 
     def start(self) -> None:
@@ -146,6 +171,18 @@ class AuditFile:
         )
         self._note(((entry, 1),))
 
+    def unauthenticated(self, who: Caller, error: RegnumError, *, call: str) -> None:
+        """Count a caller that is not believed. See ``audit.AuditLog``."""
+        entry = Entry(
+            event=UNAUTHENTICATED,
+            who=who,
+            call=call,
+            result=reason_of(error.code),
+            rule=kept(error.message),
+            trace_id=_trace_id(),
+        )
+        self._note(((entry, 1),))
+
     def mutated(self, who: Caller, call: str, items: Sequence[Mutated], *, client_id: str = "") -> None:
         """Take down what a call changed, and count what it did not. See ``audit.AuditLog``."""
         client_id, trace_id = kept(client_id), _trace_id()
@@ -169,7 +206,7 @@ class AuditFile:
             missing = max(0, len(waiting.items) - room)
             if missing:
                 self._overflow.add(missing)
-                self._missing += missing
+                self._changes.missing += missing
             if missing < len(waiting.items):
                 self._queued += len(waiting.items) - missing
                 items = waiting.items[: len(waiting.items) - missing]
@@ -188,28 +225,31 @@ class AuditFile:
             self._wake.set()
 
     def _run(self) -> None:
-        unsynced = False
         synced_s = self._clock.monotonic()
         while True:
             with self._lock:
                 due_s = self._repeats.due_s(self._clock.monotonic())
-            if unsynced:
+            if self._unsynced:
                 due_s = SYNC_S if due_s is None else min(due_s, SYNC_S)
             self._wake.wait(due_s)
             # Cleared before it is looked at what there is: what comes meanwhile wakes the thread again.
             self._wake.clear()
             closing = self._closing
-            unsynced = self._write_all(closing=closing) or unsynced
-            if unsynced and (closing or self._clock.monotonic() - synced_s >= SYNC_S):
-                synced_s, unsynced = self._clock.monotonic(), False
+            self._write_all(closing=closing)
+            if self._unsynced and (closing or self._clock.monotonic() - synced_s >= SYNC_S):
+                synced_s = self._clock.monotonic()
                 self._sync()
             if closing:
-                self._sink.close()
+                for output in self._outputs:
+                    output.sink.close()
                 return
 
-    def _write_all(self, *, closing: bool) -> bool:
-        """Write what there is; whether anything was written."""
-        wrote = False
+    @property
+    def _unsynced(self) -> bool:
+        return any(output.unsynced for output in self._outputs)
+
+    def _write_all(self, *, closing: bool) -> None:
+        """Write what there is."""
         while True:
             with self._lock:
                 waiting = self._queue.popleft() if self._queue else None
@@ -219,24 +259,22 @@ class AuditFile:
                 (_entry(waiting.who, waiting.call, waiting.client_id, waiting.trace_id, item), waiting.at_ms, 1)
                 for item in waiting.items
             ]
-            wrote = self._append(lines) or wrote
+            self._append(self._changes, lines)
             with self._lock:
                 self._queued -= len(lines)
         now_s = self._clock.monotonic()
         with self._lock:
             due_s = self._repeats.due_s(now_s)
             counted = self._repeats.take(now_s) if due_s is not None and (due_s <= 0 or closing) else []
-        return (self._append(counted) if counted else False) or wrote
+        self._append(self._refusals, counted)
 
-    def _append(self, lines: Sequence[tuple[Entry, int, int]]) -> bool:
-        wrote = False
+    def _append(self, output: _Output, lines: Sequence[tuple[Entry, int, int]]) -> None:
         for begin in range(0, len(lines), BATCH):
-            wrote = self._append_some(lines[begin : begin + BATCH]) or wrote
-        return wrote
+            self._append_some(output, lines[begin : begin + BATCH])
 
-    def _append_some(self, lines: Sequence[tuple[Entry, int, int]]) -> bool:
+    def _append_some(self, output: _Output, lines: Sequence[tuple[Entry, int, int]]) -> None:
         with self._lock:
-            missing, self._missing = self._missing, 0
+            missing, output.missing = output.missing, 0
         if missing:
             said = (Entry(event=MISSED, who=_NOBODY), self._clock.wall_ms(), missing)
             lines = (said, *lines)
@@ -244,31 +282,43 @@ class AuditFile:
             rendered(entry, at_ms=at_ms, process=self._process, count=count) for entry, at_ms, count in lines
         )
         try:
-            self._sink.append(data)
+            output.sink.append(data)
         except OSError as error:
             dropped = len(lines) - (1 if missing else 0)
             self._lost.add(dropped)
             with self._lock:
-                self._missing += missing + dropped
-            self._tell_failing(error)
-            return False
+                output.missing += missing + dropped
+            self._tell_failing(output, error)
+            return
+        output.unsynced = True
         for entry, _, _ in lines:
             self._written[entry.event].add()
         if missing:
-            self._log.warning("audit lines are missing: the disk was full or too slow", lines=missing)
-        self._failing = False
-        return True
+            self._log.warning(
+                "audit lines are missing: their destination was full or too slow",
+                lines=missing,
+                destination=self._destination,
+            )
+        output.failing = False
 
     def _sync(self) -> None:
-        try:
-            self._sink.sync()
-        except OSError as error:
-            self._tell_failing(error)
+        for output in self._outputs:
+            if not output.unsynced:
+                continue
+            output.unsynced = False
+            try:
+                output.sink.sync()
+            except OSError as error:
+                self._tell_failing(output, error)
 
-    def _tell_failing(self, error: OSError) -> None:
-        if not self._failing:
-            self._failing = True
-            self._log.error("the audit log cannot be written; lines are dropped until it can", error=error.strerror)
+    def _tell_failing(self, output: _Output, error: OSError) -> None:
+        if not output.failing:
+            output.failing = True
+            self._log.error(
+                "the audit log cannot be written; lines are dropped until it can",
+                error=error.strerror or str(error),
+                destination=self._destination,
+            )
 
 
 def _entry(who: Caller, call: str, client_id: str, trace_id: str, item: Mutated) -> Entry:

@@ -32,8 +32,17 @@ class MissingRuleError(Exception):
 class Guard:
     """Guards services with one authorizer."""
 
-    def __init__(self, authorizer: Authorizer, *, rules: Mapping[str, Rule] = RULES) -> None:
-        """Only assigns; ``rules`` by ``package.Service/Method``."""
+    def __init__(
+        self, authorizer: Authorizer, *, rules: Mapping[str, Rule] = RULES, tells_processes_apart: bool = False
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            authorizer: says what callers may do.
+            rules: by ``package.Service/Method``.
+            tells_processes_apart: callers have roles, which rules ask for also where everybody may do everything.
+        """
+        self._asks_nobody: Final = isinstance(authorizer, EverybodyMay) and not tells_processes_apart
         self._authorizer: Final = authorizer
         self._rules: Final = rules
 
@@ -46,7 +55,7 @@ class Guard:
             return servicer
         methods = descriptor_pool.Default().FindServiceByName(service).methods
         rules = {method.name: self.rule(f"{service}/{method.name}") for method in methods}
-        if isinstance(self._authorizer, EverybodyMay):
+        if self._asks_nobody:
             return servicer
         guarded = {
             method.name: _Method(
@@ -62,7 +71,7 @@ class Guard:
     def method(self, service: str, name: str, behaviour: Any) -> Any:
         """One unary method, guarded, for whoever serves it by itself. Raises MissingRuleError."""
         rule = self.rule(f"{service}/{name}")
-        if isinstance(self._authorizer, EverybodyMay):
+        if self._asks_nobody:
             return behaviour
         guarded = _Method(f"{service.rpartition('.')[2]}/{name}", rule, self._authorizer, behaviour)
         return guarded.shape(takes_many=False, answers_many=False)

@@ -2,7 +2,8 @@
 
 from typing import Any, Final, Protocol
 
-from regnum_service.access.authorization import Authorizer, Right
+from regnum_service.access.authorization import Authorizer, Right, require_role
+from regnum_service.access.identity import ProcessRole
 
 
 class Passage:
@@ -77,26 +78,27 @@ class InHandler:
 
 
 class _Requiring(Passage):
-    def __init__(self, right: Right, authorizer: Authorizer, *, again: bool) -> None:
-        self._right: Final = right
+    def __init__(self, rule: "OnCluster", authorizer: Authorizer) -> None:
+        self._rule: Final = rule
         self._authorizer: Final = authorizer
-        self._again: Final = again
 
     def begin(self) -> None:
-        self._right.require(self._authorizer)
+        if self._rule.roles is not None:
+            require_role(self._rule.roles, self._rule.right, self._authorizer)
+        self._rule.right.require(self._authorizer)
 
     async def enter(self, request: Any) -> Any | None:
         del request
-        self._right.require(self._authorizer)
+        self.begin()
         return None
 
     async def leave(self, response: Any) -> Any:
-        if self._again:
-            self._right.require(self._authorizer)
+        if self._rule.again:
+            self.begin()
         return response
 
     async def step(self, response: Any) -> Any:
-        self._right.require(self._authorizer)
+        self.begin()
         return response
 
 
@@ -105,11 +107,18 @@ class OnCluster:
 
     in_handler: Final = False
 
-    def __init__(self, right: Right, *, again: bool = False) -> None:
-        """``right``: of resource type CLUSTER; ``again``: an answer that was waited for asks once more."""
+    def __init__(self, right: Right, *, again: bool = False, roles: frozenset[ProcessRole] | None = None) -> None:
+        """Only assigns.
+
+        Args:
+            right: of resource type CLUSTER.
+            again: an answer that was waited for asks once more.
+            roles: of the processes that call it, where processes are told apart; None: it is not for processes alone.
+        """
         self.right: Final = right
         self.again: Final = again
+        self.roles: Final = roles
 
     def passage(self, authorizer: Authorizer) -> Passage:
         """Asks with each message of a stream, in and out."""
-        return _Requiring(self.right, authorizer, again=self.again)
+        return _Requiring(self, authorizer)

@@ -25,6 +25,7 @@ from regnum_service.access.guards.topics import (
     ProducerIdentity,
     Watching,
 )
+from regnum_service.access.identity import ProcessRole
 from regnum_service.errors import RegnumError
 from regnum_service.item_errors import item_status
 
@@ -290,8 +291,9 @@ def _all(service: str, rules: Mapping[str, Rule]) -> dict[str, Rule]:
     return {f"{service}/{method}": rule for method, rule in rules.items()}
 
 
-def _internal(service: str, *methods: str) -> dict[str, Rule]:
-    return {f"{service}/{method}": OnCluster(CLUSTER_ACTION) for method in methods}
+def _internal(service: str, by: ProcessRole, *methods: str) -> dict[str, Rule]:
+    """Calls between processes, and which process makes them."""
+    return {f"{service}/{method}": OnCluster(CLUSTER_ACTION, roles=frozenset((by,))) for method in methods}
 
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
@@ -315,26 +317,34 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         **_all("regnum.metadata.v1.ImageService", {"DescribeImage": OnCluster(_DESCRIBE_CLUSTER, again=True)}),
         **_internal(
             "regnum.election.v1.ControllerService",
+            ProcessRole.BROKER,
             "ControlledShutdown",
             "AllocateProducerIds",
             "Envelope",
             "CreateOffsetsTopic",
+        ),
+        **_internal(
+            "regnum.election.v1.ControllerService",
+            ProcessRole.ELECTION,
             "ProbeBrokers",
             "FollowState",
             "FollowEvents",
         ),
-        **_internal("regnum.election.v1.LifelineService", "BrokerLifeline"),
-        **_internal("regnum.propagation.v1.PropagationService", "PublishChanges", "DescribeLag"),
-        **_internal("regnum.quota.v1.QuotaService", "Admit", "DescribeBuckets"),
+        **_internal("regnum.election.v1.LifelineService", ProcessRole.BROKER, "BrokerLifeline"),
+        **_internal("regnum.propagation.v1.PropagationService", ProcessRole.ELECTION, "PublishChanges", "DescribeLag"),
+        **_internal("regnum.quota.v1.QuotaService", ProcessRole.ELECTION, "Admit", "DescribeBuckets"),
         **_internal(
             "regnum.replication.v1.ReplicaControlService",
+            ProcessRole.ELECTION,
             "LeaderAndIsr",
             "StopReplica",
             "GetReplicaLogInfo",
             "DescribeBrokerSettings",
-            "UpdateMetadata",
         ),
-        **_internal("regnum.replication.v1.ReplicationService", "FetchReplica", "OffsetForLeaderEpoch"),
+        **_internal("regnum.replication.v1.ReplicaControlService", ProcessRole.METADATA, "UpdateMetadata"),
+        **_internal(
+            "regnum.replication.v1.ReplicationService", ProcessRole.BROKER, "FetchReplica", "OffsetForLeaderEpoch"
+        ),
     }
 )
 """Rules by ``package.Service/Method``."""

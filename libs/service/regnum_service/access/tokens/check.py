@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.delegation_tokens import DelegationToken, Secrets, is_token_id
+from regnum_model.delegation_tokens import Secrets, is_token_id
 from regnum_model.principals import Principal
 
 from regnum_service.access.authentication import TOKEN_METADATA, Metadata
@@ -110,11 +110,6 @@ def ended() -> RegnumError:
     return RegnumError(
         errors_pb2.ERROR_CODE_DELEGATION_TOKEN_EXPIRED, "the delegation token has expired; ask for another one"
     )
-
-
-def is_dead(token: DelegationToken | None, now_ms: int) -> bool:
-    """Whether streams that were opened with it end."""
-    return token is None or token.is_dead(now_ms)
 
 
 def _wrong() -> NoReturn:

@@ -11,7 +11,7 @@ from regnum_service.access.authentication import TokenCheck
 from regnum_service.access.listener import ListenerAccess
 from regnum_service.access.tokens.check import TokenAuthentication, TokensOff
 from regnum_service.access.tokens.following import TokenFollower
-from regnum_service.access.tokens.streams import TokenStreams
+from regnum_service.access.tokens.streams import token_streams
 from regnum_service.access.tokens.table import TokenTable
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Supervisor
@@ -26,7 +26,7 @@ class ProcessTokens:
         """Prove tokens; None: tokens are off."""
         self.table: Final = TokenTable()
         """Tokens as this process knows them."""
-        self._streams: Final = TokenStreams(self.table, clock)
+        self._streams: Final = token_streams(self.table, clock)
         self._follower: Final = TokenFollower(self.table, clock, changed=self._streams.changed)
         self._check: Final[TokenCheck] = (
             TokensOff()

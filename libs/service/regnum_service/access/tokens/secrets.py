@@ -1,11 +1,13 @@
-"""The secrets that prove tokens, from files that their owner alone may read."""
+"""The secrets that prove tokens, from files that the process' user and its own group alone may read."""
 
+import os
 from pathlib import Path
 from typing import Final
 
 from regnum_model.delegation_tokens import SECRET_BYTES_MIN, Secrets
 
 from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.tls.private_files import is_exposed
 
 SECRET_BYTES_MAX: Final = 4_096
 """A larger file is something else."""
@@ -30,12 +32,15 @@ def read_secrets(first: Path | None, other: Path | None) -> Secrets | None:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            mode = path.stat().st_mode
+            exposed = is_exposed(os.fstat(file.fileno()))
             secret = file.read(SECRET_BYTES_MAX + 1).strip()
     except OSError as error:
         raise _refused(f"the secret of tokens cannot be read from {path}: {error.strerror}; {_HOW}") from None
-    if mode & 0o077:
-        raise _refused(f"others than its owner may read or write {path}; chmod 600, and a new secret if they did")
+    if exposed:
+        raise _refused(
+            f"others than its owner and this process' own group may read or write {path}; chmod 600, and a new secret"
+            " if they did"
+        )
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise _refused(
             f"{path} is no secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes; {_HOW}",

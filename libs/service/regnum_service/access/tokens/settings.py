@@ -16,7 +16,7 @@ class TokenSettings(ServiceSettings):
     delegation_token_secret_file: Path | None = Field(
         default=None,
         description="File with the secret of delegation tokens, the same in every process of the cluster, for its owner"
-        " alone to read (Kafka: delegation.token.secret.key). Without, there are no tokens.",
+        " and the process' own group alone to read (Kafka: delegation.token.secret.key). Without, there are no tokens.",
     )
     delegation_token_other_secret_file: Path | None = Field(
         default=None,

@@ -2513,6 +2513,8 @@ class DescribeHealthResponse(_message.Message):
     CONTROLLER_WALL_CLOCK_MS_FIELD_NUMBER: _builtins.int
     STORE_WENT_BACK_FIELD_NUMBER: _builtins.int
     STORE_TROUBLE_FIELD_NUMBER: _builtins.int
+    STORE_WARNINGS_FIELD_NUMBER: _builtins.int
+    ACCESS_WARNINGS_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -2579,6 +2581,18 @@ class DescribeHealthResponse(_message.Message):
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessRelease]:
         """Every process that is registered, by role and id. None where the store did not say in time."""
 
+    @_builtins.property
+    def store_warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why access rules in the coordination store are not to be relied on, each as the end of a sentence that begins with it:
+        it asks nobody who connects, or users get past their roles. Empty: nothing is known against it.
+        """
+
+    @_builtins.property
+    def access_warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why callers are believed more than they should be, each a sentence: processes that are not told apart. Empty: nothing
+        is known of the kind, by the settings of the controller.
+        """
+
     def __init__(
         self,
         *,
@@ -2603,10 +2617,12 @@ class DescribeHealthResponse(_message.Message):
         controller_wall_clock_ms: _builtins.int = ...,
         store_went_back: _builtins.str = ...,
         store_trouble: _builtins.str = ...,
+        store_warnings: _abc.Iterable[_builtins.str] | None = ...,
+        access_warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_trouble", b"store_trouble", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_warnings", b"access_warnings", "brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "controller_wall_clock_ms", b"controller_wall_clock_ms", "damaged", b"damaged", "damaged_count", b"damaged_count", "inter_broker_protocol", b"inter_broker_protocol", "inter_broker_protocol_max", b"inter_broker_protocol_max", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "releases", b"releases", "store_trouble", b"store_trouble", "store_warnings", b"store_warnings", "store_went_back", b"store_went_back", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2673,6 +2689,7 @@ class BrokerHealth(_message.Message):
     DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
     DISK_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     REFUSES_WRITES_BECAUSE_FIELD_NUMBER: _builtins.int
+    TURNS_AWAY_BECAUSE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     registered: _builtins.bool
@@ -2697,6 +2714,10 @@ class BrokerHealth(_message.Message):
     """Bytes of that disk. Absent: it does not say, or is not registered."""
     refuses_writes_because: _builtins.str
     """Why it appends no records, in words: its disk is full, or does not answer. Empty: it appends."""
+    turns_away_because: _builtins.str
+    """Why it turns connections away, in words: a certificate has expired, or too many are connected. Empty: it
+    does not.
+    """
     @_builtins.property
     def oldest_order_age(self) -> _duration_pb2.Duration:
         """Age of the oldest of them. Absent when there is none."""
@@ -2717,10 +2738,11 @@ class BrokerHealth(_message.Message):
         disk_free_bytes: _builtins.int | None = ...,
         disk_size_bytes: _builtins.int | None = ...,
         refuses_writes_because: _builtins.str = ...,
+        turns_away_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "oldest_order_age", b"oldest_order_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "refuses_writes_because", b"refuses_writes_because", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms", "_disk_free_bytes", b"_disk_free_bytes", "_disk_size_bytes", b"_disk_size_bytes", "broker_id", b"broker_id", "clock_ahead_ms", b"clock_ahead_ms", "disk_free_bytes", b"disk_free_bytes", "disk_size_bytes", b"disk_size_bytes", "draining", b"draining", "expiry_held_back", b"expiry_held_back", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "refuses_writes_because", b"refuses_writes_because", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping", "turns_away_because", b"turns_away_because"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_ahead_ms: _TypeAlias = _typing.Literal["clock_ahead_ms"]  # noqa: Y015
     _WhichOneofArgType__clock_ahead_ms: _TypeAlias = _typing.Literal["_clock_ahead_ms", b"_clock_ahead_ms"]  # noqa: Y015

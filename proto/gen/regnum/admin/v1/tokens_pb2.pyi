@@ -128,7 +128,7 @@ class CreateDelegationTokenResponse(_message.Message):
     CREDENTIAL_FIELD_NUMBER: _builtins.int
     credential: _builtins.str
     """What proves it: the value behind "Bearer " in the metadata entry "authorization" of calls over TLS. A secret that is
-    shown this once.
+    shown this once, and to a repeat of the call for five minutes. Empty: a repeat that came later.
     """
     @_builtins.property
     def token(self) -> Global___DelegationToken:

@@ -1027,6 +1027,7 @@ class OffsetQuery(_message.Message):
     EARLIEST_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
     AT_OR_AFTER_FIELD_NUMBER: _builtins.int
+    MAX_TIMESTAMP_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -1059,6 +1060,12 @@ class OffsetQuery(_message.Message):
         the batch of that record begins.)
         """
 
+    @_builtins.property
+    def max_timestamp(self) -> Global___MaxTimestampOffset:
+        """That of the first of the committed records with the largest timestamp (KIP-734), which need not be the last
+        record: timestamps are the clients'. (Brokers of before: INVALID_REQUEST.)
+        """
+
     def __init__(
         self,
         *,
@@ -1068,12 +1075,13 @@ class OffsetQuery(_message.Message):
         earliest: Global___EarliestOffset | None = ...,
         latest: Global___LatestOffset | None = ...,
         at_or_after: _timestamp_pb2.Timestamp | None = ...,
+        max_timestamp: Global___MaxTimestampOffset | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "max_timestamp", b"max_timestamp", "offset", b"offset", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "max_timestamp", b"max_timestamp", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_offset: _TypeAlias = _typing.Literal["timestamp_ms", "earliest", "latest", "at_or_after"]  # noqa: Y015
+    _WhichOneofReturnType_offset: _TypeAlias = _typing.Literal["timestamp_ms", "earliest", "latest", "at_or_after", "max_timestamp"]  # noqa: Y015
     _WhichOneofArgType_offset: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_offset) -> _WhichOneofReturnType_offset | None: ...
 
@@ -1112,6 +1120,23 @@ class LatestOffset(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LatestOffset: _TypeAlias = LatestOffset  # noqa: Y015
+
+@_typing.final
+class MaxTimestampOffset(_message.Message):
+    """The offset of the committed record with the largest timestamp."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaxTimestampOffset: _TypeAlias = MaxTimestampOffset  # noqa: Y015
 
 @_typing.final
 class ListOffsetsResponse(_message.Message):
@@ -1157,17 +1182,17 @@ class OffsetResult(_message.Message):
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
-    """Outcome. OFFSET_NOT_AVAILABLE: the latest was asked for, and the high watermark has not passed the start of the
+    """Outcome. OFFSET_NOT_AVAILABLE: the latest, or the largest timestamp, was asked for, and the high watermark has not passed the start of the
     leader's epoch.
     """
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
     offset: _builtins.int
-    """The offset. -1 means no record that young."""
+    """The offset. -1 means no record that young, or none that has a timestamp."""
     leader_epoch: _builtins.int
     """Current leader epoch."""
     timestamp_ms: _builtins.int
-    """Of the record that a query by time found: its timestamp, milliseconds since 1970. Absent: another offset was asked
+    """Of the record that a query by time, or for the largest timestamp, found: its timestamp, milliseconds since 1970. Absent: another offset was asked
     for, there is no such record, or what is told is the begin of a batch that cannot be decoded.
     """
     @_builtins.property

@@ -425,6 +425,7 @@ class BrokerLifelineRequest(_message.Message):
     CLOCK_DIFFERENCE_FIELD_NUMBER: _builtins.int
     LOG_DIRECTORY_FIELD_NUMBER: _builtins.int
     UNCOMMITTED_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -479,6 +480,10 @@ class BrokerLifelineRequest(_message.Message):
         replicas are in sync. Absent: as this stream said last, and none if it never did.
         """
 
+    @_builtins.property
+    def listeners(self) -> Global___ListenersState:
+        """Whether the broker's listeners take connections. Absent: as this stream said last, and they do if it never did."""
+
     def __init__(
         self,
         *,
@@ -494,14 +499,39 @@ class BrokerLifelineRequest(_message.Message):
         clock_difference: Global___ClockDifference | None = ...,
         log_directory: Global___LogDirectoryState | None = ...,
         uncommitted: Global___UncommittedPartitions | None = ...,
+        listeners: Global___ListenersState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "log_directory", b"log_directory", "uncommitted", b"uncommitted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "listeners", b"listeners", "log_directory", b"log_directory", "uncommitted", b"uncommitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "log_directory", b"log_directory", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number", "uncommitted", b"uncommitted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "listeners", b"listeners", "log_directory", b"log_directory", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number", "uncommitted", b"uncommitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerLifelineRequest: _TypeAlias = BrokerLifelineRequest  # noqa: Y015
+
+@_typing.final
+class ListenersState(_message.Message):
+    """The listeners of a broker, by its own account."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_AWAY_BECAUSE_FIELD_NUMBER: _builtins.int
+    turn_away_because: _builtins.str
+    """Why connections are turned away, in words: a certificate has expired, or too many are connected. Empty: they
+    are not.
+    """
+    def __init__(
+        self,
+        *,
+        turn_away_because: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turn_away_because", b"turn_away_because"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListenersState: _TypeAlias = ListenersState  # noqa: Y015
 
 @_typing.final
 class LogDirectoryState(_message.Message):

@@ -88,6 +88,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """The coordination store takes no writes: no leader is elected and nothing is changed meanwhile."""
     EVENT_KIND_STORE_WRITES_TAKEN: _EventKind.ValueType  # 31
     """It takes writes again."""
+    EVENT_KIND_CONNECTIONS_REFUSED: _EventKind.ValueType  # 32
+    """A live broker turns connections away; the detail says why."""
+    EVENT_KIND_CONNECTIONS_TAKEN: _EventKind.ValueType  # 33
+    """It takes them again."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -158,6 +162,10 @@ EVENT_KIND_STORE_WRITES_REFUSED: EventKind.ValueType  # 30
 """The coordination store takes no writes: no leader is elected and nothing is changed meanwhile."""
 EVENT_KIND_STORE_WRITES_TAKEN: EventKind.ValueType  # 31
 """It takes writes again."""
+EVENT_KIND_CONNECTIONS_REFUSED: EventKind.ValueType  # 32
+"""A live broker turns connections away; the detail says why."""
+EVENT_KIND_CONNECTIONS_TAKEN: EventKind.ValueType  # 33
+"""It takes them again."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:

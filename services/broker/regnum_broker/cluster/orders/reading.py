@@ -20,6 +20,7 @@ from regnum_model.configs import (
     INDEX_INTERVAL_BYTES,
     MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_UNPACKED_BYTES,
     MIN_CLEANABLE_DIRTY_RATIO,
     MIN_COMPACTION_LAG_MS,
     NO_SETTINGS,
@@ -150,6 +151,7 @@ class OrderReader:
             told.max_compaction_lag_ms if told.HasField("max_compaction_lag_ms") else None,
             told.flush_messages if told.HasField("flush_messages") else None,
             told.flush_ms if told.HasField("flush_ms") else None,
+            told.max_message_unpacked_bytes if told.HasField("max_message_unpacked_bytes") else None,
         ]
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
@@ -181,12 +183,13 @@ def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
     """Settings within their ranges, whatever a controller of another version allows."""
     segment_bytes, segment_ms, index_interval_bytes, max_message_bytes, retention_bytes, retention_ms, *more = key
     cleanup_policy, min_cleanable_dirty_ratio, delete_retention_ms, *lags_and_flushes = more
-    min_compaction_lag_ms, max_compaction_lag_ms, flush_messages, flush_ms = lags_and_flushes
+    min_compaction_lag_ms, max_compaction_lag_ms, flush_messages, flush_ms, max_unpacked_bytes = lags_and_flushes
     return ReplicaSettings(
         segment_bytes=_within(SEGMENT_BYTES, segment_bytes),
         segment_ms=_within(SEGMENT_MS, segment_ms),
         index_interval_bytes=_within(INDEX_INTERVAL_BYTES, index_interval_bytes),
         max_message_bytes=_within(MAX_MESSAGE_BYTES, max_message_bytes),
+        max_message_unpacked_bytes=_within(MAX_MESSAGE_UNPACKED_BYTES, max_unpacked_bytes),
         retention_bytes=_within(RETENTION_BYTES, retention_bytes),
         retention_ms=_within(RETENTION_MS, retention_ms),
         cleanup_policy=_within(CLEANUP_POLICY, cleanup_policy),

@@ -89,6 +89,11 @@ class SegmentIndex:
         above = bisect_right(self._offsets, offset)
         return self._positions[above - 1] if above else 0
 
+    def known_before(self, offset: int) -> tuple[int, int]:
+        """Position of a batch at or before the one that contains ``offset``, and the largest timestamp before it."""
+        above = bisect_right(self._offsets, offset)
+        return (self._positions[above - 1], self._timestamps[above - 1]) if above else (0, NO_TIMESTAMP)
+
     def position_for_timestamp(self, timestamp_ms: int) -> int:
         """Position of a batch at or before the first one with a timestamp at or after ``timestamp_ms``."""
         above = bisect_left(self._timestamps, timestamp_ms)

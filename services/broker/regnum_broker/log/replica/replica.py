@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
 from regnum_records.header import BatchHeader
 from regnum_records.read import Placed
 
@@ -40,7 +41,7 @@ from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 class ReplicaLog(Cutting):
     """One replica. Created by LogDirectory only.
 
-    Properties (``producers`` excepted), ``read``, ``batch_at``, ``record_at_or_after`` and ``configure`` are for any
+    Properties (``producers`` excepted), ``read``, ``batch_at``, ``record_...`` and ``configure`` are for any
     thread; all else is for the directory's writer thread alone.
     """
 
@@ -261,19 +262,41 @@ class ReplicaLog(Cutting):
         """
         return self._shown.batch_at(offset)
 
-    def record_at_or_after(self, timestamp_ms: int) -> Placed | None:
+    def record_at_or_after(
+        self,
+        timestamp_ms: int,
+        *,
+        unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+        is_gone: Callable[[], bool] = bool,
+    ) -> Placed | None:
         """The first record with a timestamp at or after ``timestamp_ms``; None: none is that young.
 
         Reads and decodes one batch, which the index finds; further ones only behind heads that claim what no record of
         theirs has. Where a batch cannot be decoded, or too many heads claim too much, it is the begin of the batch,
         without a timestamp: nothing at or after the moment lies before it.
 
+        Args:
+            timestamp_ms: milliseconds since 1970.
+            unpacked_bytes_max: no batch is decompressed to more.
+            is_gone: whether nobody waits any more; then what is returned is not what was asked for.
+
         Raises:
+            UnpackingError: a batch has more than ``unpacked_bytes_max``, which is less than any may have.
             CorruptLogError: the files contradict themselves, or cannot be read.
             ResourceExhaustedError: no descriptor for it now.
             UnknownReplicaError: it was deleted.
         """
-        return self._shown.record_at_or_after(timestamp_ms)
+        return self._shown.record_at_or_after(timestamp_ms, unpacked_bytes_max=unpacked_bytes_max, is_gone=is_gone)
+
+    def record_of_max_timestamp(
+        self, end_offset: int, *, unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    ) -> Placed | None:
+        """The first record below ``end_offset`` with the largest timestamp; None: none has one.
+
+        By what heads of batches say: where no record of the batch has it, or it cannot be decoded, it is the begin of
+        the batch, without a timestamp. Raises as ``record_at_or_after``.
+        """
+        return self._shown.record_of_max_timestamp(end_offset, unpacked_bytes_max=unpacked_bytes_max)
 
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""

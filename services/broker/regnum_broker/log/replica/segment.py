@@ -141,7 +141,7 @@ class Segment:
     @property
     def index(self) -> SegmentIndex:
         """Where its batches stand; read, if it has to be."""
-        return self._loaded_index()
+        return self.loaded_index()
 
     @property
     def summary(self) -> Summary:
@@ -259,7 +259,7 @@ class Segment:
         """Batches that say to have a timestamp at or after ``timestamp_ms``, and have records from an offset on."""
         if self.timestamp_ms_max < timestamp_ms or self.next_offset <= start_offset:
             return
-        index = self._loaded_index()
+        index = self.loaded_index()
         position = max(index.position_for_timestamp(timestamp_ms), index.position_for_offset(start_offset))
         for at, header in self.headers(position):
             if header.max_timestamp_ms >= timestamp_ms and header.next_offset > start_offset:
@@ -268,7 +268,7 @@ class Segment:
     def cut(self, position: int, next_offset: int) -> "Segment":
         """The segment without the batches from ``position`` on. This one must not be written to any more."""
         # Read while there is one: a closed segment has thousands of batches.
-        kept = self._loaded_index().until(position)
+        kept = self.loaded_index().until(position)
         self.retire()
         self._disk.delete(self.index_path)
         self._disk.truncate(self.path, position)
@@ -294,7 +294,7 @@ class Segment:
 
     def save_index(self) -> None:
         """Write the index file. Not synced: it proves itself, and one that does not is made anew."""
-        self._disk.replace(self.index_path, self._loaded_index().encode(self.summary), sync=False)
+        self._disk.replace(self.index_path, self.loaded_index().encode(self.summary), sync=False)
         held = self._holding()
         held.unwritten, held.tail = False, None
 
@@ -324,9 +324,9 @@ class Segment:
         tail = None if held is None or held.index is not None else held.tail
         if tail is not None and (begins := tail.begins) is not None and begins[0] <= offset:
             return tail
-        return self._loaded_index()
+        return self.loaded_index()
 
-    def _loaded_index(self) -> SegmentIndex:
+    def loaded_index(self) -> SegmentIndex:
         """The index; read when it is needed. Threads that both read it read the same.
 
         An empty one's is made by the first append: one that a reader finds before that is of no use to anybody.
@@ -436,3 +436,28 @@ def _whole_batches(chunk: bytes, offset: int, end_offset: int, bytes_max: int) -
 def segment_of(segments: Sequence[Segment], offset: int) -> Segment:
     """The segment that holds ``offset``, which is not before the first."""
     return segments[bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1]
+
+
+def timestamp_ms_max_within(segment: Segment, start_offset: int, end_offset: int) -> int:
+    """Largest timestamp of the batches that begin below an offset and have records from another one on.
+
+    NO_TIMESTAMP for none. Reads heads only where the segment is not inside as a whole.
+    """
+    if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
+        return NO_TIMESTAMP
+    if start_offset <= segment.base_offset and segment.next_offset <= end_offset:
+        return segment.timestamp_ms_max
+    index = segment.loaded_index()
+    if start_offset <= segment.base_offset:
+        position, largest_ms = index.known_before(end_offset)
+    else:
+        position, largest_ms = index.position_for_offset(start_offset), NO_TIMESTAMP
+        if segment.next_offset <= end_offset and index.position_for_timestamp(segment.timestamp_ms_max) > position:
+            # The first batch that has it lies behind the start.
+            return segment.timestamp_ms_max
+    for _, header in segment.headers(position):
+        if header.base_offset >= end_offset:
+            break
+        if header.next_offset > start_offset:
+            largest_ms = max(largest_ms, header.max_timestamp_ms)
+    return largest_ms

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from regnum_model.ids import PartitionKey
-from regnum_records.errors import CorruptBatchError
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
+from regnum_records.errors import CorruptBatchError, UnpackingError
 from regnum_records.header import BatchHeader
 from regnum_records.read import Placed, first_at_or_after
 
@@ -25,7 +26,7 @@ from regnum_broker.log.errors import (
     UnknownReplicaError,
 )
 from regnum_broker.log.replica.host import ReplicaHost
-from regnum_broker.log.replica.segment import Segment, segment_of
+from regnum_broker.log.replica.segment import Segment, segment_of, timestamp_ms_max_within
 
 READ_ATTEMPTS: Final = 4
 """Times that a read starts again beside swaps before it has them wait, and then beside truncations before it returns
@@ -85,7 +86,13 @@ class ShownLog:
 
         return self._beside_writer(attempt, b"")
 
-    def record_at_or_after(self, timestamp_ms: int) -> Placed | None:
+    def record_at_or_after(
+        self,
+        timestamp_ms: int,
+        *,
+        unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+        is_gone: Callable[[], bool] = bool,
+    ) -> Placed | None:
         """See ``ReplicaLog.record_at_or_after``."""
 
         def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> Placed | None:
@@ -93,15 +100,44 @@ class ShownLog:
             young = (one for segment in segments for one in segment.batches_since(timestamp_ms, start_offset=start))
             for tries, (header, batch) in enumerate(young):
                 begin = Placed(max(header.base_offset, start), None)
-                if tries == DECODED_MAX:
+                if tries == DECODED_MAX or is_gone():
                     return begin
                 try:
-                    found = first_at_or_after(batch, timestamp_ms, from_offset=start)
-                except CorruptBatchError:
+                    found = first_at_or_after(
+                        batch, timestamp_ms, from_offset=start, decompressed_bytes_max=unpacked_bytes_max
+                    )
+                except CorruptBatchError as error:
+                    if isinstance(error, UnpackingError) and unpacked_bytes_max < DECOMPRESSED_BYTES_MAX:
+                        raise
                     # Its reader meets it, and hears how to go on.
                     return begin
                 if found is not None:
                     return found
+            return None
+
+        return self._beside_writer(attempt, None)
+
+    def record_of_max_timestamp(
+        self, end_offset: int, *, unpacked_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    ) -> Placed | None:
+        """See ``ReplicaLog.record_of_max_timestamp``."""
+
+        def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> Placed | None:
+            start, end = self.log_start_offset, min(end_offset, log_end_offset)
+            largest_ms = max(timestamp_ms_max_within(one, start, end) for one in segments)
+            if largest_ms < 0:
+                return None
+            claiming = (one for segment in segments for one in segment.batches_since(largest_ms, start_offset=start))
+            for header, batch in claiming:
+                try:
+                    found = first_at_or_after(
+                        batch, largest_ms, from_offset=start, decompressed_bytes_max=unpacked_bytes_max
+                    )
+                except CorruptBatchError as error:
+                    if isinstance(error, UnpackingError) and unpacked_bytes_max < DECOMPRESSED_BYTES_MAX:
+                        raise
+                    found = None
+                return found or Placed(max(header.base_offset, start), None)
             return None
 
         return self._beside_writer(attempt, None)

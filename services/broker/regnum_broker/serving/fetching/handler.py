@@ -14,11 +14,11 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
 from regnum_records.header import iterate
 from regnum_service.clock import Clock, SystemClock
+from regnum_service.limits.held_bytes import Holding
 from regnum_service.slices import Turns, slices
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.limits.held_bytes import Holding
 from regnum_broker.log.epochs import EpochEnd
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition

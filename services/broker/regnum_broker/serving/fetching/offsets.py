@@ -4,7 +4,7 @@ The end of the log is not told before this leader knows what is committed (KIP-2
 are acknowledged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,9 +12,11 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, LeaderEpoch
 from regnum_model.wire_times import ceiling_unix_ms_of
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
+from regnum_records.errors import UnpackingError
 from regnum_records.read import Placed
+from regnum_service.limits.held_bytes import Holding
 
-from regnum_broker.limits.turns_of_callers import turn_of
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -22,10 +24,14 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.admission import Admission, end_of_epoch
+from regnum_broker.serving.fetching.reading import GROWTH
 from regnum_broker.storage import Storage
 
 LOOKED_UP_AT_ONCE: Final = 8
-"""Queries by time that are answered in one turn of a caller: each may unpack a batch of 64 MiB."""
+"""Queries by time that are answered in one turn of a caller."""
+
+RESERVED_BYTES: Final = 1024 * 1024
+"""What is reserved for the batches that they unpack, one at a time, until one has more."""
 
 TIMESTAMP_MS_MAX: Final = 2**63 - 1
 """Latest time that a record can have."""
@@ -37,10 +43,15 @@ class OffsetLookup:
 
     leadership: Leadership
     """Where to look."""
-    timestamp_ms: int
-    """The time asked for."""
+    timestamp_ms: int | None
+    """The time asked for; None: the largest timestamp is (KIP-734)."""
     result: log_pb2.OffsetResult
     """Where the answer goes."""
+
+    @property
+    def wanted_ms(self) -> int:
+        """Tells it from other queries of the partition."""
+        return -1 if self.timestamp_ms is None else self.timestamp_ms
 
 
 class OffsetsHandler:
@@ -75,6 +86,10 @@ class OffsetsHandler:
                 result.offset = found.partition.log.log_start_offset
             case ("latest", _) | ("timestamp_ms", -1):
                 _tell_end(result, found)
+            case ("max_timestamp", _) if not found.knows_committed:
+                _refuse_end(result, found)
+            case ("max_timestamp", _):
+                return OffsetLookup(leadership=found, timestamp_ms=None, result=result)
             case ("at_or_after", _):
                 at_ms = min(max(0, ceiling_unix_ms_of(query.at_or_after)), TIMESTAMP_MS_MAX)
                 return OffsetLookup(leadership=found, timestamp_ms=at_ms, result=result)
@@ -82,19 +97,39 @@ class OffsetsHandler:
                 return OffsetLookup(leadership=found, timestamp_ms=min(at_ms, TIMESTAMP_MS_MAX), result=result)
             case _:
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                result.error_message = "say which offset: earliest, latest or at_or_after"
+                result.error_message = "say which offset: earliest, latest, at_or_after or max_timestamp"
         self._leaders.complete(result)
         return result
 
-    async def look_up(self, lookups: Sequence[OffsetLookup], connection: str) -> None:
-        """Fill the results of lookups in; a few in a turn, for each may unpack a batch."""
-        for first in range(0, len(lookups), LOOKED_UP_AT_ONCE):
-            await self._look_up(lookups[first : first + LOOKED_UP_AT_ONCE], connection)
+    async def look_up(self, lookups: Sequence[OffsetLookup], holding: Holding) -> None:
+        """Fill the results of lookups in; a few in a turn, for each may unpack a batch, into memory that is reserved.
 
-    async def _look_up(self, lookups: Sequence[OffsetLookup], connection: str) -> None:
-        logs = [(lookup.leadership.partition.log, lookup.timestamp_ms) for lookup in lookups]
-        async with self._storage.turns.turn(turn_of(connection)):
-            found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
+        Raises:
+            RegnumError: there is no memory for a batch.
+        """
+        first, needs = 0, RESERVED_BYTES
+        while first < len(lookups) and not holding.call.is_gone:
+            found = await self._look_up(lookups[first : first + LOOKED_UP_AT_ONCE], holding, needs)
+            self._tell(lookups[first : first + len(found.records)], found.records)
+            first += len(found.records)
+            needs = found.lacks_bytes or RESERVED_BYTES
+
+    async def _look_up(self, lookups: Sequence[OffsetLookup], holding: Holding, needs: int) -> "_Found":
+        partitions = [lookup.leadership.partition for lookup in lookups]
+        asked = [(one.log, at.timestamp_ms, one.high_watermark) for one, at in zip(partitions, lookups, strict=True)]
+        call = holding.call
+        async with self._storage.turns.turn(call.payer) as turn:
+            granted = holding.grant(needs, needs)
+            found = await turn.run(
+                self._storage.read,
+                lambda: _find_records(asked, unpacked_bytes_max=granted, is_gone=lambda: call.is_gone),
+                call=call,
+                holding=holding,
+            )
+        holding.become(0)
+        return found
+
+    def _tell(self, lookups: Sequence[OffsetLookup], found: "Sequence[Placed | NotHere | None]") -> None:
         for lookup, record in zip(lookups, found, strict=True):
             if isinstance(record, NotHere):
                 lookup.result.error_code, lookup.result.error_message = record.code, record.message
@@ -124,12 +159,35 @@ class OffsetsHandler:
         return result
 
 
-def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> Placed | NotHere | None:
-    """On a reader thread: the record that a query by time asks for."""
-    try:
-        return log.record_at_or_after(timestamp_ms)
-    except StorageError as error:
-        return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one turn found."""
+
+    records: Sequence[Placed | NotHere | None]
+    """Of the first queries, as many as there was memory and time for."""
+    lacks_bytes: int = 0
+    """So much is to be reserved for the next one; 0: no more than before."""
+
+
+def _find_records(
+    asked: Sequence[tuple[ReplicaLog, int | None, int]], *, unpacked_bytes_max: int, is_gone: Callable[[], bool]
+) -> _Found:
+    """On a reader thread: the records that queries ask for, until one needs more memory."""
+    records: list[Placed | NotHere | None] = []
+    allowed = min(unpacked_bytes_max, DECOMPRESSED_BYTES_MAX)
+    for log, timestamp_ms, committed in asked:
+        if is_gone():
+            break
+        try:
+            if timestamp_ms is None:
+                records.append(log.record_of_max_timestamp(committed, unpacked_bytes_max=allowed))
+            else:
+                records.append(log.record_at_or_after(timestamp_ms, unpacked_bytes_max=allowed, is_gone=is_gone))
+        except StorageError as error:
+            records.append(NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error)))
+        except UnpackingError:
+            return _Found(records=records, lacks_bytes=min(unpacked_bytes_max * GROWTH, DECOMPRESSED_BYTES_MAX))
+    return _Found(records=records)
 
 
 def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:

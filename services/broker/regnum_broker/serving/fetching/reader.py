@@ -1,17 +1,15 @@
 """Reads for one call after another, within memory that is reserved before and in turns of their callers."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Event
 from typing import Final
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import Holding
 from regnum_service.slices import Turns
 
-from regnum_broker.limits.held_bytes import Holding
-from regnum_broker.limits.turns_of_callers import turn_of
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition, Role
 from regnum_broker.serving.fetching.reading import Found, Read, read_logs
@@ -107,25 +105,24 @@ class Reader:
         if holding is not None and waits and holding.size < wanted:
             holding.become(0)
             await holding.wait_for(wanted)
-        async with self._storage.turns.turn(turn_of("" if holding is None else holding.connection)):
+        call = Call(peer="") if holding is None else holding.call
+        async with self._storage.turns.turn(call.payer) as turn:
             if holding is not None and holding.size < wanted:
                 # (Only here: who waits for a turn holds nothing meanwhile.)
                 holding.become(0)
                 wanted = holding.grant(wanted, needs)
-            abandoned = Event()
-            try:
-                found = await self._storage.read(
-                    lambda: read_logs(
-                        reads,
-                        form=form,
-                        total_max=min(total_max, wanted),
-                        memory_max=wanted,
-                        abandoned=abandoned.is_set,
-                    )
-                )
-            except asyncio.CancelledError:
-                abandoned.set()
-                raise
+            found = await turn.run(
+                self._storage.read,
+                lambda: read_logs(
+                    reads,
+                    form=form,
+                    total_max=min(total_max, wanted),
+                    memory_max=wanted,
+                    abandoned=lambda: call.is_gone,
+                ),
+                call=call,
+                holding=holding,
+            )
         if holding is not None:
             holding.become(found.held_bytes, sent=found.size_bytes)
         return found

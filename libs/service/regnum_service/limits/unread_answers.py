@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import Final
 
 import structlog
-from regnum_service.clock import Clock
 
-from regnum_broker.limits.held_bytes import HeldBytes
+from regnum_service.clock import Clock
+from regnum_service.limits.held_bytes import HeldBytes
 
 TAKEN_S_MAX: Final = 30.0
 """For so long an answer, and so long again for each further PART_BYTES of it, is there to be taken: 35 kB/s."""

@@ -1,0 +1,1 @@
+"""Where the time of changes of leadership went, by the traces: reading, attribution, and what people see of it."""

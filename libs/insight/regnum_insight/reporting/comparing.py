@@ -1,0 +1,111 @@
+"""Two sets of changes side by side: which step differs, by how much, and what else does. Pure.
+
+A step counts as different where the interval of the difference of its medians does not hold zero. The interval is that
+of so many comparisons at once (Bonferroni), so that equal sets seldom raise anything.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from regnum_insight.attribution.changes import SUCCESSION, UNTRACED, Change
+from regnum_insight.reporting.rows import ALL_STEPS, label_of, title
+from regnum_insight.reporting.statistics import Difference, difference
+
+CHANGES_MIN: Final = 5
+"""With fewer changes on a side nothing is said to differ."""
+LEAST_MS: Final = 1.0
+"""A smaller difference is none."""
+_CONFIDENCE: Final = 0.99
+
+
+class StepDifference(NamedTuple):
+    """One step in both."""
+
+    step: str
+    """Its name; ``all`` for the whole."""
+    n_first: int
+    """Changes of the first set that have it."""
+    n_second: int
+    """Changes of the second set that have it."""
+    of: Difference | None
+    """Difference of the medians, in milliseconds; None: too few changes."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is a difference and no noise."""
+        return self.of is not None and self.of.is_clear and abs(self.of.value) >= LEAST_MS
+
+
+class Comparison(NamedTuple):
+    """What differs."""
+
+    steps: tuple[StepDifference, ...]
+    """All steps: clear differences first, the largest first."""
+    around: tuple[str, ...]
+    """What else differs: causes, numbers of partitions, leaders; a sentence each."""
+
+
+def compare(first: Sequence[Change], second: Sequence[Change]) -> Comparison:
+    """Compare the changes of leaders of two sets; successions and outages of no change are left out."""
+    one, other = _compared(first), _compared(second)
+    of_one, of_other = _lengths(one), _lengths(other)
+    names = [step for step in (*ALL_STEPS, "all") if step in of_one or step in of_other]
+    confidence = 1 - (1 - _CONFIDENCE) / max(1, len(names))
+    found = []
+    for step in names:
+        before, after = of_one.get(step, []), of_other.get(step, [])
+        enough = min(len(before), len(after)) >= CHANGES_MIN
+        between = difference(before, after, confidence=confidence) if enough else None
+        found.append(StepDifference(step, len(before), len(after), between))
+    found.sort(key=lambda step: (not step.is_clear, step.step == "all", -abs(step.of.value) if step.of else 0.0))
+    return Comparison(tuple(found), _around(one, other))
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """A line for each step, the clear differences first."""
+    lines = []
+    for step in comparison.steps:
+        if step.of is None:
+            lines.append(f"  {title(step.step):<16} too few changes: {step.n_first} and {step.n_second}")
+            continue
+        mark = "differs" if step.is_clear else "the same"
+        between = f"{step.of.low:+.1f} to {step.of.high:+.1f}"
+        lines.append(f"  {title(step.step):<16} {step.of.value:>+9.1f} ms  ({between})  {mark}")
+    clear = [step for step in comparison.steps if step.is_clear and step.step != "all"]
+    verdict = (
+        f"{title(clear[0].step)} differs most: by {clear[0].of.value:+.1f} ms in the median"
+        if clear and clear[0].of is not None
+        else "no step differs"
+    )
+    return "\n".join([verdict, *lines, *comparison.around])
+
+
+def _compared(changes: Sequence[Change]) -> list[Change]:
+    return [change for change in changes if change.kind not in {SUCCESSION, UNTRACED}]
+
+
+def _lengths(changes: Sequence[Change]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for change in changes:
+        for step, ms in change.steps_ms.items():
+            found[step].append(ms)
+        found["all"].append(change.total_ms)
+    return found
+
+
+def _around(first: Sequence[Change], second: Sequence[Change]) -> tuple[str, ...]:
+    texts = []
+    for what, of in (
+        ("kinds", label_of),
+        ("partitions", lambda change: str(change.partitions)),
+        ("new leaders", lambda change: change.worst.leader or "-"),
+    ):
+        one, other = Counter(map(of, first)), Counter(map(of, second))
+        if one.keys() != other.keys():
+            texts.append(f"{what}: {_told(one)} before, {_told(other)} after")
+    return tuple(texts)
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} ({n})" for name, n in counts.most_common(6)) or "none"

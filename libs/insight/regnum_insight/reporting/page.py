@@ -1,0 +1,314 @@
+"""The report as one page: no request to anywhere, no script needed, light and dark. Pure.
+
+Its size is bounded whatever the number of changes: what is shown one by one are the worst, and all are in JSON and CSV.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from statistics import median
+from typing import Final
+
+from regnum_insight.attribution import steps
+from regnum_insight.attribution.chains import MS, Chain
+from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change
+from regnum_insight.engine import Analysis
+from regnum_insight.reporting import svg
+from regnum_insight.reporting.rows import ALL_STEPS, label_of, started, title
+from regnum_insight.reporting.statistics import percentile
+from regnum_insight.reporting.text import notes_of
+from regnum_insight.spans.span import Kind, Span
+
+CHAINS_SHOWN: Final = 15
+"""Worst chains that are drawn one below the other."""
+PARTITIONS_SHOWN: Final = 8
+"""Partitions that are drawn of one change."""
+SPANS_SHOWN: Final = 60
+"""Spans that are drawn of one change."""
+LINES_SHOWN: Final = 500
+"""Changes that have a line in the table; the longest, in the order of time."""
+HEAT_COLUMNS: Final = 48
+"""Columns of the heat map."""
+POINTS_SHOWN: Final = 1000
+"""Points of a picture."""
+
+_GROUPS: Final = {
+    "found": (steps.FAILED, steps.NOTICED, steps.DETECTED),
+    "decided": (steps.FENCED, steps.WON, steps.LOADED, steps.DECIDED, steps.WRITTEN, steps.VERIFIED, steps.DISPATCHED),
+    "told": (steps.ORDER_SENT, steps.RECEIVED, steps.LEADS),
+    "client": (steps.LEARNED, steps.BACKOFF, steps.SENT),
+    "log": (steps.APPENDED, steps.ACKNOWLEDGED),
+    "nobody": (steps.UNEXPLAINED,),
+}
+_LEGEND: Final = {
+    "found": "until it was detected",
+    "decided": "controller and store",
+    "told": "the new leader takes over",
+    "client": "the client finds it",
+    "log": "append, replication, acknowledgement",
+    "nobody": "unexplained",
+}
+_CLASS: Final = {
+    step: f"g-{group} s{position % 4}" for group, of in _GROUPS.items() for position, step in enumerate(of)
+}
+_SPAN_CLASS: Final = {Kind.SERVER: "k-server", Kind.CLIENT: "k-client", Kind.PRODUCER: "k-producer"}
+
+_STYLE: Final = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+
+
+def page_of(analysis: Analysis, *, made: str, source: str) -> str:
+    """The page. ``made`` is when, ``source`` which traces, both as they are to be shown."""
+    changes = [change for change in analysis.changes if change.kind != UNTRACED]
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<title>Where the time of failovers went</title><style>{_STYLE}</style>",
+        f"<h1>Where the time of failovers went</h1><p class=quiet>{escape(source)}, {escape(made)}</p>",
+        f"<p class=verdict>{escape(verdict(analysis.changes))}</p>",
+        _key(),
+        _kinds(analysis.changes),
+        _worst(changes),
+        _each(changes, analysis.pictured),
+        _heat(changes),
+        _brokers(changes),
+        _growth(changes),
+        _all(changes),
+        _quality(analysis),
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def verdict(changes: Sequence[Change]) -> str:
+    """One sentence: how many changes there were, how long clients waited, and for what most."""
+    outages = [change for change in changes if change.outage_ms is not None]
+    if not outages:
+        return f"{_count(len(changes), 'change')} of leadership, and no client that left spans had to wait."
+    worst = max(outages, key=lambda change: change.outage_ms or 0)
+    lengths = [change.outage_ms or 0.0 for change in outages]
+    sums: dict[str, float] = defaultdict(float)
+    for change in outages:
+        for step, ms in change.steps_ms.items():
+            sums[step] += ms
+    step, most = max(sums.items(), key=lambda item: item[1])
+    share = 100 * most / (sum(sums.values()) or 1)
+    return (
+        f"In {_count(len(changes), 'change')} of leadership clients waited {median(lengths):.0f} ms in the median and "
+        f"{worst.outage_ms:.0f} ms at worst ({worst.worst.name}, {label_of(worst)}); the largest part, "
+        f"{share:.0f} % of all waiting, lies in the step “{title(step)}”."
+    )
+
+
+def _key() -> str:
+    items = "".join(f"<span class='g-{group}'></span>{escape(text)}" for group, text in _LEGEND.items())
+    return f"<p class=key>{items}</p>"
+
+
+def _kinds(changes: Sequence[Change]) -> str:
+    of: dict[str, list[Change]] = defaultdict(list)
+    for change in changes:
+        of[label_of(change)].append(change)
+    lines = []
+    for kind, group in sorted(of.items()):
+        waits = [change.outage_ms for change in group if change.outage_ms is not None]
+        figures = [f"{percentile(waits, share):.1f}" for share in (0.5, 0.9, 0.99, 1.0)] if waits else ["-"] * 4
+        lines.append([kind, str(len(group)), str(len(waits)), *figures, f"{median(c.total_ms for c in group):.1f}"])
+    head = ["kind", "changes", "with an outage", "p50", "p90", "p99", "max", "median chain"]
+    return f"<h2>Outages of clients by kind, in milliseconds</h2>{_table(head, lines)}"
+
+
+def _worst(changes: Sequence[Change]) -> str:
+    chains = sorted(
+        ((chain, change) for change in changes for chain in change.chains[:1] or (change.worst,)),
+        key=lambda pair: (-pair[0].outage_ms, pair[1].trace_id),
+    )[:CHAINS_SHOWN]
+    if not chains:
+        return ""
+    rows = [
+        svg.Row(f"{started(change)[11:19]} {label_of(change)}", _chain_bars(chain, 0.0)) for chain, change in chains
+    ]
+    picture = svg.bars(rows, begin=0, end=chains[0][0].outage_ms, about="The longest chains, one below the other")
+    return f"<h2>The longest chains</h2><div class=wide>{picture}</div>"
+
+
+def _each(changes: Sequence[Change], pictured: Mapping[str, Sequence[Span]]) -> str:
+    shown = sorted((change for change in changes if change.trace_id in pictured), key=lambda change: -change.total_ms)
+    if not shown:
+        return ""
+    parts = ["<h2>The longest changes, one by one</h2>"]
+    for position, change in enumerate(shown):
+        steps_text = ", ".join(f"{title(step)} {ms:.1f}" for step, ms in change.steps_ms.items() if ms >= 0.05)
+        name = f"{started(change)[:19].replace('T', ' ')}: {label_of(change)}, {change.victim or 'no victim recorded'}"
+        parts.append(
+            f"<details{' open' if position < 3 else ''}><summary>{escape(name)}; {change.total_ms:.1f} ms on "
+            f"{escape(change.worst.name)}</summary><p data-trace='{change.trace_id}' "
+            f"data-total-ms='{change.total_ms:.6f}'>{escape(steps_text)} = {change.total_ms:.1f} ms. "
+            f"<span class=quiet>trace {change.trace_id}</span></p>"
+            f"<div class=wide>{_waterfall(change, pictured[change.trace_id])}</div></details>"
+        )
+    return "".join(parts)
+
+
+def _waterfall(change: Change, spans: Sequence[Span]) -> str:
+    """The chains of its partitions, the worst outlined, and below them the spans by process."""
+    ahead = {note.process: round(note.ahead_ms * MS) for note in change.clocks}
+    chains = change.chains[:PARTITIONS_SHOWN] or (change.worst,)
+    first = min(chain.start_ns - ahead.get(chain.client, 0) for chain in chains)
+    first = min(first, change.start_ns)
+    rows = [
+        svg.Row(
+            chain.name,
+            _chain_bars(chain, (chain.start_ns - ahead.get(chain.client, 0) - first) / MS),
+            outlined=position == 0,
+        )
+        for position, chain in enumerate(chains)
+    ]
+    end = max(bar.end for row in rows for bar in row.bars)
+    of: dict[str, list[svg.Bar]] = defaultdict(list)
+    relevant = [span for span in sorted(spans, key=lambda span: (span.start_ns, span.span_id)) if _is_shown(span)]
+    for span in relevant[:SPANS_SHOWN]:
+        begin_ms = (span.start_ns - ahead.get(span.process, 0) - first) / MS
+        end_ms = (span.end_ns - ahead.get(span.process, 0) - first) / MS
+        short = span.name.rpartition("/")[2].rpartition(".")[2]
+        style = _SPAN_CLASS.get(Kind(span.kind), "k-other")
+        of[span.process].append(svg.Bar(begin_ms, end_ms, style, f"{span.name}: {end_ms - begin_ms:.2f} ms", short))
+    for process, bars in sorted(of.items()):
+        for lane, row in enumerate(_lanes(bars)):
+            rows.append(svg.Row(process if lane == 0 else "", row))
+    return svg.bars(rows, begin=0, end=end, about=f"Waterfall of the change of trace {change.trace_id}")
+
+
+def _is_shown(span: Span) -> bool:
+    # The outage is the chain above.
+    return span.kind != Kind.PRODUCER
+
+
+def _lanes(bars: Iterable[svg.Bar]) -> list[list[svg.Bar]]:
+    """Bars of one process in as few rows as they need without lying upon one another."""
+    lanes: list[list[svg.Bar]] = []
+    for bar in bars:
+        lane = next((lane for lane in lanes if lane[-1].end <= bar.begin), None)
+        if lane is None:
+            lanes.append([bar])
+        else:
+            lane.append(bar)
+    return lanes
+
+
+def _chain_bars(chain: Chain, begin: float) -> list[svg.Bar]:
+    found = []
+    at = begin
+    for segment in chain.segments:
+        if segment.ms <= 0:
+            continue
+        bound = "" if segment.bound_ms in (0, None) else f" ± {segment.bound_ms:.1f}"
+        name = title(segment.step) if segment.step == segment.until else f"unexplained, until {title(segment.until)}"
+        text = f"{name}: {segment.ms:.2f}{bound} ms, by {segment.process}"
+        found.append(svg.Bar(at, at + segment.ms, _CLASS[segment.step], text, title(segment.step)))
+        at += segment.ms
+    return found
+
+
+def _heat(changes: Sequence[Change]) -> str:
+    shown = [change for change in changes if change.kind != SUCCESSION]
+    if len(shown) < 2:
+        return ""
+    first, last = shown[0].start_ns, max(change.start_ns for change in shown)
+    columns = min(HEAT_COLUMNS, len(shown))
+    width = max(1, -(-(last - first + 1) // columns))
+    sums: dict[str, list[list[float]]] = {step: [[] for _ in range(columns)] for step in ALL_STEPS}
+    when = [""] * columns
+    for change in shown:
+        column = min((change.start_ns - first) // width, columns - 1)
+        when[column] = when[column] or started(change)[5:16].replace("T", " ")
+        for step, ms in change.steps_ms.items():
+            sums[step][column].append(ms)
+    rows = [
+        (title(step), [median(values) if values else None for values in of])
+        for step, of in sums.items()
+        if any(value >= 0.05 for values in of for value in values)
+    ]
+    picture = svg.heat(rows, when, about="Median length of each step over time")
+    return f"<h2>Steps over time</h2><p class=quiet>Median of each step; each row by its own largest.</p>{picture}"
+
+
+def _brokers(changes: Sequence[Change]) -> str:
+    of: dict[str, list[Chain]] = defaultdict(list)
+    for change in changes:
+        for chain in change.chains or (change.worst,):
+            if chain.leader:
+                of[chain.leader].append(chain)
+    if not of:
+        return ""
+    shown = (steps.RECEIVED, steps.LEADS, steps.APPENDED, steps.ACKNOWLEDGED)
+    lines = []
+    for broker, chains in sorted(of.items()):
+        lengths = [[segment.ms for chain in chains for segment in chain.segments if segment.step == s] for s in shown]
+        lines.append([broker, str(len(chains)), *(f"{median(ms):.1f}" if ms else "-" for ms in lengths)])
+    head = ["broker", "leaderships", *(f"{title(step)}, median" for step in shown)]
+    return f"<h2>New leaders compared, in milliseconds</h2>{_table(head, lines)}"
+
+
+def _growth(changes: Sequence[Change]) -> str:
+    shown = [change for change in changes if change.partitions and change.kind != SUCCESSION]
+    if len({change.partitions for change in shown}) < 2:
+        return ""
+    shown = sorted(shown, key=lambda change: -change.total_ms)[:POINTS_SHOWN]
+    picture = svg.points(
+        (
+            (change.partitions, change.total_ms, "dot", f"{label_of(change)}: {change.total_ms:.1f} ms")
+            for change in shown
+        ),
+        x_name="partitions that needed a leader",
+        y_name="length, ms",
+        about="Length of changes by the number of partitions",
+    )
+    return f"<h2>Growth with partitions</h2><div class=wide>{picture}</div>"
+
+
+def _all(changes: Sequence[Change]) -> str:
+    if not changes:
+        return ""
+    longest = sorted(changes, key=lambda change: -change.total_ms)[:LINES_SHOWN]
+    ids = {change.trace_id for change in longest}
+    used = [step for step in ALL_STEPS if any(change.steps_ms.get(step, 0) >= 0.05 for change in longest)]
+    lines = [
+        [
+            started(change)[:23].replace("T", " "), label_of(change), change.victim or "-", str(change.partitions),
+            change.worst.name, *(_ms(change.steps_ms.get(step)) for step in used), _ms(change.total_ms),
+        ]
+        for change in changes
+        if change.trace_id in ids
+    ]  # fmt: skip
+    head = ["started (UTC)", "kind", "victim", "partitions", "worst", *map(title, used), "all"]
+    left_out = f" The longest {len(lines):,} of {len(changes):,}." if len(lines) < len(changes) else ""
+    return (
+        f"<h2>All changes, in milliseconds</h2><p class=quiet>{left_out}</p><div class=wide>{_table(head, lines)}</div>"
+    )
+
+
+def _quality(analysis: Analysis) -> str:
+    notes = "".join(f"<li>{escape(note)}</li>" for note in notes_of(analysis.changes, analysis.intake))
+    whole = sum(change.total_ms for change in analysis.changes if change.kind not in {UNTRACED, UNKNOWN_KIND})
+    nameless = sum(
+        change.worst.unexplained_ms for change in analysis.changes if change.kind not in {UNTRACED, UNKNOWN_KIND}
+    )
+    notes += f"<li>{100 * nameless / whole if whole else 0:.1f} % of the time of changes is unexplained</li>"
+    aside = analysis.intake.aside[:20]
+    lines = [[one.file, one.reason, one.text[:80]] for one in aside]
+    table = _table(["file", "reason", "text"], lines) if lines else ""
+    return f"<h2>What is to be known of the data</h2><ul>{notes}</ul><div class=wide>{table}</div>"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    cell: Callable[[str], str] = lambda text: f"<td>{escape(text)}</td>"  # noqa: E731
+    heads = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(map(cell, line))}</tr>" for line in lines)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

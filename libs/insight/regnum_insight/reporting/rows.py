@@ -1,0 +1,127 @@
+"""A change as plain values: what JSON and CSV have of it. Pure."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from regnum_insight.attribution import steps
+from regnum_insight.attribution.chains import Chain
+from regnum_insight.attribution.changes import Change, spread_of
+
+_DIGITS: Final = 6
+"""To the nanosecond: a sum of steps is to show what was measured, and not what was rounded."""
+
+SEGMENT_COLUMNS: Final = (
+    "trace_id", "kind", "cause", "victim", "started", "partition", "leader", "client", "outage_ms", "position", "step",
+    "until", "ms", "raw_ms", "bound_ms", "uncertain", "process",
+)  # fmt: skip
+"""Columns of the CSV: a line for each segment of each chain."""
+
+
+def row_of(change: Change) -> dict[str, Any]:
+    """One change, for JSON."""
+    return {
+        "trace_id": change.trace_id,
+        "kind": change.kind,
+        "cause": change.cause or None,
+        "evidence": change.evidence or None,
+        "victim": change.victim or None,
+        "controller": change.controller or None,
+        "partitions": change.partitions,
+        "started": started(change),
+        "start_ns": change.start_ns,
+        "complete": change.complete,
+        "total_ms": _rounded(change.total_ms),
+        "stages_ms": {step: _rounded(ms) for step, ms in change.steps_ms.items()},
+        "unexplained_ms": _rounded(change.worst.unexplained_ms),
+        "missing": [segment.until for segment in change.worst.segments if segment.step == steps.UNEXPLAINED],
+        "before_root_ms": _rounded(change.before_ms),
+        "outage_ms": _rounded(change.outage_ms),
+        "outage_partitions": len({(chain.topic, chain.partition) for chain in change.chains}),
+        "worst": change.worst.name,
+        "chains": [_chain(chain) for chain in change.chains or (change.worst,)],
+        "spread": {step: _spread(of) for step, of in spread_of(change.chains).items()},
+        "clocks": [
+            {
+                "process": note.process,
+                "ahead_ms": _rounded(note.ahead_ms),
+                "bound_ms": _rounded(note.bound_ms),
+                "consistent": note.consistent,
+            }
+            for note in change.clocks
+        ],
+        "links": list(change.links),
+    }
+
+
+def started(change: Change) -> str:
+    """When it began, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(change.start_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def csv_of(changes: Iterable[Change]) -> str:
+    """A line for each segment of each chain, with SEGMENT_COLUMNS above."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(SEGMENT_COLUMNS)
+    for change in changes:
+        about: Sequence[object] = (change.trace_id, change.kind, change.cause, change.victim, started(change))
+        for chain in change.chains or (change.worst,):
+            of = (chain.name, chain.leader, chain.client, f"{chain.outage_ms:.6f}")
+            for position, segment in enumerate(chain.segments):
+                bound = "" if segment.bound_ms is None else f"{segment.bound_ms:.6f}"
+                lengths = (f"{segment.ms:.6f}", f"{segment.raw_ms:.6f}", bound, str(segment.uncertain).lower())
+                writer.writerow([*about, *of, position, segment.step, segment.until, *lengths, segment.process])
+    return text.getvalue()
+
+
+def _chain(chain: Chain) -> dict[str, Any]:
+    return {
+        "partition": chain.name,
+        "leader": chain.leader or None,
+        "leader_epoch": chain.leader_epoch or None,
+        "client": chain.client or None,
+        "outage_ms": _rounded(chain.outage_ms),
+        "retried": chain.retried,
+        "error": chain.error or None,
+        "segments": [
+            {
+                "step": segment.step,
+                "until": segment.until,
+                "ms": _rounded(segment.ms),
+                "raw_ms": _rounded(segment.raw_ms),
+                "bound_ms": _rounded(segment.bound_ms),
+                "uncertain": segment.uncertain,
+                "process": segment.process,
+            }
+            for segment in chain.segments
+        ],
+    }
+
+
+def _spread(of: Any) -> Mapping[str, Any]:
+    return {
+        "n": of.n, "min_ms": _rounded(of.min_ms), "median_ms": _rounded(of.median_ms), "max_ms": _rounded(of.max_ms)
+    }  # fmt: skip
+
+
+def _rounded(ms: float | None) -> float | None:
+    return None if ms is None else round(ms, _DIGITS)
+
+
+def label_of(change: Change) -> str:
+    """How a change is called in tables: its cause where it has one."""
+    if change.kind == "failover" and change.cause:
+        return change.cause
+    return change.kind
+
+
+def title(step: str) -> str:
+    """A step's name for people: ``order sent``."""
+    return step.replace("_", " ")
+
+
+ALL_STEPS: Final = (*steps.STEPS, steps.UNEXPLAINED)
+"""Every step that a table can have, in order."""

@@ -1,0 +1,201 @@
+"""OTLP documents out of the bytes of one file, whatever wrote them.
+
+What a file holds is told by its first bytes and not by its name: JSON (a document on each line, several on one, one
+over many lines, or a list of them), gzip or zstd of that, one protobuf message, or what the collector's file exporter
+writes with compression or protobuf: messages with their length before them, in four bytes. A torn document costs
+itself: what follows is read on.
+"""
+
+import gzip
+import json
+import re
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+import cramjam
+import orjson
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+DOCUMENT_BYTES_MAX: Final = 64 * 2**20
+"""A document that is longer is torn: a process that dies leaves an open bracket, and it must not swallow the rest."""
+QUOTED_CHARS: Final = 500
+"""So much of a torn document is kept."""
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_BOM: Final = b"\xef\xbb\xbf"
+_LENGTH: Final = struct.Struct(">I")
+_RESOURCE_SPANS_TAG: Final = 0x0A
+"""First byte of a protobuf message with resource spans: field 1, of a length."""
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\]]')
+_NEW_DOCUMENT: Final = re.compile(rb'\s*\[?\s*\{\s*"(?:resource_?[sS]pans|scope_?[sS]pans)"')
+_SPACE: Final = b" \t\r\n\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """What could not be read."""
+
+    reason: str
+    """Why."""
+    text: str
+    """Its beginning."""
+
+
+def documents_of(path: Path) -> Iterator[object]:
+    """Everything in a file: values as JSON has them, and Torn between them. Raises OSError where it cannot be read."""
+    with path.open("rb", buffering=2**20) as file:
+        yield from _documents(file)
+
+
+def _documents(file: IO[bytes]) -> Iterator[object]:
+    head = _peek(file, 5)
+    if head.startswith(_GZIP):
+        try:
+            with gzip.GzipFile(fileobj=file) as plain:
+                yield from _documents(cast("IO[bytes]", plain))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            yield Torn(f"the file ends within its compressed data or is damaged: {error}", "")
+    elif head.startswith(_ZSTD):
+        yield from _unpacked(file)
+    elif head[:1] == b"\x00" or _is_framed(head):
+        yield from _framed(file)
+    elif head[:1] == bytes([_RESOURCE_SPANS_TAG]) and not _is_text(_peek(file, 64)):
+        yield _protobuf(file.read())
+    else:
+        yield from _json(file)
+
+
+def _peek(file: Any, length: int) -> bytes:
+    head: bytes = file.peek(length)[:length]
+    return head
+
+
+def _is_framed(head: bytes) -> bool:
+    """Whether a length comes first: text has no zero byte, and no message is as long as four letters say."""
+    return len(head) == 5 and head[0] < 0x04 and (head[4:] in (b"{", b"[") or head[4] in (_RESOURCE_SPANS_TAG, 0x28))
+
+
+def _is_text(head: bytes) -> bool:
+    return head.lstrip(_SPACE)[:1] in (b"{", b"[")
+
+
+def _unpacked(file: IO[bytes]) -> Iterator[object]:
+    # Through a file, so that memory is bounded whatever comes out; what came out before an error counts.
+    with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
+        plain = Path(folder) / "plain"
+        torn = None
+        target = cramjam.File(str(plain), read=True, write=True, truncate=True)
+        try:
+            cramjam.zstd.decompress_into(cramjam.Buffer(file.read()), target)
+        except cramjam.DecompressionError as error:
+            torn = Torn(f"the file ends within its compressed data or is damaged: {error}", "")
+        del target
+        if plain.stat().st_size:
+            yield from documents_of(plain)
+        if torn is not None:
+            yield torn
+
+
+def _framed(file: IO[bytes]) -> Iterator[object]:
+    while head := file.read(_LENGTH.size):
+        length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+        if not 0 < length <= DOCUMENT_BYTES_MAX:
+            yield Torn("no length of a message where one belongs", repr(head))
+            return
+        message = file.read(length)
+        if len(message) < length:
+            yield Torn("the file ends within a message", "")
+            return
+        if message.startswith(_ZSTD):
+            try:
+                message = bytes(cramjam.zstd.decompress(message))
+            except cramjam.DecompressionError as error:
+                yield Torn(f"a message whose compressed data is damaged: {error}", "")
+                continue
+        yield _loaded(message) if _is_text(message) else _protobuf(message)
+
+
+def _protobuf(message: bytes) -> object:
+    try:
+        return MessageToDict(TracesData.FromString(message))
+    except DecodeError as error:
+        return Torn(f"neither JSON nor OTLP protobuf: {error}", repr(message[:40]))
+
+
+def _json(file: IO[bytes]) -> Iterator[object]:
+    """Documents of text: a line each as a rule, and otherwise from the first bracket to the one that closes it."""
+    pending: list[bytes] = []
+    depth = size = 0
+    for line in _lines(file):
+        if not pending or _NEW_DOCUMENT.match(line):
+            if pending:
+                yield _torn(b"".join(pending))
+                pending, depth, size = [], 0, 0
+            try:
+                document = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                text = line.removeprefix(_BOM).strip(_SPACE).removesuffix(b",")
+                if text in (b"", b"[", b"]"):
+                    continue
+                document = _loaded(text)
+            if not isinstance(document, Torn):
+                yield document
+                continue
+        pending.append(line)
+        size += len(line)
+        depth += _depth(line)
+        if depth <= 0 or size > DOCUMENT_BYTES_MAX:
+            yield from _several(b"".join(pending))
+            pending, depth, size = [], 0, 0
+    if pending:
+        yield from _several(b"".join(pending))
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Lines, none longer than a document may be: a file of no lines is no reason to hold it all."""
+    while line := file.readline(DOCUMENT_BYTES_MAX):
+        yield line
+
+
+def _depth(line: bytes) -> int:
+    return sum({b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[:1], 0) for token in _BRACKETS.findall(line))
+
+
+def _several(text: bytes) -> Iterator[object]:
+    """Documents one behind the other, and what is torn among them."""
+    rest = text.decode("utf-8", "replace").replace("\ufeff", "").strip(" \t\r\n\x00,")
+    decoder = json.JSONDecoder()
+    while rest:
+        try:
+            value, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            following = _NEW_DOCUMENT.search(rest.encode(), 1)
+            yield _torn(rest.encode())
+            if following is None:
+                return
+            rest = rest.encode()[following.start() :].decode()
+            continue
+        yield value
+        rest = rest[end:].strip(" \t\r\n\x00,")
+
+
+def _loaded(text: bytes) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        try:
+            # Numbers beyond 64 bits and NaN, which the fast reader does not take.
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return _torn(text)
+
+
+def _torn(text: bytes) -> Torn:
+    return Torn("no JSON", text[:QUOTED_CHARS].decode("utf-8", "replace").strip())

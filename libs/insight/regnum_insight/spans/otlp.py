@@ -1,0 +1,245 @@
+"""Spans out of one OTLP document, in every spelling that writers have. Pure.
+
+OTLP's JSON says: ids in hexadecimal, 64-bit integers as text, enums as numbers, names in camel case. Writers that use
+protobuf's own JSON have ids in base64 and enums by name; others have snake case, numbers as numbers, or attributes as
+one object. One odd field costs that field: a span is given up only where it has no ids, no name, or no times.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from regnum_insight.spans.span import Kind, Span, process_name
+
+TRACE_ID_BYTES: Final = 16
+SPAN_ID_BYTES: Final = 8
+_SERVICE: Final = "service.name"
+_INSTANCE: Final = "service.instance.id"
+_VALUES: Final = frozenset({
+    "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
+    "string_value", "int_value", "bool_value", "double_value", "bytes_value",
+})  # fmt: skip
+_KIND_MAX: Final = max(Kind).value
+_KINDS: Final = {kind.name: kind.value for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A span that was given up."""
+
+    reason: str
+    """What it has not."""
+    about: str
+    """Its ids and name as they were written, cut to a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a document is looked at: the rest of it costs nothing."""
+
+    is_wanted: Callable[[str], bool] = lambda _: True
+    """Says by its name whether a span is."""
+    attributes: Collection[str] | None = None
+    """Attributes that are kept; None: all."""
+
+
+ALL: Final = Selection()
+"""Everything."""
+
+
+class Passed(Enum):
+    """A span that nothing wanted."""
+
+    PASSED = "passed"
+
+
+def spans_of(document: object, selection: Selection = ALL) -> Iterator[Span | Refused | Passed]:
+    """The spans of an ``ExportTraceServiceRequest``, of a list of them, or of one ``ResourceSpans``."""
+    if isinstance(document, list):
+        for item in document:
+            yield from spans_of(item, selection)
+        return
+    if not isinstance(document, dict):
+        return
+    groups = _list(document, "resourceSpans", "resource_spans")
+    if not groups and _scopes(document):
+        groups = [document]
+    for group in groups:
+        if not isinstance(group, dict):
+            continue
+        process = _process(group.get("resource"))
+        for scope in _scopes(group):
+            if not isinstance(scope, dict):
+                continue
+            for span in _list(scope, "spans", "spans"):
+                yield _span(span, process, selection)
+
+
+def is_request(document: object) -> bool:
+    """Whether a document is one that holds spans, or could: also one without any."""
+    if isinstance(document, list):
+        return any(is_request(item) for item in document)
+    return isinstance(document, dict) and any(
+        name in document for name in ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans")
+    )
+
+
+def _span(raw: object, process: str, selection: Selection) -> Span | Refused | Passed:
+    if not isinstance(raw, dict):
+        return Refused("a span that is no object", repr(raw)[:200])
+    name = raw.get("name")
+    if isinstance(name, str) and name and not selection.is_wanted(name):
+        return Passed.PASSED
+    trace_id = _id(raw.get("traceId") or raw.get("trace_id"), TRACE_ID_BYTES)
+    span_id = _id(raw.get("spanId") or raw.get("span_id"), SPAN_ID_BYTES)
+    start_ns = _integer(raw.get("startTimeUnixNano") or raw.get("start_time_unix_nano")) or 0
+    end_ns = _integer(raw.get("endTimeUnixNano") or raw.get("end_time_unix_nano")) or 0
+    if not (trace_id and span_id and isinstance(name, str) and name and 0 < start_ns <= end_ns):
+        return _refused(raw, has_ids=bool(trace_id and span_id), start_ns=start_ns, end_ns=end_ns)
+    return Span(
+        trace_id,
+        span_id,
+        _id(raw.get("parentSpanId") or raw.get("parent_span_id"), SPAN_ID_BYTES),
+        name,
+        _kind(raw.get("kind")),
+        start_ns,
+        end_ns,
+        process,
+        _attributes(raw.get("attributes"), selection.attributes),
+        _links(raw["links"]) if raw.get("links") else (),
+    )
+
+
+def _refused(raw: Mapping[str, Any], *, has_ids: bool, start_ns: int, end_ns: int) -> Refused:
+    if not has_ids:
+        reason = "no ids"
+    elif start_ns <= 0 or end_ns <= 0:
+        reason = "no times"
+    elif end_ns < start_ns:
+        reason = "an end before its beginning"
+    else:
+        reason = "no name"
+    about = {key: raw.get(key) for key in ("traceId", "trace_id", "spanId", "span_id", "name") if key in raw}
+    return Refused(f"a span with {reason}", repr(about)[:300])
+
+
+def _scopes(group: Mapping[str, Any]) -> Sequence[Any]:
+    return _list(group, "scopeSpans", "scope_spans") or _list(
+        group, "instrumentationLibrarySpans", "instrumentation_library_spans"
+    )
+
+
+def _process(resource: object) -> str:
+    attributes = _attributes(resource.get("attributes"), (_SERVICE, _INSTANCE)) if isinstance(resource, dict) else {}
+    return process_name(attributes.get(_SERVICE, ""), attributes.get(_INSTANCE, ""))
+
+
+def _links(raw: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(raw, list):
+        return ()
+    found = []
+    for link in raw:
+        if isinstance(link, dict):
+            trace_id = _id(_of(link, "traceId", "trace_id"), TRACE_ID_BYTES)
+            if trace_id:
+                found.append((trace_id, _id(_of(link, "spanId", "span_id"), SPAN_ID_BYTES)))
+    return tuple(found)
+
+
+def _attributes(raw: object, kept: Collection[str] | None = None) -> dict[str, str]:
+    found = {}
+    if isinstance(raw, list):
+        for pair in raw:
+            if type(pair) is not dict:
+                continue
+            key = pair.get("key")
+            if type(key) is not str or (kept is not None and key not in kept):
+                continue
+            value = pair.get("value")
+            if type(value) is dict and len(value) == 1 and type(text := next(iter(value.values()))) is str:
+                # What nearly every attribute is.
+                found[key] = text
+            elif (text := _text(value)) is not None:
+                found[key] = text
+    elif isinstance(raw, dict):
+        for key, value in raw.items():
+            text = _text(value)
+            if text is not None and (kept is None or key in kept):
+                found[str(key)] = text
+    return found
+
+
+def _text(value: object) -> str | None:
+    """A value as text; lists are joined by commas; None where there is nothing."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case list():
+            return ",".join(text for item in value if (text := _text(item)) is not None)
+        case dict():
+            return _text_of_any_value(value)
+        case _:
+            return None
+
+
+def _text_of_any_value(value: Mapping[str, Any]) -> str | None:
+    for name, of in value.items():
+        if name in _VALUES:
+            return _text(of)
+    array = value.get("arrayValue") or value.get("array_value")
+    if isinstance(array, dict):
+        return _text(_list(array, "values", "values"))
+    pairs = value.get("kvlistValue") or value.get("kvlist_value")
+    if isinstance(pairs, dict):
+        return ",".join(f"{key}={text}" for key, text in _attributes(pairs.get("values")).items())
+    return None
+
+
+def _id(raw: object, length: int) -> str:
+    """An id in hexadecimal digits; empty where there is none, or it is all zero, or it is no id."""
+    if type(raw) is not str or not raw:
+        return ""
+    try:
+        value = bytes.fromhex(raw) if len(raw) == 2 * length else base64.b64decode(raw, validate=True)
+    except (ValueError, binascii.Error):
+        return ""
+    return value.hex() if len(value) == length and any(value) else ""
+
+
+def _integer(raw: object) -> int | None:
+    if type(raw) is str and raw.isdigit() and raw.isascii():
+        return int(raw)
+    if isinstance(raw, bool):
+        return None
+    if isinstance(raw, str | int):
+        try:
+            return int(raw)
+        except ValueError:
+            return None
+    return int(raw) if isinstance(raw, float) and raw.is_integer() else None
+
+
+def _kind(raw: object) -> int:
+    if type(raw) is int and 0 <= raw <= _KIND_MAX:
+        return raw
+    if isinstance(raw, str) and not raw.isdigit():
+        return _KINDS.get(raw.upper().removeprefix("SPAN_KIND_"), Kind.UNSPECIFIED)
+    value = _integer(raw)
+    return value if value is not None and Kind.UNSPECIFIED <= value <= Kind.CONSUMER else Kind.UNSPECIFIED
+
+
+def _of(raw: Mapping[str, Any], camel: str, snake: str) -> object:
+    value = raw.get(camel)
+    return raw.get(snake) if value is None else value
+
+
+def _list(raw: Mapping[str, Any], camel: str, snake: str) -> list[Any]:
+    value = _of(raw, camel, snake)
+    return value if isinstance(value, list) else []

@@ -1,0 +1,53 @@
+"""One span, flat: what a line of OTLP says of it and of its process. Pure."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+
+def process_name(service: str, instance: str) -> str:
+    """How a process is called: its service, without the product's name, and its instance id among those."""
+    return f"{service.removeprefix('regnum-')} {instance}".strip()
+
+
+class Kind(IntEnum):
+    """Kinds of spans, by OTLP's numbers."""
+
+    UNSPECIFIED = 0
+    INTERNAL = 1
+    SERVER = 2
+    CLIENT = 3
+    PRODUCER = 4
+    CONSUMER = 5
+
+
+class Span(NamedTuple):
+    """One span."""
+
+    trace_id: str
+    """32 hexadecimal digits, in lower case."""
+    span_id: str
+    """16 hexadecimal digits, in lower case."""
+    parent_id: str
+    """Span id of the parent; empty at a root."""
+    name: str
+    """Name of the operation."""
+    kind: int
+    """Side of a call, or none: a number of ``Kind``."""
+    start_ns: int
+    """Begin by the clock of its process, in nanoseconds since 1970."""
+    end_ns: int
+    """End by the same clock."""
+    process: str
+    """The process that wrote it: ``broker 2``."""
+    attributes: Mapping[str, str]
+    """Attributes as text; booleans are ``true`` and ``false``."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Trace id and span id of each span it is linked to."""
+
+    def number(self, attribute: str) -> int | None:
+        """An attribute that is an integer; None where it is absent or is none."""
+        try:
+            return int(self.attributes[attribute])
+        except (KeyError, ValueError):
+            return None

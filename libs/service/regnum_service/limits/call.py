@@ -1,0 +1,57 @@
+"""For whom work is done: a value that says nothing of the protocol by which the call came.
+
+A listener makes one as a call comes in, whatever it speaks, and everything that costs something is done for it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from regnum_model.principals import NOBODY, Principal
+
+DEADLINE_NONE: Final = math.inf
+
+
+def _for_free(_call: "Call", _seconds: float) -> None:
+    """No quota counts it."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Call:
+    """One call. Belongs to the event loop; ``is_gone`` may be read by any thread."""
+
+    peer: str
+    """The connection by which it came."""
+    principal: Principal = NOBODY
+    """Who made it."""
+    client_id: str = ""
+    """What its client calls itself."""
+    deadline_s: float = DEADLINE_NONE
+    """Monotonic time until which its answer is waited for."""
+    charge: Callable[["Call", float], None] = _for_free
+    """Takes the seconds that a thread has worked for it."""
+    is_gone: bool = field(default=False, init=False)
+    """Whether its caller waits no more. Work for it ends where it looks next."""
+
+    @property
+    def entity(self) -> str:
+        """Who pays besides the connection: the principal. Empty where all callers are the same one."""
+        return "" if self.principal.name == NOBODY.name else str(self.principal)
+
+    @property
+    def payer(self) -> str:
+        """Whose turn its work takes: the principal's, or the connection's where all callers are the same one."""
+        return self.entity or self.peer
+
+    def worked(self, seconds: float) -> None:
+        """A thread has worked so long for it, and has ended."""
+        self.charge(self, seconds)
+
+    def leave(self) -> None:
+        """Its caller has hung up, or it has ended. May be said again."""
+        self.is_gone = True
+
+
+OWN: Final = Call(peer="")
+"""What a process does for itself, where a call has to be named."""

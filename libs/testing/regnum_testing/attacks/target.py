@@ -1,0 +1,132 @@
+"""The cluster that is attacked: TLS, rights that are checked, and a topic each for the attackers and for the bystander.
+
+admin       a super user
+producer    READ and WRITE of BYSTANDER_TOPIC
+app         READ and WRITE of SANDBOX, all partitions of which broker 1 leads
+guest       a certificate, and no right
+"""
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+from regnum_client import DEFAULT, Admin, NewTopic, QuotaEntity, TlsFiles
+from regnum_client.admin.acls.values import (
+    AclBinding,
+    Entry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from regnum_local.certificates import client_files, make
+from regnum_local.cluster import LocalCluster
+from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
+from regnum_model.nodes import Address
+from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, RATE_KEY, REQUEST_PERCENTAGE
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import WatchedFiles
+
+MIB: Final = 1024 * 1024
+ADMIN, PRODUCER, APP, GUEST = "admin", "producer", "app", "guest"
+"""Clients."""
+BYSTANDER_TOPIC, SANDBOX, SECRET = "bystander", "sandbox", "secret"
+"""Topics; nobody but admin may do anything with the last one."""
+PARTITIONS: Final = 3
+"""Of the first two."""
+QUOTAS: Final[Mapping[str, float]] = {
+    PRODUCER_BYTE_RATE: MIB,
+    CONSUMER_BYTE_RATE: MIB,
+    REQUEST_PERCENTAGE: 50.0,
+    RATE_KEY: 5.0,
+}
+"""Of each user, the bystander included, where there are any."""
+SERVICES: Final = (Role.ELECTION, Role.METADATA, Role.QUOTA, Role.BROKER)
+FLAGS: Final = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:{ADMIN}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster, and how its clients come in."""
+
+    cluster: LocalCluster
+    """Its processes."""
+    has_quotas: bool
+    """Whether ``QUOTAS`` are set for each user."""
+
+    def files(self, client: str) -> TlsFiles:
+        """What a client shows."""
+        folder: Path = self.cluster.data_dir / "certs"
+        certificate, key = client_files(folder, client)
+        return TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)
+
+    def context(self, client: str) -> ssl.SSLContext:
+        """The same for connections that are not gRPC's own."""
+        files = self.files(client)
+        assert files.certificate is not None
+        context = ssl.create_default_context(cafile=files.ca)
+        context.load_cert_chain(files.certificate, files.key)
+        context.set_alpn_protocols(["h2"])
+        return context
+
+    def channel(self, client: str, process: str) -> grpc.aio.Channel:
+        """A connection of gRPC's own to the listener for clients."""
+        return opener(WatchedFiles(self.files(client)))(self.address(process))
+
+    def admin(self) -> Admin:
+        """For what is asked and set beside the attacks."""
+        return Admin(self.cluster.bootstrap, tls=self.files(ADMIN))
+
+    def address(self, process: str, listener: str = "client") -> Address:
+        """Of a process."""
+        return next(row.addresses[listener] for row in self.cluster.status() if row.name == process)
+
+    def pids(self) -> dict[str, int | None]:
+        """Process ids of all services by name; None: it has ended."""
+        return {row.name: row.pid for row in self.cluster.status() if row.role in SERVICES}
+
+    def roles(self) -> dict[str, Role]:
+        """What each of them is."""
+        return {row.name: row.role for row in self.cluster.status() if row.role in SERVICES}
+
+
+def _rule(client: str, operation: Operation, topic: str) -> AclBinding:
+    return AclBinding(
+        pattern=ResourcePattern(type=ResourceType.TOPIC, name=topic, pattern=PatternType.LITERAL),
+        entry=Entry(principal=f"User:{client}", host="*", operation=operation, permission=Permission.ALLOW),
+    )
+
+
+@contextlib.asynccontextmanager
+async def attacked_cluster(folder: Path, *, quotas: bool) -> AsyncIterator[Target]:
+    """Three brokers, one process of each other kind, topics, rules and quotas; all ended at the end."""
+    make(folder / "certs", [], clients=(ADMIN, PRODUCER, APP, GUEST))
+    cluster = LocalCluster(
+        folder, brokers=3, elections=1, metadata=1, quotas=1, tls=True, extra=dict.fromkeys(SERVICES, FLAGS)
+    )
+    target = Target(cluster, quotas)
+    async with cluster:
+        async with target.admin() as admin:
+            turned = {number: [number % 3 + 1, (number + 1) % 3 + 1, (number + 2) % 3 + 1] for number in range(3)}
+            await admin.create_topics(
+                [
+                    NewTopic(name=BYSTANDER_TOPIC, partitions=0, assignment=turned),
+                    NewTopic(name=SANDBOX, partitions=0, assignment={number: [1, 2, 3] for number in turned}),
+                    NewTopic(name=SECRET, partitions=1, replication_factor=3),
+                ]
+            )
+            await admin.create_acls(
+                [
+                    _rule(client, operation, topic)
+                    for client, topic in ((PRODUCER, BYSTANDER_TOPIC), (APP, SANDBOX))
+                    for operation in (Operation.READ, Operation.WRITE)
+                ]
+            )
+            if quotas:
+                await admin.alter_client_quota(QuotaEntity(user=DEFAULT), set=QUOTAS)
+        yield target

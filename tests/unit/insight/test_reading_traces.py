@@ -1,0 +1,225 @@
+"""Every spelling of OTLP that writers have, and files that are torn, packed, foreign or not there."""
+
+import base64
+import gzip
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pytest
+from google.protobuf.json_format import ParseDict
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from regnum_insight.engine import analyse
+from regnum_insight.spans.intake import Intake, read_folder
+from regnum_insight.spans.otlp import ALL
+from regnum_insight.spans.span import Kind, Span
+from regnum_testing.change_traces import ChangeTrace
+from regnum_testing.otlp_lines import Spans, line
+
+
+def read(path: Path) -> tuple[Intake, list[Span]]:
+    intake = read_folder(path, ALL)
+    return intake, [span for spans in intake.traces() for span in spans]
+
+
+def document() -> dict[str, Any]:
+    """One request with every span of a change, as the product writes it."""
+    spans = [span for of in ChangeTrace().documents().values() for span in of]
+    return json.loads(line(spans, service="regnum-broker", instance="2"))
+
+
+def spans_in(of: dict[str, Any]) -> list[dict[str, Any]]:
+    return of["resourceSpans"][0]["scopeSpans"][0]["spans"]
+
+
+def test_a_span_is_read_as_it_was_written(tmp_path):
+    one = Spans(0xAB).add("x", 1, 2, text="a", number=5, truth=True)
+    one |= {"kind": 3, "parentSpanId": "00000000000000ff", "links": [{"traceId": f"{9:032x}", "spanId": f"{8:016x}"}]}
+    (tmp_path / "a.jsonl").write_text(line([one], service="regnum-broker", instance="2"), encoding="utf-8")
+    _, (span,) = read(tmp_path)
+    assert (span.trace_id, span.name, span.kind, span.process) == (f"{0xAB:032x}", "x", Kind.CLIENT, "broker 2")
+    assert (span.parent_id, span.links) == ("00000000000000ff", ((f"{9:032x}", f"{8:016x}"),))
+    assert span.attributes == {"text": "a", "number": "5", "truth": "true"}
+    assert span.end_ns - span.start_ns == 1_000_000
+
+
+def capitals(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        span |= {"traceId": span["traceId"].upper(), "spanId": span["spanId"].upper()}
+    return of
+
+
+def in_base64(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        for name in ("traceId", "spanId", "parentSpanId"):
+            if name in span:
+                span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+    return of
+
+
+def kinds_by_name(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        span |= {"kind": f"SPAN_KIND_{Kind(span['kind']).name}", "status": {"code": "STATUS_CODE_OK"}}
+    return of
+
+
+def numbers_as_numbers(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        span |= {"startTimeUnixNano": int(span["startTimeUnixNano"]), "endTimeUnixNano": int(span["endTimeUnixNano"])}
+        span["kind"] = float(span["kind"])
+        for pair in span["attributes"]:
+            if "intValue" in pair["value"]:
+                pair["value"]["intValue"] = int(pair["value"]["intValue"])
+    return of
+
+
+def kinds_as_text(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        span["kind"] = str(span["kind"])
+    return of
+
+
+def snake_case(of: Any) -> Any:
+    if isinstance(of, list):
+        return [snake_case(item) for item in of]
+    if not isinstance(of, dict):
+        return of
+    return {"".join(f"_{c.lower()}" if c.isupper() else c for c in key): snake_case(value) for key, value in of.items()}
+
+
+def attributes_as_one_object(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        span["attributes"] = {pair["key"]: next(iter(pair["value"].values())) for pair in span["attributes"]}
+    return of
+
+
+def odd_fields(of: dict[str, Any]) -> dict[str, Any]:
+    for span in spans_in(of):
+        span |= {"events": 7, "links": "none", "status": [], "flags": {}, "droppedAttributesCount": "many"}
+        span["attributes"] += [5, {"key": 3}, {"key": "x"}, {"key": "y", "value": {"arrayValue": None}}]
+    return of
+
+
+def old_scopes(of: dict[str, Any]) -> dict[str, Any]:
+    of["resourceSpans"][0]["instrumentationLibrarySpans"] = of["resourceSpans"][0].pop("scopeSpans")
+    return of
+
+
+SPELLINGS = [
+    capitals, in_base64, kinds_by_name, numbers_as_numbers, kinds_as_text, snake_case, attributes_as_one_object,
+    odd_fields, old_scopes,
+]  # fmt: skip
+
+
+def as_protobuf(of: dict[str, Any]) -> bytes:
+    return ParseDict(in_base64(of), TracesData()).SerializeToString()
+
+
+def framed(message: bytes) -> bytes:
+    return struct.pack(">I", len(message)) + message
+
+
+def text(of: dict[str, Any]) -> bytes:
+    return json.dumps(of).encode()
+
+
+FORMS = {
+    "a line": lambda of: text(of) + b"\n",
+    "pretty-printed": lambda of: json.dumps(of, indent=2).encode(),
+    "pretty-printed twice": lambda of: (json.dumps(of, indent=2) + "\n").encode() * 2,
+    "a list": lambda of: b"[" + text(of) + b"]",
+    "a list over lines": lambda of: b"[\n" + text(of) + b",\n" + text(of) + b"\n]\n",
+    "a pretty-printed list": lambda of: json.dumps([of], indent=4).encode(),
+    "two on a line": lambda of: text(of) + text(of),
+    "with a mark before": lambda of: b"\xef\xbb\xbf" + text(of),
+    "with carriage returns": lambda of: text(of) + b"\r\n",
+    "gzip": lambda of: gzip.compress(text(of)),
+    "zstd": lambda of: bytes(cramjam.zstd.compress(text(of))),
+    "protobuf": as_protobuf,
+    "protobuf in frames": lambda of: framed(as_protobuf(of)) * 2,
+    "JSON in frames": lambda of: framed(text(of)),
+    "zstd in frames": lambda of: framed(bytes(cramjam.zstd.compress(text(of)))),
+    "zstd protobuf in frames": lambda of: framed(bytes(cramjam.zstd.compress(as_protobuf(of)))),
+    "gzip of frames": lambda of: gzip.compress(framed(as_protobuf(of))),
+    "behind a torn line": lambda of: text(of)[:700] + b"\n" + text(of) + b"\n",
+    "behind a torn line without an end": lambda of: text(of)[:700] + text(of) + b"\n",
+    "before a torn line": lambda of: text(of) + b"\n" + text(of)[:700],
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_gives_the_same_changes(tmp_path, spelling):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "plain" / "a.jsonl").write_bytes(text(document()))
+    (tmp_path / "other" / "a.jsonl").write_bytes(text(spelling(document())))
+    assert analyse(tmp_path / "other").changes == analyse(tmp_path / "plain").changes
+    assert len(analyse(tmp_path / "plain").changes) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_file_gives_the_same_changes(tmp_path, form):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "plain" / "a.jsonl").write_bytes(text(document()))
+    (tmp_path / "other" / "whatever").write_bytes(FORMS[form](document()))
+    found = analyse(tmp_path / "other")
+    assert found.changes == analyse(tmp_path / "plain").changes
+    assert found.intake.documents_torn_n == ("torn" in form)
+
+
+@pytest.mark.parametrize("packing", [gzip.compress, lambda data: bytes(cramjam.zstd.compress(data))])
+def test_a_file_that_ends_within_its_packed_data_gives_what_came_before(tmp_path, packing):
+    of = document()
+    lines = b"".join(text({**of, "x": position}) + b"\n" for position in range(40))
+    (tmp_path / "torn").write_bytes(packing(lines)[:-40])
+    (tmp_path / "whole.jsonl").write_bytes(text(document()))
+    found = analyse(tmp_path)
+    assert len(found.changes) == 1
+    assert any("compressed" in one.reason for one in found.intake.aside)
+
+
+@pytest.mark.parametrize("name", ["a[1].jsonl", "a:b.jsonl", "a\\b.jsonl", "_billing.jsonl", "a b*.jsonl"])
+def test_names_of_files_and_folders_mean_nothing(tmp_path, name):
+    folder = tmp_path / "of [x]" / "c:d"
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(text(document()))
+    assert len(analyse(tmp_path).changes) == 1
+
+
+def test_what_is_no_span_is_counted_with_its_reason(tmp_path):
+    spans = Spans(9)
+    bad = [
+        spans.add("x", 5, 4),
+        {**spans.add("x", 4, 5), "name": None},
+        {**spans.add("x", 4, 5), "startTimeUnixNano": "soon"},
+        {**spans.add("x", 4, 5), "spanId": "zz"},
+        {**spans.add("x", 4, 5), "traceId": "0" * 32},
+        "span",
+    ]
+    (tmp_path / "a.jsonl").write_text(line([*bad, spans.add("good", 1, 2)]), encoding="utf-8")
+    intake, found = read(tmp_path)
+    assert [span.name for span in found] == ["good"]
+    assert intake.spans_refused_n == len(bad)
+    assert len(intake.aside) == len(bad)
+
+
+def test_foreign_and_empty_files_end_nothing_and_are_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"resourceMetrics": []}\n7\n"x"\n', encoding="utf-8")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "zeros").write_bytes(bytes(100))
+    (tmp_path / "deep").write_text("[" * 100_000, encoding="utf-8")
+    (tmp_path / "good.jsonl").write_bytes(text(document()))
+    found = analyse(tmp_path)
+    assert len(found.changes) == 1
+    assert {"metrics.jsonl", "picture.png", "deep", "zeros"} <= set(found.intake.files_empty)
+
+
+def test_a_folder_that_is_not_there_or_has_no_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no "):
+        analyse(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no file"):
+        analyse(tmp_path)
