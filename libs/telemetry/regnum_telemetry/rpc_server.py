@@ -2,11 +2,13 @@
 
 A call without one gets no span: beats, fetches and most produce requests cost a look at their metadata and no more.
 Neither does one that is refused, as a whole or because its caller may not do a part of it (``tracing.refuse``), nor
-anything that was done for it: a caller without rights has nothing written down by a header. Health and reflection,
-which every client may ask, have none.
+anything that was done for it: a caller without rights has nothing written down by a header. At listeners of clients
+neither does a call that its caller gives up before it is answered: nothing says yet what it was allowed. Health and
+reflection, which every client may ask, have none.
 The servicer's task runs within the span's place, so that what it hands on can carry it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
@@ -101,6 +103,9 @@ def _single(name: str, behaviour: Any, refusals: _Statuses) -> Any:
         try:
             with tracing.within(span.context), tracing.serving(served):
                 return await behaviour(request, context)
+        except asyncio.CancelledError:
+            _give_up(served, refusals)
+            raise
         finally:
             _end(span, context, served, refusals)
 
@@ -109,19 +114,25 @@ def _single(name: str, behaviour: Any, refusals: _Statuses) -> Any:
 
 def _streaming(name: str, behaviour: Any, refusals: _Statuses) -> Any:
     async def call(request: Any, context: Context) -> None:
-        span, served = _begin(name, context), tracing.ServedCall()
+        span, served, answers = _begin(name, context), tracing.ServedCall(), False
         try:
             with tracing.within(span.context), tracing.serving(served):
                 responses = behaviour(request, context)
                 if not isinstance(responses, AsyncIterator):
                     # It writes for itself, perhaps for days: what is done for it meanwhile is not kept back.
                     served.settle()
+                    answers = True
                     await responses
                     return
                 async with aclosing(responses):  # type: ignore[type-var]
                     async for response in responses:
                         served.settle()
+                        answers = True
                         await context.write(response)
+        except asyncio.CancelledError:
+            if not answers:
+                _give_up(served, refusals)
+            raise
         finally:
             _end(span, context, served, refusals)
 
@@ -135,6 +146,12 @@ def _begin(name: str, context: Context) -> Span:
         kind=Kind.SERVER,
         attributes={conventions.RPC_SYSTEM: conventions.RPC_SYSTEM_NAME, conventions.RPC_METHOD: name},
     )
+
+
+def _give_up(served: tracing.ServedCall, refusals: _Statuses) -> None:
+    """The caller has left, which gRPC gives no status: nothing it was not let do before is written down for it."""
+    if grpc.StatusCode.CANCELLED in refusals:
+        served.refused = True
 
 
 def _end(span: Span, context: Context, served: tracing.ServedCall, refusals: _Statuses) -> None:

@@ -22,7 +22,7 @@ from regnum_telemetry import conventions, propagation, tracing
 from regnum_telemetry.setup import start_with
 from regnum_telemetry.tracing import Kind
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 NAME = "test.v1.EchoService"
 
@@ -32,11 +32,15 @@ class _Echo:
 
     def __init__(self) -> None:
         self.places: list[str] = []
+        self.waits = asyncio.Event()
 
     async def one(self, request: RequestHeader, context: Any) -> RequestHeader:
         self.places.append(tracing.current())
         with tracing.span("work"):
             pass
+        if request.client_id == "wait":
+            self.waits.set()
+            await asyncio.Event().wait()
         if request.client_id == "refuse":
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "no")
         if request.client_id == "past":
@@ -164,6 +168,36 @@ async def test_clients_hear_of_more_refusals_than_processes_that_are_told_their_
     await for_clients.stop(0)
     ended = [span for span in recorder.named(f"{NAME}/One") if span.kind is Kind.SERVER and span.end_unix_nano]
     assert [span.attributes[conventions.RPC_STATUS] for span in ended] == ["FAILED_PRECONDITION"]
+
+
+async def test_a_call_that_a_client_gives_up_leaves_no_span(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    """Whoever connects may give up as many as they like; between processes it belongs to the story."""
+    among_processes, channel, _ = served
+    place = (("traceparent", recorder.start("cause").context),)
+    of_clients = _Echo()
+    server = GrpcServer(
+        Address(host="127.0.0.1", port=0),
+        [ServiceRegistration(name=NAME, servicer=None, add_to_server=of_clients.add_to)],
+        supervisor=Supervisor("test"),
+        listener="client",
+    )
+    await server.start()
+    async with open_channel(server.address) as other:
+        for one, echo in ((channel, among_processes), (other, of_clients)):
+            call = one.unary_unary(f"/{NAME}/One")(
+                RequestHeader(client_id="wait").SerializeToString(), timeout=DEADLINE_S, metadata=place
+            )
+            await within(echo.waits.wait())
+            call.cancel()
+    await server.stop(0)
+
+    def ended() -> list[object]:
+        return [span for span in recorder.named(f"{NAME}/One") if span.kind is Kind.SERVER and span.end_unix_nano]
+
+    await until(lambda: len(ended()) == 1)
+    assert len(ended()) == 1
 
 
 async def test_health_and_reflection_have_no_spans(
