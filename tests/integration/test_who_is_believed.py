@@ -150,12 +150,13 @@ def address(cluster: LocalCluster, name: str, listener: str) -> Address:
 
 
 def audit(cluster: LocalCluster, name: str) -> list[dict[str, Any]]:
-    file = cluster.data_dir / "audit" / f"{name}.log"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """What was changed, and what was refused, which has a file of its own."""
+    files = [cluster.data_dir / "audit" / f"{name}.log{end}" for end in ("", ".denied")]
+    return [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
 
 
 async def shown(cluster: LocalCluster, name: str, metric: str) -> float:
-    samples = await asyncio.to_thread(scrape, address(cluster, name, "metrics"))
+    samples = await asyncio.to_thread(scrape, address(cluster, name, "metrics"), metric)
     return sum(value for one, _, value in samples if one == metric)
 
 
