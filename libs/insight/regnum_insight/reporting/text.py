@@ -8,7 +8,7 @@ from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACE
 from regnum_insight.reporting.rows import ALL_STEPS, label_of, started, title
 from regnum_insight.spans.intake import Intake
 
-_BAR_COLUMNS: Final = 48
+_BAR_COLUMNS: Final = 22
 _SHOWN_MS: Final = 0.05
 
 
