@@ -59,9 +59,7 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, *, for_clients: bool = False) -> None:
         """Only assigns; ``for_clients``: anybody may call, and every answer but OK and a fault is a refusal."""
-        self._refusals: Final = (
-            frozenset(grpc.StatusCode) - _FAULTS - {grpc.StatusCode.OK} if for_clients else _REFUSALS
-        )
+        self._refusals: Final = _ALL_BUT_FAULTS if for_clients else _REFUSALS
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(

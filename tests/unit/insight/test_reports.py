@@ -15,8 +15,9 @@ from regnum_insight.reporting.page import page_of, verdict
 from regnum_insight.reporting.statistics import difference, percentile
 from regnum_insight.reporting.svg import ticks
 from regnum_insight.reporting.text import chain_lines
+from regnum_telemetry import conventions as names
 from regnum_testing.change_traces import STEPS_MS, ChangeTrace
-from regnum_testing.otlp_lines import line, succession
+from regnum_testing.otlp_lines import Spans, line, succession
 
 WHOLE_MS = sum(STEPS_MS.values())
 
@@ -164,3 +165,13 @@ def test_ticks_are_few_round_and_within(begin, end):
     found = ticks(begin, end)
     assert 1 <= len(found) <= 13
     assert all(begin <= tick <= end for tick in found)
+
+
+def test_outages_that_no_change_names_are_no_changes(tmp_path):
+    ChangeTrace().write(tmp_path)
+    spans = Spans(4)
+    spans.add(names.OUTAGE, 0, 80, **{names.TOPIC: "t", names.PARTITION: "0", names.RETRIED: True})
+    (tmp_path / "apart.jsonl").write_text(line(spans.made, service="client"), encoding="utf-8")
+    assert verdict(analyse(tmp_path).changes).startswith(
+        "In 1 change of leadership and 1 outage that no change names clients waited"
+    )

@@ -80,9 +80,13 @@ def page_of(analysis: Analysis, *, made: str, source: str) -> str:
 
 def verdict(changes: Sequence[Change]) -> str:
     """One sentence: how many changes there were, how long clients waited, and for what most."""
+    known = [change for change in changes if change.kind != UNTRACED]
+    found = f"{_count(len(known), 'change')} of leadership"
+    if len(known) < len(changes):
+        found += f" and {_count(len(changes) - len(known), 'outage')} that no change names"
     outages = [change for change in changes if change.outage_ms is not None]
     if not outages:
-        return f"{_count(len(changes), 'change')} of leadership, and no client that left spans had to wait."
+        return f"{found}, and no client that left spans had to wait."
     worst = max(outages, key=lambda change: change.outage_ms or 0)
     lengths = [change.outage_ms or 0.0 for change in outages]
     sums: dict[str, float] = defaultdict(float)
@@ -92,7 +96,7 @@ def verdict(changes: Sequence[Change]) -> str:
     step, most = max(sums.items(), key=lambda item: item[1])
     share = 100 * most / (sum(sums.values()) or 1)
     return (
-        f"In {_count(len(changes), 'change')} of leadership clients waited {median(lengths):.0f} ms in the median and "
+        f"In {found} clients waited {median(lengths):.0f} ms in the median and "
         f"{worst.outage_ms:.0f} ms at worst ({worst.worst.name}, {label_of(worst)}); the largest part, "
         f"{share:.0f} % of all waiting, lies in the step “{title(step)}”."
     )

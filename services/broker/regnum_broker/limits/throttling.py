@@ -110,11 +110,8 @@ class Throttling:
 
         An answer that is still to come says so (``measured``).
         """
-        if self._quotas.limits(REQUEST_PERCENTAGE):
-            client_id, now_s = call.client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
-            wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, call.principal.name, client_id, 100.0 * seconds, now_s)
-            if wait_s:
-                self._mutings[REQUEST_PERCENTAGE].mute(call.peer, min(wait_s, TIME_WAIT_S_MAX))
+        if self.is_on:
+            self._charge_time(call.principal.name, call.client_id, call.peer, seconds)
 
     def wait_s(self, rate: str, client_id: str, value: float) -> float:
         """The same for a call that waits by itself."""
@@ -164,10 +161,13 @@ class Throttling:
 
     def worked(self, payer: Payer, spent_s: float) -> None:
         """A thread has worked so long for a caller; holds its connection if that is too much."""
-        client_id, now_s = payer.client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
-        wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, payer.user, client_id, 100.0 * spent_s, now_s)
+        self._charge_time(payer.user, payer.client_id, payer.connection, spent_s)
+
+    def _charge_time(self, user: str, client_id: str, connection: str, spent_s: float) -> None:
+        name, now_s = client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
+        wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, user, name, 100.0 * spent_s, now_s)
         if wait_s:
-            self._mutings[REQUEST_PERCENTAGE].mute(payer.connection, min(wait_s, TIME_WAIT_S_MAX))
+            self._mutings[REQUEST_PERCENTAGE].mute(connection, min(wait_s, TIME_WAIT_S_MAX))
 
     def time_owed_s(self, context: Context) -> float:
         """For so long the connection of a call is held because too much time was taken for it."""
