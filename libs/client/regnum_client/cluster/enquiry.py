@@ -53,6 +53,7 @@ class Enquiry:
         self._header: Final = RequestHeader(client_id=client_id)
         self._rotation: Final = Rotation(chance)
         self._doubted: set[Address] = set()
+        self._last_listed: tuple[Address, ...] = ()
         self._last_good: Address | None = None
 
     def doubt(self, address: Address) -> None:
@@ -74,9 +75,14 @@ class Enquiry:
                     await self._connections.drop(known.address)
 
     def candidates(self, view: ClusterView) -> list[Address]:
-        """Brokers to ask anything, the most promising first."""
+        """Brokers to ask anything, the most promising first.
+
+        Where no broker lives those that lived last are asked: they come back at their addresses, and the bootstrap
+        addresses may be none of theirs.
+        """
+        self._last_listed = tuple(broker.address for broker in view.brokers.values()) or self._last_listed
         return self._rotation.order(
-            (broker.address for broker in view.brokers.values()),
+            self._last_listed,
             self._bootstrap,
             now_s=self._clock.monotonic(),
             doubted=self._doubted,
@@ -151,11 +157,7 @@ class Enquiry:
         if len(names) > NAMES_MAX:
             return await self._ask_in_parts(address, request)
         answer = await call(self._connections.metadata(address).GetMetadata, request, timeout_s=ANSWER_S)
-        if not answer.brokers and not answer.brokers_unchanged:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
-                f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
-            )
+        require_heard(answer.cluster_id, address)
         return answer
 
     async def _ask_in_parts(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
@@ -171,6 +173,18 @@ class Enquiry:
             else:
                 whole.topics.extend(answer.topics)
         return whole
+
+
+def require_heard(cluster_id: str, address: Address) -> None:
+    """Raise RegnumError unless what answered there has heard from a controller, and so knows the cluster's id.
+
+    An answer without brokers is one: all of them may be gone.
+    """
+    if not cluster_id:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+            f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
+        )
 
 
 def _explained(failures: Mapping[Address, RegnumError], last_error: RegnumError) -> RegnumError:

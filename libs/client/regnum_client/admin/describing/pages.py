@@ -16,6 +16,7 @@ from regnum_service.errors import RegnumError
 from regnum_client.admin.describing.topics import ALL, TopicSummary, WholeTopics, filter_to_wire, summaries_of
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.enquiry import require_heard
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.view import TopicView
@@ -154,9 +155,5 @@ class _Asking:
         self, address: Address, request: metadata_pb2.DescribeTopicsRequest, *, timeout_s: float
     ) -> metadata_pb2.DescribeTopicsResponse:
         answer = await call(self._connections.metadata(address).DescribeTopics, request, timeout_s=timeout_s)
-        if not answer.cluster_id:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
-                f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
-            )
+        require_heard(answer.cluster_id, address)
         return answer
