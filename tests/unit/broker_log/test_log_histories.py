@@ -68,8 +68,8 @@ class History(RuleBasedStateMachine):
         self.epochs = EpochCache()
         self.highest = -1
         self.written = 0
-        self.passed_sequence = 0
-        """Sequence after the last batch of producer 5 that was deleted at the front."""
+        self.heard: list[tuple[int, int]] = []
+        """Where each batch of producer 5 ended, and the sequence after it, as far as nothing below was cut since."""
         self.log_id = ""
         self.keys = 5
         self.marks: list[tuple[int, int]] = []
@@ -99,8 +99,7 @@ class History(RuleBasedStateMachine):
 
     @property
     def sequence(self) -> int:
-        known = (batch.sequence + batch.count for batch in reversed(self.batches) if batch.sequence >= 0)
-        return next(known, self.passed_sequence)
+        return self.heard[-1][1] if self.heard else 0
 
     @property
     def proved(self) -> bool:
@@ -136,8 +135,15 @@ class History(RuleBasedStateMachine):
     def add(self, new: list[Stored]) -> None:
         for batch in new:
             self.batches.append(batch)
+            if batch.sequence >= 0:
+                self.heard.append((batch.next_offset, batch.sequence + batch.count))
             self.epochs = self.epochs.assign(LeaderEpoch(batch.epoch), batch.base_offset)
             self.highest = max(self.highest, batch.epoch)
+
+    def cut(self, offset: int) -> None:
+        """What reaches over ``offset`` is gone, and what is known of its producer."""
+        self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
+        self.heard = [(end, sequence) for end, sequence in self.heard if end <= offset]
 
     @rule(sizes=SIZES, step=st.integers(0, 2))
     def append_as_leader(self, sizes: list[tuple[int, int, bool]], step: int) -> None:
@@ -171,7 +177,7 @@ class History(RuleBasedStateMachine):
         offset = max(self.end - back, self.start)
         found = self.replica.truncate(offset)
         self.marks = [mark for mark in self.marks if mark[0] <= found]
-        self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
+        self.cut(offset)
         assert found == self.end
         self.epochs = self.epochs.truncate_from_end(self.end)
         self.safe = min(self.safe, self.end)
@@ -226,9 +232,6 @@ class History(RuleBasedStateMachine):
     def begin_at(self, offset: int) -> None:
         """The model's log begins there."""
         if offset > self.start:
-            gone = [batch for batch in self.batches if batch.next_offset <= offset and batch.sequence >= 0]
-            if gone:
-                self.passed_sequence = gone[-1].sequence + gone[-1].count
             self.batches = [batch for batch in self.batches if batch.next_offset > offset]
             self.start = offset
             self.epochs = self.epochs.truncate_from_start(offset)
@@ -297,7 +300,6 @@ class History(RuleBasedStateMachine):
             else:
                 assert present.get(offset, record) == record
         assert set(present) <= {offset for offset, _, _ in records}
-        self.passed_sequence = self.sequence
         produced = {batch.base_offset: batch.produced for batch in before if batch.produced}
         self.batches, offset = [], self.start
         while data := self.replica.read(offset, bytes_max=1):
@@ -453,7 +455,7 @@ class History(RuleBasedStateMachine):
         if files:
             assert end >= int(files[-1].stem)
         lost = end < self.end
-        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+        self.cut(end)
         assert end == self.end
         if lost and end == self.start:
             # What of them the journal had not heard of went with the batches; one that began where the lost one did may

@@ -40,7 +40,7 @@ from regnum_election.history.events import DELETION
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome
 from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.partitions.tombstones import look_behind, write_anew
-from regnum_election.recovery.decisions import recovered_epoch
+from regnum_election.recovery.decisions import Answer, recovered_epoch
 from regnum_election.recovery.survey import Survey
 from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
@@ -209,10 +209,15 @@ class GivingUp:
             for id in brokers:
                 asked.setdefault(id, []).append(key)
         answers = await self._survey.ask(asked, wait_s / 2)
+        told: dict[int, list[Answer]] = {}
+        turns = Turns(PARTITIONS_PER_TURN)
+        for (_, key), answer in answers.items():
+            await turns.took()
+            told.setdefault(key.partition, []).append(answer)
         floors: dict[int, LeaderEpoch] = {}
         for number, epoch in known.items():
-            own = [answer for (_, key), answer in answers.items() if key.partition == number]
-            above = recovered_epoch(epoch, own, certain=False)
+            await turns.took()
+            above = recovered_epoch(epoch, told.get(number, ()), certain=False)
             if above is not None:
                 floors[number] = above
         return floors
