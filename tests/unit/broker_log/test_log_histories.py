@@ -66,6 +66,8 @@ class History(RuleBasedStateMachine):
         self.start = 0
         self.batches: list[Stored] = []
         self.epochs = EpochCache()
+        self.begun: set[tuple[int, int]] = set()
+        """Epochs of this log and where they began, also those that ended before its start."""
         self.highest = -1
         self.written = 0
         self.heard: list[tuple[int, int]] = []
@@ -138,12 +140,14 @@ class History(RuleBasedStateMachine):
             if batch.sequence >= 0:
                 self.heard.append((batch.next_offset, batch.sequence + batch.count))
             self.epochs = self.epochs.assign(LeaderEpoch(batch.epoch), batch.base_offset)
+            self.begun.update(self.epochs.entries)
             self.highest = max(self.highest, batch.epoch)
 
     def cut(self, offset: int) -> None:
         """What reaches over ``offset`` is gone, and what is known of its producer."""
         self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
         self.heard = [(end, sequence) for end, sequence in self.heard if end <= offset]
+        self.begun = {(epoch, start) for epoch, start in self.begun if start < offset}
 
     @rule(sizes=SIZES, step=st.integers(0, 2))
     def append_as_leader(self, sizes: list[tuple[int, int, bool]], step: int) -> None:
@@ -170,6 +174,7 @@ class History(RuleBasedStateMachine):
         epoch = LeaderEpoch(max(self.epochs.latest, 0) + step)
         self.place.now.record_leader_epochs([(KEY, epoch, self.end)])
         self.epochs = self.epochs.assign(epoch, self.end)
+        self.begun.update(self.epochs.entries)
         self.highest = max(self.highest, epoch)
 
     @rule(back=st.integers(0, 40))
@@ -350,18 +355,8 @@ class History(RuleBasedStateMachine):
         produced = keyed_batch(*pairs)
         self.replica.append_as_leader([produced], leader_epoch=LeaderEpoch(epoch))
         records = tuple((base + number, *pair) for number, pair in enumerate(pairs))
-        self.add(
-            [
-                Stored(
-                    base_offset=base,
-                    count=self.keys,
-                    records=records,
-                    epoch=epoch,
-                    sequence=-1,
-                    produced=produced,
-                )
-            ]
-        )
+        stored = Stored(base_offset=base, count=self.keys, records=records, epoch=epoch, sequence=-1, produced=produced)
+        self.add([stored])
         until = self.end
         for _ in range(2):
             for _ in range(2):
@@ -414,7 +409,7 @@ class History(RuleBasedStateMachine):
     @rule(ahead=st.integers(0, 50))
     def start_anew(self, ahead: int) -> None:
         self.start = self.end + ahead
-        self.batches, self.epochs, self.safe = [], EpochCache(), 0
+        self.batches, self.epochs, self.begun, self.safe = [], EpochCache(), set(), 0
         self.replica.truncate_fully_and_start_at(self.start)
 
     @rule(torn=st.binary(max_size=60))
@@ -459,14 +454,15 @@ class History(RuleBasedStateMachine):
         assert end == self.end
         if lost and end == self.start:
             # What of them the journal had not heard of went with the batches; one that began where the lost one did may
-            # be back, for the journal has it.
-            assert {entry for entry in self.replica.epochs.entries if entry[1] < end} <= set(self.epochs.entries)
+            # be back, for the journal has it, and one that ended before the start if it is the newest that it has.
+            assert {entry for entry in self.replica.epochs.entries if entry[1] < end} <= self.begun
             self.epochs = self.replica.epochs
         elif lost:
             self.epochs = EpochCache(tuple(entry for entry in self.epochs.entries if entry[1] < end))
             newest = self.replica.epochs.entries[-1:]
             if newest and newest[0][1] == end:
                 self.epochs = self.epochs.assign(*newest[0])
+        self.begun.update(self.epochs.entries)
 
     @rule()
     def repeat_the_last_batch(self) -> None:
