@@ -449,11 +449,12 @@ class History(RuleBasedStateMachine):
         assert self.safe <= end <= self.end
         if files:
             assert end >= int(files[-1].stem)
-        lost = end < self.end
+        # Of what was before the start, the end of it may be lost as well: then the log begins anew there.
+        lost = end < self.end or not set(self.place.segments()) <= set(files)
         self.cut(end)
         assert end == self.end
         if lost and end == self.start:
-            # What of them the journal had not heard of went with the batches; one that began where the lost one did may
+            # Epochs that the journal had not heard of went with the batches; one that began where the lost one did may
             # be back, for the journal has it, and one that ended before the start if it is the newest that it has.
             assert {entry for entry in self.replica.epochs.entries if entry[1] < end} <= self.begun
             self.epochs = self.replica.epochs
