@@ -98,6 +98,44 @@ class Tasks:
             listener(self._failure)
 
 
+class AbandonedError(Exception):
+    """What was waited for was given up."""
+
+
+class Abandonable:
+    """What a task waits for, and its owner may give up for as long as it waits: the task goes on without it.
+
+    Any number of times, and too late: a task that was cancelled twice for it, or once it has gone on with the answer,
+    would end, and its client with it.
+    """
+
+    __slots__ = ("_waiting", "given_up")
+
+    def __init__(self) -> None:
+        """Only assigns."""
+        self._waiting: asyncio.Task[Any] | None = None
+        self.given_up = False
+        """Whether it was given up."""
+
+    def give_up(self) -> None:
+        """Wait for it no more."""
+        if self._waiting is not None and not self.given_up:
+            self.given_up = True
+            self._waiting.cancel()
+
+    async def answer(self, awaited: Awaitable[T]) -> T:
+        """What came. Raises AbandonedError if it was given up."""
+        task = self._waiting = asyncio.current_task()
+        try:
+            return await awaited
+        except asyncio.CancelledError:
+            if not self.given_up or task is None or task.uncancel():
+                raise
+            raise AbandonedError from None
+        finally:
+            self._waiting = None
+
+
 class _CancelledElsewhereError(Exception):
     """What was awaited was cancelled, and what awaited it was not."""
 

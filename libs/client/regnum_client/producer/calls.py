@@ -24,7 +24,7 @@ from regnum_client.producer.outage_watch import OutageWatch
 from regnum_client.producer.outcomes import Receipt
 from regnum_client.producer.streams import ProduceStreams
 from regnum_client.records import TopicPartition
-from regnum_client.tasks import Tasks
+from regnum_client.tasks import Abandonable, AbandonedError, Tasks
 
 CALL_BYTES_MAX: Final = 8 * 1024 * 1024
 """A call carries no more than this, unless one batch alone is larger."""
@@ -58,8 +58,8 @@ class ProduceCall:
     """A produce call under way."""
 
     __slots__ = (
-        "abandoned",
         "address",
+        "answer",
         "causes",
         "incarnation",
         "items",
@@ -82,7 +82,7 @@ class ProduceCall:
         self.size_bytes: Final = sum(item.batch.size_bytes for item in items)
         """What its batches take from the buffer."""
         self.looked_s = sent_s
-        self.abandoned = False
+        self.answer: Final = Abandonable()
         self.causes: dict[int, str] = {}
         """What made the leaderships, by place among the items, where that was asked for."""
         self.task: asyncio.Task[None] | None = None
@@ -91,9 +91,8 @@ class ProduceCall:
         """Give it up if its partitions have other leaders by now; what is sent again has the same numbers."""
         # With numbers a repeat is safe, so those that moved need not wait with those that did not.
         moved = (has_moved(item, view) for item in self.items)
-        if self.task is not None and (any(moved) if idempotent else all(moved)):
-            self.abandoned = True
-            self.task.cancel()
+        if any(moved) if idempotent else all(moved):
+            self.answer.give_up()
 
 
 class CallsUnderWay:
@@ -219,12 +218,10 @@ class ProduceCalls:
             )
         try:
             if self._outages.enabled and self._is_worth_a_span(under_way.items):
-                return await self._produce_traced(under_way, request, timeout_s)
-            return await self._streams.produce(under_way.address, message, timeout_s=timeout_s)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not under_way.abandoned or task is None or task.uncancel():
-                raise
+                return await under_way.answer.answer(self._produce_traced(under_way, request, timeout_s))
+            produced = self._streams.produce(under_way.address, message, timeout_s=timeout_s)
+            return await under_way.answer.answer(produced)
+        except AbandonedError:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
                 f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",

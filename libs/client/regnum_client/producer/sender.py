@@ -325,7 +325,7 @@ class Sender:
             code = _call_code(error, idempotent=self._idempotent)
             if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
                 self._metadata.suspect(under_way.address)
-            if code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE and not under_way.abandoned:
+            if code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE and not under_way.answer.given_up:
                 self._unreachable.failed(
                     under_way.leader,
                     under_way.incarnation,

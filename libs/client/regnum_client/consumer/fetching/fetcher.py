@@ -38,7 +38,7 @@ from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silenc
 from regnum_client.consumer.positions import ResetPolicy
 from regnum_client.producer.departures import Departures, Place
 from regnum_client.records import TopicPartition
-from regnum_client.tasks import Tasks
+from regnum_client.tasks import AbandonedError, Tasks
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -328,13 +328,11 @@ class Fetcher:
     async def _carry(self, poll: Poll) -> None:
         try:
             try:
-                answer = await self._calls.ask(poll)
+                answer = await poll.answer.answer(self._calls.ask(poll))
             except RegnumError as error:
                 self._poll_failed(poll, error)
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if not poll.abandoned or task is None or task.uncancel():
-                    raise
+            except AbandonedError:
+                pass
             else:
                 answered = list(zip(poll.asked, answer.results, strict=True))
                 self._metadata.take_leaders(
@@ -382,6 +380,5 @@ class Fetcher:
                 self._metadata.request(doubted=poll.address)
                 self._metadata.suspect(poll.address)
             left = slow and poll.leave_replica(now_s)
-            if poll.task is not None and (left or poll.has_moved(view, None if slow else changed)):
-                poll.abandoned = True
-                poll.task.cancel()
+            if left or poll.has_moved(view, None if slow else changed):
+                poll.answer.give_up()

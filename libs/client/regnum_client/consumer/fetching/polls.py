@@ -27,6 +27,7 @@ from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.cursor import Cursor
+from regnum_client.tasks import Abandonable
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Asking:
 class Poll:
     """A fetch call under way to a leader, or to a replica that leaders named."""
 
-    __slots__ = ("_by_topic", "abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
+    __slots__ = ("_by_topic", "address", "answer", "asked", "leader", "look_s", "share_bytes", "task")
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Poll:
         self.asked: Final = asked
         self.look_s = look_s
         self.share_bytes: Final = share_bytes
-        self.abandoned = False
+        self.answer: Final = Abandonable()
         self.task: asyncio.Task[None] | None = None
         self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
         for cursor, _, term in asked:
