@@ -76,7 +76,10 @@ class Tasks:
             end_task(task)
         if not tasks:
             return
-        _, pending = await asyncio.wait(tasks, timeout=END_S)
+        done, pending = await asyncio.wait(tasks, timeout=END_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # asyncio complains of an error that is not asked for
         for task in pending:
             _LOG.warning("task %s does not heed its cancellation", task.get_name())
 

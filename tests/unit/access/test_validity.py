@@ -17,7 +17,7 @@ from regnum_service.access.authorization import Denials
 from regnum_service.access.identity import Caller, calling
 from regnum_service.access.validity import Certificate, Validity
 from regnum_service.errors import RegnumError
-from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
+from regnum_service.tls.files import CHECK_INTERVAL_S, TlsFiles, TlsFilesError, WatchedFiles
 from regnum_service.tls.revocation import revoked_in
 from regnum_service.tls.standing import StandingCertificates
 from regnum_telemetry.instruments import process as instruments
@@ -128,6 +128,26 @@ def test_lists_that_would_take_nothing_back_are_refused(lists: Callable[[], byte
     (tmp_path / "crl.pem").write_bytes(lists())
     with pytest.raises(TlsFilesError, match=rf"crl\.pem cannot be used.*{words}"):
         WatchedFiles(TlsFiles(ca=tmp_path / "ca.pem", crl=tmp_path / "crl.pem"))
+
+
+async def test_an_authority_is_taken_out_with_its_list(tmp_path: Path) -> None:
+    ca, crl, both = tmp_path / "ca.pem", tmp_path / "crl.pem", AUTHORITY.certificate + OTHER.certificate
+    ca.write_bytes(both)
+    crl.write_bytes(AUTHORITY.list(7) + OTHER.list(8))
+    clock, complaints = FakeClock(), []
+    files = WatchedFiles(TlsFiles(ca=ca, crl=crl), complain=complaints.append, monotonic_s=clock.monotonic)
+
+    async def looked() -> bytes | None:
+        await clock.advance(CHECK_INTERVAL_S)
+        files.check()
+        return files.pem.ca
+
+    ca.write_bytes(AUTHORITY.certificate)
+    assert await looked() == both, "a list that nobody signed is as good as none"
+    assert ["take its list out, too" in one for one in complaints] == [True]
+    crl.write_bytes(AUTHORITY.list(7))
+    assert await looked() == AUTHORITY.certificate
+    assert len(complaints) == 1
 
 
 class Audit:

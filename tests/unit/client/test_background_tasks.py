@@ -5,6 +5,7 @@ What is killed is found in the source: a task that somebody adds is in no scenar
 
 import ast
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -362,6 +363,24 @@ async def test_one_that_its_owner_ends_is_no_failure() -> None:
     parts = (tasks.start("a", asyncio.Event().wait()), tasks.start("b", asyncio.sleep(0)))
     await tasks.end(*parts)
     assert all(part.done() for part in parts)
+    assert tasks.failure is None
+
+
+async def test_an_error_of_a_question_that_is_ended_is_no_line_on_stderr() -> None:
+    """1. Two brokers are asked; 2. one answers and one refuses in the same turn; 3. the answer is taken."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told["message"]))
+    tasks = Tasks("test")
+
+    async def refuses() -> None:
+        raise BrokenPipeError
+
+    asked = tasks.start_question("q", refuses())
+    await until(asked.done)
+    await tasks.end(asked)
+    del asked
+    gc.collect()
+    assert complaints == []
     assert tasks.failure is None
 
 

@@ -27,7 +27,8 @@ def revoked_in(lists: bytes, authorities: bytes) -> frozenset[Serial]:
         one = x509.load_pem_x509_crl(_BEGIN + part + _END + b"\n")
         if not any(_is_of(one, authority) for authority in known):
             raise ValueError(
-                f"the list of {one.issuer.rfc4514_string()} is signed by none of the listener's authorities"
+                f"the list of {one.issuer.rfc4514_string()} is signed by none of the listener's authorities; where that"
+                " was one of them, take its list out, too"
             )
         issuer = one.issuer.public_bytes()
         found.update(Serial(issuer, revoked.serial_number) for revoked in one)
