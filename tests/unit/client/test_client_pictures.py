@@ -211,7 +211,7 @@ class AskedBroker:
         """An item for each name."""
         assert len(request.topics) <= NAMES_MAX
         self.named.append(len(request.topics))
-        response = GetMetadataResponse(version=10 + len(self.named), brokers=[types_pb2.Broker(id=1)])
+        response = GetMetadataResponse(cluster_id="c", version=10 + len(self.named), brokers=[types_pb2.Broker(id=1)])
         for name in request.topics:
             response.topics.add().topic.name = name
         return response
