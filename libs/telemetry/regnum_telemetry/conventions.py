@@ -54,8 +54,8 @@ FAILED_UNIX_NANO: Final = "regnum.leadership_change.failed_unix_nano"
 """Boundary on the root of a failure: its beginning; int."""
 
 FAILED_SEEN_BY: Final = "regnum.leadership_change.failed_seen_by"
-"""What saw the failure first: ``lifeline``, ``follower fetch``, ``standby`` or ``last sign of life``; with the id of
-the process behind a space."""
+"""What saw the failure first: ``lifeline``, ``follower fetch``, ``standby``, ``registration`` or ``last sign of
+life``; with the id of the process behind a space."""
 
 NOTICED_UNIX_NANO: Final = "regnum.leadership_change.noticed_unix_nano"
 """Boundary on a root: the acting controller knew; int."""
@@ -201,6 +201,18 @@ CAUSE_SILENCE: Final = "silence"
 CAUSE_NODE: Final = "node gone"
 """Value of CAUSE: the registration, or /controller, went: the session ended, or the process left."""
 
+CAUSE_CUT_OFF: Final = "cut off"
+"""Value of CAUSE: a leader and its followers agree that no fetches go between them."""
+
+CAUSE_REPLICAS_OFFLINE: Final = "replicas offline"
+"""Value of CAUSE: a live broker cannot use its replicas."""
+
+CAUSE_REQUEST: Final = "request"
+"""Value of CAUSE: a call asked for it."""
+
+CAUSE_DECISION: Final = "decision of the controller"
+"""Value of CAUSE: the controller found by itself that it was due."""
+
 EVIDENCE: Final = "regnum.failover.evidence"
 """What proved the death, in words."""
 
@@ -235,7 +247,7 @@ WRITTEN_UNIX_NANO: Final = "regnum.failover.written_unix_nano"
 """Boundary on a root: the last of the new leaders is written; int."""
 
 DISPATCHED_UNIX_NANO: Final = "regnum.failover.dispatched_unix_nano"
-"""Boundary on a root: the last new leader (or, in a succession, broker) has acknowledged; int, the root's end."""
+"""Boundary on a root: the last new leader (or, in a succession, broker) has acknowledged its order; int."""
 
 WON_UNIX_NANO: Final = "regnum.succession.won_unix_nano"
 """Boundary on SUCCESSION: the office is won; int."""

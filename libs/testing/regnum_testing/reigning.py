@@ -21,8 +21,9 @@ from regnum_election.history.events import Entry
 from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.publication.subscriber import DeathDetector
 from regnum_election.reign.events import CatchingUp
-from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.reign.reign import DeposedError, Predecessor, Reign
 from regnum_election.standby.picture import Followed
+from regnum_election.traces.beginning import Earlier, NoWitnesses, Witnesses
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.configs import (
@@ -101,6 +102,8 @@ class FakeBroker:
     """What the next stops answer for their first replica, one each, in place of having stopped it."""
     answers_max: int | None = None
     """Results that one answer holds, whatever was ordered; None: all of them."""
+    reports: set[PartitionKey] = field(default_factory=set)
+    """Partitions that it leads of which it says that the first acknowledgement to a producer follows."""
     held: asyncio.Event | None = None
     """While set and not fired, LeaderAndIsr does not return."""
 
@@ -159,7 +162,12 @@ class FakeChannel:
             else:
                 self._broker.states[key] = item
             results.append(
-                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=error)
+                control_pb2.ReplicaResult(
+                    topic_id=item.topic_id,
+                    partition=item.state.partition,
+                    error_code=error,
+                    acknowledgement_follows=key in self._broker.reports and item.state.leader == self._broker.id,
+                )
             )
         return control_pb2.LeaderAndIsrResponse(results=results[: self._broker.answers_max])
 
@@ -249,6 +257,10 @@ class FakeCluster:
         """What brokers were told of how far they are from being in sync."""
         self.recorded: list[Entry] = []
         """What reigns wrote into the event log."""
+        self.earlier: tuple[Earlier, ...] = ()
+        """Changes of leadership that reigns before the next may not have ended."""
+        self.witnesses: Witnesses = NoWitnesses()
+        """What others saw of those that fail."""
         self.open_store: Callable[[MemoryServer], MemoryStore] = MemoryStore
         """Opens the next controller's session."""
         self.controller_store: MemoryStore | None = None
@@ -339,6 +351,7 @@ class FakeCluster:
         went_back: str = "",
         access_warnings: tuple[str, ...] = (),
         store_warnings: tuple[str, ...] = (),
+        predecessor: Predecessor | None = None,
     ) -> Controller:
         """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
@@ -352,6 +365,7 @@ class FakeCluster:
             went_back=went_back,
             access_warnings=access_warnings,
             store_warnings=store_warnings,
+            predecessor=predecessor,
         )
         controller = Controller(
             reign=reign,
@@ -380,6 +394,8 @@ class FakeCluster:
             record=self.recorded.append,
             logged_leaders=logged_leaders,
             metrics=metrics,
+            witnesses=self.witnesses,
+            earlier=self.earlier,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

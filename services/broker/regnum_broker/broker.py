@@ -195,9 +195,9 @@ class Broker:
             clock=clock,
             metrics=self._metrics,
         )
-        mover, fetchers = start_fetching(parts, channels)
+        mover, fetchers = start_fetching(parts, channels, lifeline)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
-        orders = make_orders(parts, fetchers, lifeline)
+        orders = make_orders(parts, fetchers, lifeline, checkpointing.is_busy)
         internal = internal_server(
             self._listeners, parts, orders=orders, cache=cache, streams=FollowerStreams(), writer=writer
         )

@@ -1,6 +1,7 @@
 """What copies logs from their leaders, what has logs begin later, and what carries out orders about both."""
 
 import random
+from collections.abc import Callable
 
 from regnum_model.broker_configs import CLEANER_PROCESSOR_PERCENTAGE
 from regnum_model.ids import BrokerId, PartitionKey
@@ -20,7 +21,7 @@ from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import RetentionWatch
 
 
-def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, Fetchers]:
+def start_fetching(parts: BrokerParts, channels: Channels, lifeline: Lifeline) -> tuple[StartMover, Fetchers]:
     """Copy logs from their leaders, and have logs begin later, here and then at their followers."""
     replicas, storage, clock, supervisor = parts.replicas, parts.storage, parts.clock, parts.supervisor
 
@@ -32,7 +33,7 @@ def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, 
             partition.committed.fire()
 
     mover = StartMover(storage=storage, moved=start_moved, clock=clock)
-    fetchers = Fetchers(lambda leader: _leader_stream(leader, parts, channels, mover), supervisor)
+    fetchers = Fetchers(lambda leader: _leader_stream(leader, parts, channels, mover, lifeline), supervisor)
     cleaner = LogCleaner(
         replicas=replicas,
         storage=storage,
@@ -53,7 +54,9 @@ def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, 
     return mover, fetchers
 
 
-def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> Orders:
+def make_orders(
+    parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline, is_busy: Callable[[PartitionKey], bool]
+) -> Orders:
     """What carries orders out, and tells of partitions that move as these say."""
     moving = MovingReplicas(replicas=parts.replicas, tell=lifeline.report_moving, clock=parts.clock)
     parts.supervisor.start("moving replicas", moving.run())
@@ -67,10 +70,14 @@ def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> O
         throttle=parts.throttle,
         note_moving=moving.note,
         fits_now=parts.lives.fits_now,
+        is_busy=is_busy,
+        acknowledged=lifeline.report_acknowledged,
     )
 
 
-def _leader_stream(leader: BrokerId, parts: BrokerParts, channels: Channels, mover: StartMover) -> LeaderStream:
+def _leader_stream(
+    leader: BrokerId, parts: BrokerParts, channels: Channels, mover: StartMover, lifeline: Lifeline
+) -> LeaderStream:
     return LeaderStream(
         leader,
         broker=parts.id,
@@ -82,4 +89,5 @@ def _leader_stream(leader: BrokerId, parts: BrokerParts, channels: Channels, mov
         move_start=mover.ask,
         throttle=parts.throttle.taking,
         received_bytes=parts.metrics.counter(instruments.REPLICATION_BYTES_IN),
+        tell_break=lifeline.report_broken,
     )

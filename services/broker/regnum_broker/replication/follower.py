@@ -56,6 +56,7 @@ from regnum_broker.replication.followed import (
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.pauses import Pauses
+from regnum_broker.replication.sessions.breaks import Breaks, TellBreak, nobody_is_told
 from regnum_broker.replication.sessions.marks import to_wire
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
@@ -120,6 +121,7 @@ class LeaderStream:
         move_start: Callable[[PartitionKey, int], None],
         throttle: Meter | None = None,
         received_bytes: Counter | None = None,
+        tell_break: TellBreak = nobody_is_told,
     ) -> None:
         """Only assigns.
 
@@ -134,7 +136,9 @@ class LeaderStream:
             move_start: has the log of a replica begin later, soon.
             throttle: how fast new replicas may be filled.
             received_bytes: where what comes is counted.
+            tell_break: told when a stream that was answered breaks, and when another one is answered.
         """
+        self._breaks: Final = Breaks(leader, tell_break)
         self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
         self._filling: Final = Filling(throttle or Meter(clock))
@@ -210,8 +214,10 @@ class LeaderStream:
             try:
                 reason = await self._stream(address)
             except grpc.RpcError as error:
+                self._note_break()
                 reason = str(from_rpc_error(error))
             except asyncio.InvalidStateError:
+                self._note_break()
                 reason = "the connection broke"
             except TimeoutError:
                 reason = "no answer in time"
@@ -222,6 +228,10 @@ class LeaderStream:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._moved.wait()
+
+    def _note_break(self) -> None:
+        if self._answered:
+            self._breaks.broke(followed.partition for followed in self._followed.values())
 
     async def _stream(self, address: Address) -> str:
         """Run one stream to its end; returns why it ended."""
@@ -244,6 +254,7 @@ class LeaderStream:
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
+                self._breaks.answered()
                 self._filling.answered()
                 self._heard += 1
                 self.heard_s = self._clock.monotonic()

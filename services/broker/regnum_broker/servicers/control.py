@@ -13,6 +13,7 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.configs.dynamic import DynamicConfigs
+from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -62,10 +63,21 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
             self._note_full_set(request)
         return control_pb2.LeaderAndIsrResponse(
             results=[
-                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=code)
+                control_pb2.ReplicaResult(
+                    topic_id=item.topic_id,
+                    partition=item.state.partition,
+                    error_code=code,
+                    acknowledgement_follows=self._reports(item),
+                )
                 for item, code in zip(request.partitions, results, strict=True)
             ]
         )
+
+    def _reports(self, item: control_pb2.LeaderAndIsrPartition) -> bool:
+        """Whether the controller hears of the first acknowledgement to a producer in that leadership."""
+        partition = self._replicas.get(PartitionKey(TopicId(item.topic_id), item.state.partition))
+        role = None if partition is None else partition.role
+        return isinstance(role, Leadership) and role.reports and role.state.leader_epoch == item.state.leader_epoch
 
     async def StopReplica(  # noqa: N802 - gRPC's name
         self,

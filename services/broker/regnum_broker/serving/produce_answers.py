@@ -208,7 +208,9 @@ class PendingAnswers:
         pending.answer()
 
     def _settle(self, pending: PendingAnswer, index: int) -> None:
-        del pending.open[index]
+        item = pending.open.pop(index)
+        if isinstance(item, Admitted) and not pending.results[index].error_code:
+            item.leadership.acknowledged()
         if not pending.open and not pending.coming:
             self.finish(pending)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 from regnum.election.v1 import controller_pb2_grpc
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId
 from regnum_model.nodes import Address
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.cancellation import end_task, is_asked_to_end
@@ -29,6 +29,7 @@ from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.liveness import SILENCE_S, Listener
 from regnum_election.reign.events import CatchingUp, ClusterEvent, Hint
+from regnum_election.traces.beginning import Signs
 
 SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
 START_TIMEOUT_S: Final = 10.0
@@ -52,6 +53,7 @@ class LifelineThread:
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
         own: str = "",
+        election_id: str = "",
     ) -> None:
         """Only assigns.
 
@@ -67,7 +69,9 @@ class LifelineThread:
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
             own: how this process is addressed; see ``GrpcServer``.
+            election_id: its election id, for traces.
         """
+        self._election_id: Final = election_id
         self._address = address
         self._clock = clock
         self._supervisor = supervisor
@@ -131,6 +135,16 @@ class LifelineThread:
         lifelines = self._lifelines
         return 0.0 if lifelines is None else lifelines.silent_s
 
+    def of_broker(self, broker: BrokerId, epoch: BrokerEpoch) -> Signs:
+        """What was seen of one life of a broker; for traces. Any thread."""
+        lifelines = self._lifelines
+        return Signs() if lifelines is None else lifelines.of_broker(broker, epoch)
+
+    def of_controller(self, id: ElectionId) -> Signs:
+        """What brokers saw of the end of a controller; for traces. Any thread."""
+        lifelines = self._lifelines
+        return Signs() if lifelines is None else lifelines.of_controller(id)
+
     async def set_serving(self, *, serving: bool) -> None:
         """What health says on the lifeline listener."""
         server, loop = self._server, self._loop
@@ -164,6 +178,7 @@ class LifelineThread:
             spawn=self._spawn,
             fences=self._fences,
             metrics=self._metrics,
+            own=self._election_id,
         )
         registration = ServiceRegistration(
             name=SERVICE_NAME,

@@ -1,0 +1,54 @@
+"""That the fetch stream to a leader broke: what the controller is told, for traces of failures."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum_telemetry import tracing
+
+from regnum_broker.replication.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A connection to another broker that broke."""
+
+    epoch: BrokerEpoch
+    """Broker epoch at its other end."""
+    unix_nano: int
+    """When, wall time."""
+
+
+TellBreak = Callable[[BrokerId, Break | None], None]
+"""Takes a break; None: the connection is made again."""
+
+
+def nobody_is_told(leader: BrokerId, broken: Break | None) -> None:
+    """Takes it for nobody."""
+
+
+class Breaks:
+    """Of the streams to one leader, one after another."""
+
+    def __init__(self, leader: BrokerId, tell: TellBreak) -> None:
+        """Only assigns."""
+        self._leader: Final = leader
+        self._tell: Final = tell
+        self._is_broken = False
+
+    def answered(self) -> None:
+        """The leader answers."""
+        if self._is_broken:
+            self._is_broken = False
+            self._tell(self._leader, None)
+
+    def broke(self, followed: Iterable[Partition]) -> None:
+        """A stream that had been answered broke; nobody fails by it whom no partition is followed at."""
+        unix_nano = tracing.now_unix_nano()
+        states = (partition.ordered for partition in followed)
+        members = (state.members.get(self._leader) for state in states if state is not None)
+        life = next((member.broker_epoch for member in members if member is not None), None)
+        if life is not None:
+            self._is_broken = True
+            self._tell(self._leader, Break(life, unix_nano))
