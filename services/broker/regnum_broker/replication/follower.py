@@ -231,7 +231,7 @@ class LeaderStream:
 
     def _note_break(self) -> None:
         if self._answered:
-            self._breaks.broke(followed.partition for followed in self._followed.values())
+            self._breaks.broke(followed.partition.ordered for followed in self._followed.values())
 
     async def _stream(self, address: Address) -> str:
         """Run one stream to its end; returns why it ended."""

@@ -96,7 +96,7 @@ class Changes:
                 attributes=attributes,
                 legacy_name=conventions.FAILOVER,
                 signs=partial(self._of_broker, victim, epoch, heard_unix_nano),
-                by=NOTICES[cause],
+                by=NOTICES.get(cause, Notice.REGISTRATION),
                 links=tuple(related),
             )
         )
@@ -119,7 +119,7 @@ class Changes:
                 attributes=attributes,
                 legacy_name=conventions.SUCCESSION,
                 signs=partial(self._witnesses.of_controller, victim),
-                by=NOTICES[cause],
+                by=NOTICES.get(cause, Notice.REGISTRATION),
                 links=tuple(one.context for one in self._earlier),
                 # Brokers say over their new lifelines what they saw of it.
                 lingers_s=SUCCESSION_LINGERS_S,

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum_model.nodes import LeaderAndIsr
 from regnum_telemetry import tracing
-
-from regnum_broker.replication.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,13 @@ class Breaks:
             self._is_broken = False
             self._tell(self._leader, None)
 
-    def broke(self, followed: Iterable[Partition]) -> None:
-        """A stream that had been answered broke; nobody fails by it whom no partition is followed at."""
+    def broke(self, followed: Iterable[LeaderAndIsr | None]) -> None:
+        """A stream that had been answered broke.
+
+        ``followed``: states of the partitions that are followed there; without any it is no failure that matters.
+        """
         unix_nano = tracing.now_unix_nano()
-        states = (partition.ordered for partition in followed)
-        members = (state.members.get(self._leader) for state in states if state is not None)
+        members = (state.members.get(self._leader) for state in followed if state is not None)
         life = next((member.broker_epoch for member in members if member is not None), None)
         if life is not None:
             self._is_broken = True
