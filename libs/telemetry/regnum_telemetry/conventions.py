@@ -111,12 +111,11 @@ OUTAGE_BEFORE_ROOT: Final = "regnum.outage.before_root_nano"
 # Spans of a failover, in the order of cause and effect.
 
 FAILOVER: Final = "regnum.failover"
-"""Root: a broker is gone, and its partitions get new leaders. From the moment its end was noticed until every new
-leader has acknowledged. Made by the controller."""
+"""Root of a broker's failure before 0.2, from the moment its end was noticed until every new leader had acknowledged;
+now a value of LEGACY_NAME."""
 
 SUCCESSION: Final = "regnum.succession"
-"""Root: a controller is gone and a standby takes its office. Ends when every broker has acknowledged its full set.
-Made by the new controller."""
+"""Root of a succession before 0.2, until every broker had acknowledged its full set; now a value of LEGACY_NAME."""
 
 DETECTION: Final = "regnum.failover.detection"
 """From the moment the lifeline broke (or the oldest unanswered probe was sent, or the registration went) to the
@@ -152,8 +151,8 @@ METADATA_APPLIED: Final = "regnum.broker.metadata_applied"
 """A broker takes a change of metadata up."""
 
 RECOVERY: Final = "regnum.partition.recovery"
-"""Root: partitions that nobody could lead get leaders, because a person accepts what is lost. Made by the
-controller."""
+"""Root before 0.2: partitions that nobody could lead get leaders, because a person accepts what is lost; now a value of
+LEGACY_NAME."""
 
 ORDERS_OVERDUE: Final = "regnum.controller.orders_overdue"
 """A live broker has not acknowledged its orders in time: from the oldest order until that was found out. Lies in the
