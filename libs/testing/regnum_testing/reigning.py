@@ -22,8 +22,8 @@ from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.publication.subscriber import DeathDetector
 from regnum_election.reign.events import CatchingUp
 from regnum_election.reign.reign import DeposedError, Predecessor, Reign
+from regnum_election.reign.witnesses import NO_WITNESSES, Earlier, Witnesses
 from regnum_election.standby.picture import Followed
-from regnum_election.traces.beginning import Earlier, NoWitnesses, Witnesses
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.configs import (
@@ -259,7 +259,7 @@ class FakeCluster:
         """What reigns wrote into the event log."""
         self.earlier: tuple[Earlier, ...] = ()
         """Changes of leadership that reigns before the next may not have ended."""
-        self.witnesses: Witnesses = NoWitnesses()
+        self.witnesses: Witnesses = NO_WITNESSES
         """What others saw of those that fail."""
         self.open_store: Callable[[MemoryServer], MemoryStore] = MemoryStore
         """Opens the next controller's session."""
@@ -366,6 +366,8 @@ class FakeCluster:
             access_warnings=access_warnings,
             store_warnings=store_warnings,
             predecessor=predecessor,
+            witnesses=self.witnesses,
+            earlier=self.earlier,
         )
         controller = Controller(
             reign=reign,
@@ -394,8 +396,6 @@ class FakeCluster:
             record=self.recorded.append,
             logged_leaders=logged_leaders,
             metrics=metrics,
-            witnesses=self.witnesses,
-            earlier=self.earlier,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

@@ -197,7 +197,7 @@ class Broker:
         )
         mover, fetchers = start_fetching(parts, channels, lifeline)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
-        orders = make_orders(parts, fetchers, lifeline, checkpointing.is_busy)
+        orders = make_orders(parts, fetchers, lifeline)
         internal = internal_server(
             self._listeners, parts, orders=orders, cache=cache, streams=FollowerStreams(), writer=writer
         )

@@ -141,10 +141,6 @@ class Checkpointing:
             await self._clock.sleep(CHECKPOINT_INTERVAL_S)
             await self.save()
 
-    def is_busy(self, key: PartitionKey) -> bool:
-        """Whether records were committed in a partition lately, as far as that is told."""
-        return key in self._busy
-
     async def save(self) -> None:
         """Save once. At rest that looks at nothing, however many replicas there are."""
         moved = self._replicas.take_moved()

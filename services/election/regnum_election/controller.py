@@ -95,7 +95,6 @@ from regnum_election.state.unverified import Unverified
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.calls import TopicCalls
 from regnum_election.topics.deletion import TopicDeleter
-from regnum_election.traces.beginning import Earlier, Witnesses
 from regnum_election.upkeep import CORRECTIONS_INTERVAL_S, Upkeep
 
 T = TypeVar("T")
@@ -129,8 +128,6 @@ class Controller:
         followed: Followed | None = None,
         limits: Limits | None = None,
         metrics: Metrics | None = None,
-        witnesses: Witnesses | None = None,
-        earlier: tuple[Earlier, ...] = (),
         record: Callable[[Entry], None] = nowhere,
         logged_leaders: AskLog = nothing_logged,
     ) -> None:
@@ -178,8 +175,6 @@ class Controller:
             defer=self._put_internal,
             unverified=unverified,
             tally=Tally(counted),
-            witnesses=witnesses,
-            earlier=earlier,
             events=ReignEvents(reign, record, clock, logged_leaders),
         )
         self._relieving = Relieving(self._context)

@@ -355,7 +355,14 @@ class ElectionService:
             raise StartRefusedError(WORDS)
         proof = await proof_that_it_went_back(store, self._clock)
         warnings = self._told_store.trust.warnings
-        reign = replace(reign, went_back=proof, access_warnings=self._tls.warnings, store_warnings=warnings)
+        reign = replace(
+            reign,
+            went_back=proof,
+            access_warnings=self._tls.warnings,
+            store_warnings=warnings,
+            witnesses=self._lifelines,
+            earlier=self._events.changes_before(reign.epoch, _unfinished_since_ms(reign)),
+        )
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -386,8 +393,6 @@ class ElectionService:
             followed=await self._follower.take(),
             limits=Limits(order_s=self._settings.order_overdue_s, trouble_s=self._settings.trouble_overdue_s),
             metrics=self._metrics,
-            witnesses=self._lifelines,
-            earlier=self._events.changes_before(reign.epoch, _unfinished_since_ms(reign)),
             record=self._events.append,
             logged_leaders=self._events.leaders_before,
         )

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 from regnum.broker.v1 import log_pb2
-from regnum_broker.replication.leader import Leadership
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
-from regnum_testing.waiting import DEADLINE_S, until
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -80,23 +79,25 @@ async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_
     world: BrokerWorld, recorder: SpanRecorder
 ) -> None:
     state = await world.elect(1, [1])
-    for number in range(2):
-        await world.produce(1, batch_of(b"%d" % number))
     running = world.brokers[BrokerId(1)]
-    storage = running.broker._storage
-    assert storage is not None
-    # High watermarks are looked at, and saved, by the clock.
-    await until(lambda: storage.directory.stored_high_watermark(running.partition().key) == 2)
+    first, key = running.broker.replicas.first_acknowledgements, running.partition().key
+    told: list[tuple[PartitionKey, LeaderEpoch]] = []
+    assert not (await world.send(1, [world.order(state, 0)])).results[0].acknowledgement_follows
+    first.report(lambda _: True, lambda key, epoch: told.append((key, epoch)))
     with tracing.within(recorder.start("cause").context):
         state = await world.elect(1, [1], epoch=1)
-    role = running.partition().role
-    assert isinstance(role, Leadership)
-    version = running.partition().version
-    told: list[tuple[PartitionKey, LeaderEpoch]] = []
-    role.report_acknowledgement(lambda key, epoch: told.append((key, epoch)))
-    # A repeated order is answered alike; one of another epoch is not.
-    (again,) = (await world.send(1, [world.order(state, version)])).results
+    # A repeated order is answered alike.
+    (again,) = (await world.send(1, [world.order(state, running.partition().version)])).results
     assert again.acknowledgement_follows
+    assert told == []
     for number in range(2):
         await world.produce(1, batch_of(b"%d" % number))
-    assert told == [(running.partition().key, LeaderEpoch(1))]
+    assert told == [(key, LeaderEpoch(1))]
+    assert not first.awaited
+    # A leadership that nobody traced, or of a partition that nobody writes to.
+    await world.elect(1, [1], epoch=2)
+    first.report(lambda _: False, lambda key, epoch: told.append((key, epoch)))
+    with tracing.within(recorder.start("cause").context):
+        await world.elect(1, [1], epoch=3)
+    await world.produce(1, batch_of(b"c"))
+    assert len(told) == 1

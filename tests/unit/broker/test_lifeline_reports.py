@@ -174,7 +174,7 @@ def test_a_break_is_told_once_the_stream_had_a_leader_and_taken_back_when_it_ans
     told: list[tuple[BrokerId, Break | None]] = []
     breaks = Breaks(BrokerId(2), lambda leader, broken: told.append((leader, broken)))
     breaks.answered()
-    breaks.broke([])
+    breaks.broke([], answers=5)
     assert told == [], "nothing is followed there: nothing fails"
     member = Membership(broker_epoch=BrokerEpoch(7), log_id=LogId("log"))
     state = LeaderAndIsr(
@@ -186,7 +186,9 @@ def test_a_break_is_told_once_the_stream_had_a_leader_and_taken_back_when_it_ans
         members={BrokerId(2): member},
         controller_epoch=ControllerEpoch(1),
     )
-    breaks.broke([None, state])
+    breaks.broke([state], answers=0)
+    assert told == [], "it was never connected"
+    breaks.broke([None, state], answers=1)
     ((leader, broken),) = told
     assert broken is not None
     assert (leader, broken.epoch) == (2, 7)

@@ -4,7 +4,8 @@ import pytest
 from regnum.election.v1 import controller_pb2
 from regnum_election.lifelines.stream import Stream, stream_of
 from regnum_election.lifelines.witnessed import ACKNOWLEDGEMENTS_MAX, BROKEN_MAX, signs_of_broker, signs_of_controller
-from regnum_election.traces.beginning import Notice, Sign, Signs, failed
+from regnum_election.reign.witnesses import Sign, Signs
+from regnum_election.traces.beginning import Notice, failed
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId
 from regnum_testing.election_values import broker
 

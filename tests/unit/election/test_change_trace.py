@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from regnum_election.reign.events import BrokerDead
+from regnum_election.reign.witnesses import Earlier, Sign, Signs
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
-from regnum_election.traces.beginning import Earlier, Sign, Signs
 from regnum_election.traces.change_trace import FIRST_ACKNOWLEDGEMENT_S, Beginning, ChangeTrace
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_telemetry import conventions, tracing

@@ -6,10 +6,10 @@ import pytest
 from regnum_election.controller import Controller
 from regnum_election.reign.event_times import EventTimes
 from regnum_election.reign.events import BrokersChanged, EventQueue, IsrsWritten, Superseded
+from regnum_election.reign.witnesses import Sign, Signs
 from regnum_election.state.tally import source_of
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
-from regnum_election.traces.beginning import Sign, Signs
 from regnum_election.traces.change_trace import Beginning, ChangeTrace
 from regnum_model.ids import (
     NO_LEADER,

@@ -10,7 +10,7 @@ from regnum_election.leaders.balance import balance_leaders
 from regnum_election.leaders.elections import ElectionRequest, ElectionType
 from regnum_election.reign.events import BrokerDead, FirstAcknowledgements, Mutation, ReplicasOffline, nobody_waits
 from regnum_election.reign.reign import Predecessor
-from regnum_election.traces.beginning import Sign, Signs
+from regnum_election.reign.witnesses import Sign, Signs
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, LeaderEpoch, PartitionKey, TopicId
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.moving import ask, catch_up

@@ -8,7 +8,7 @@ from regnum_election.history.encoding import encode
 from regnum_election.history.events import Cause, Kind, OtherEntry, Position, Reason
 from regnum_election.history.log import EventLog
 from regnum_election.history.unfinished import changes_in
-from regnum_election.traces.beginning import Earlier
+from regnum_election.reign.witnesses import Earlier
 from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId
 from regnum_service.clock import SystemClock
 from regnum_testing.waiting import until

@@ -84,6 +84,7 @@ class Lifeline:
         self._open: Final = asyncio.Event()
         self._fenced: Final = asyncio.Event()
         self._epoch = UNREGISTERED
+        self._busy: frozenset[PartitionKey] = frozenset()
         self._main: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
@@ -121,7 +122,12 @@ class Lifeline:
 
     def report_busy(self, keys: frozenset[PartitionKey]) -> None:
         """Tell the controller, with the next beat, which partitions are busy from now on."""
+        self._busy = keys
         self._speaker.call(lambda: self._speaker.set_busy(keys))
+
+    def is_busy(self, key: PartitionKey) -> bool:
+        """Whether a partition is busy, as the controller was told last."""
+        return key in self._busy
 
     def report_moving(self, replicas: Sequence[MovingReplica]) -> None:
         """Tell the controller, with the next beat, how far replicas of partitions are that move."""

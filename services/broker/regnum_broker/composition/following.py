@@ -1,7 +1,6 @@
 """What copies logs from their leaders, what has logs begin later, and what carries out orders about both."""
 
 import random
-from collections.abc import Callable
 
 from regnum_model.broker_configs import CLEANER_PROCESSOR_PERCENTAGE
 from regnum_model.ids import BrokerId, PartitionKey
@@ -54,10 +53,9 @@ def start_fetching(parts: BrokerParts, channels: Channels, lifeline: Lifeline) -
     return mover, fetchers
 
 
-def make_orders(
-    parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline, is_busy: Callable[[PartitionKey], bool]
-) -> Orders:
+def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> Orders:
     """What carries orders out, and tells of partitions that move as these say."""
+    parts.replicas.first_acknowledgements.report(lifeline.is_busy, lifeline.report_acknowledged)
     moving = MovingReplicas(replicas=parts.replicas, tell=lifeline.report_moving, clock=parts.clock)
     parts.supervisor.start("moving replicas", moving.run())
     return Orders(
@@ -70,8 +68,6 @@ def make_orders(
         throttle=parts.throttle,
         note_moving=moving.note,
         fits_now=parts.lives.fits_now,
-        is_busy=is_busy,
-        acknowledged=lifeline.report_acknowledged,
     )
 
 

@@ -213,12 +213,11 @@ class LeaderStream:
                 continue
             try:
                 reason = await self._stream(address)
-            except grpc.RpcError as error:
-                self._note_break()
-                reason = str(from_rpc_error(error))
-            except asyncio.InvalidStateError:
-                self._note_break()
-                reason = "the connection broke"
+            except (grpc.RpcError, asyncio.InvalidStateError) as error:
+                states = (followed.partition.ordered for followed in self._followed.values())
+                self._breaks.broke(states, answers=self._answered)
+                known = from_rpc_error(error) if isinstance(error, grpc.RpcError) else "the connection broke"
+                reason = str(known)
             except TimeoutError:
                 reason = "no answer in time"
             self._log.info("fetch stream ended", reason=reason, answers=self._answered)
@@ -228,10 +227,6 @@ class LeaderStream:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._moved.wait()
-
-    def _note_break(self) -> None:
-        if self._answered:
-            self._breaks.broke(followed.partition.ordered for followed in self._followed.values())
 
     async def _stream(self, address: Address) -> str:
         """Run one stream to its end; returns why it ended."""
@@ -315,7 +310,7 @@ class LeaderStream:
             self._changed[ended] = None
             await turns.took()
         keys = tuple(self._changed)
-        async for logs in slices(self._without_last_batch(keys), SLICE):
+        async for logs in slices(_without_last_batch(self._followed, keys), SLICE):
             await self._storage.read_for_brokers(partial(recall_last_batches, logs))
         for key in keys:
             await turns.took()
@@ -349,12 +344,6 @@ class LeaderStream:
             answers_taken=taken,
             stores_nothing_because=self._storage.directory.no_room,
         )
-
-    def _without_last_batch(self, keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
-        """Logs whose last batch the leader is to be told, and is not in memory."""
-        named = (self._followed[key] for key in keys if key in self._followed)
-        logs = [followed.partition.log for followed in named if followed.taken_from is None]
-        return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
 
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
         """Carry an answer out, sent after so many requests: jobs for the writer, and the high watermarks."""
@@ -464,6 +453,13 @@ class LeaderStream:
     def _ask_not_before(self, followed: Followed, moment_s: float) -> None:
         followed.not_before_s = moment_s
         self._pauses.add(followed.partition.key, moment_s)
+
+
+def _without_last_batch(known: Mapping[PartitionKey, Followed], keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
+    """Logs whose last batch the leader is to be told, and is not in memory."""
+    named = (known[key] for key in keys if key in known)
+    logs = [followed.partition.log for followed in named if followed.taken_from is None]
+    return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
 
 
 def _name(partition: Partition) -> str:

@@ -3,12 +3,12 @@
 Belongs to the event loop and does no I/O. Decisions are in ``replication``; ISR changes are written by ``isr_writer``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration
+from regnum_model.ids import BrokerEpoch, BrokerId, Registration
 from regnum_model.insync import may_commit, may_let_go
 from regnum_model.nodes import LeaderAndIsr
 
@@ -71,7 +71,6 @@ class Leadership(Role):
         "_progress",
         "_removed_s",
         "_streams",
-        "_tell_acknowledged",
         "adding",
         "began_s",
         "began_unix_nano",
@@ -85,7 +84,6 @@ class Leadership(Role):
         "partition",
         "proposed_isr",
         "replicas",
-        "reports",
         "retry_isr_s",
         "state",
         "tenure",
@@ -126,9 +124,6 @@ class Leadership(Role):
         """When it began, for spans."""
         self.cause_pending = bool(cause)
         """Whether the first append since is still to be recorded."""
-        self.reports = False
-        """Whether the controller hears of the first acknowledgement to a producer."""
-        self._tell_acknowledged: Callable[[PartitionKey, LeaderEpoch], None] | None = None
         self.began_s: Final = now_s
         """When it began, monotonic seconds."""
         self.cut_off = False
@@ -166,17 +161,6 @@ class Leadership(Role):
             self._incomplete.pop(self, None)
         else:
             self._incomplete[self] = None
-
-    def report_acknowledgement(self, tell: Callable[[PartitionKey, LeaderEpoch], None]) -> None:
-        """Have the controller told of the first acknowledgement to a producer."""
-        self.reports, self._tell_acknowledged = True, tell
-
-    def acknowledged(self) -> None:
-        """A producer got an acknowledgement."""
-        tell = self._tell_acknowledged
-        if tell is not None:
-            self._tell_acknowledged = None
-            tell(self.partition.key, self.state.leader_epoch)
 
     @property
     def isr_sufficient(self) -> bool:

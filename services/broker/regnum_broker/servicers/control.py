@@ -6,14 +6,13 @@ from typing import Any, Final
 import structlog
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.configs.dynamic import DynamicConfigs
-from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
 from regnum_broker.serving.metadata_cache import MetadataCache
@@ -67,17 +66,13 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
                     topic_id=item.topic_id,
                     partition=item.state.partition,
                     error_code=code,
-                    acknowledgement_follows=self._reports(item),
+                    acknowledgement_follows=self._replicas.first_acknowledgements.follows(
+                        PartitionKey(TopicId(item.topic_id), item.state.partition), LeaderEpoch(item.state.leader_epoch)
+                    ),
                 )
                 for item, code in zip(request.partitions, results, strict=True)
             ]
         )
-
-    def _reports(self, item: control_pb2.LeaderAndIsrPartition) -> bool:
-        """Whether the controller hears of the first acknowledgement to a producer in that leadership."""
-        partition = self._replicas.get(PartitionKey(TopicId(item.topic_id), item.state.partition))
-        role = None if partition is None else partition.role
-        return isinstance(role, Leadership) and role.reports and role.state.leader_epoch == item.state.leader_epoch
 
     async def StopReplica(  # noqa: N802 - gRPC's name
         self,

@@ -34,12 +34,12 @@ from regnum_election.decisions.registrations import (
 )
 from regnum_election.history.events import Cause, PartitionRow, Reason
 from regnum_election.reign.events import BrokerDead
+from regnum_election.reign.witnesses import Sign
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import DECISIONS_PER_SLICE, Applied, change, found_row, reread
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.deletion_orders import DELETIONS_PER_TURN, tell_deletions
 from regnum_election.topics.settling import leader_of, settle_in_steps, settle_some, urgent_parts
-from regnum_election.traces.beginning import Sign
 from regnum_election.traces.change_trace import ChangeTrace
 
 REGISTRATIONS_PER_TURN: Final = 200

@@ -14,7 +14,7 @@ import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.contact import KNOCKS_AFTER_BREAK, Contact
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
@@ -37,7 +37,6 @@ from regnum_election.decisions.liveness import (
 from regnum_election.decisions.registrations import ended_epochs, is_over
 from regnum_election.decisions.relief import FetchContacts, cut_leaders
 from regnum_election.lifelines.stream import UNREGISTERED, Stream, stream_of
-from regnum_election.lifelines.witnessed import signs_of_broker, signs_of_controller
 from regnum_election.reign.events import (
     AwaitsInSync,
     BrokerDead,
@@ -50,7 +49,6 @@ from regnum_election.reign.events import (
     ReplicasMoving,
     ReplicasOffline,
 )
-from regnum_election.traces.beginning import Signs
 
 ATTEMPTS_WITHOUT_STREAM: Final = 2
 """Attempts to connect to a live broker that has no stream."""
@@ -84,7 +82,6 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         fences: bool,
         metrics: Metrics | None = None,
-        own: str = "",
     ) -> None:
         """Only assigns, and lets the metrics read it.
 
@@ -96,9 +93,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             spawn: starts a task that ends with this loop.
             fences: False switches detection off; beats and ISR reports go on.
             metrics: where answers are timed; None: nobody asks.
-            own: election id of this process, for traces.
         """
-        self._own: Final = own
         counted = metrics or Metrics()
         self._answers = counted.histogram(instruments.LIFELINE_ANSWER)
         counted.observe(instruments.LIFELINES, lambda: len(self._streams))
@@ -175,16 +170,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         """Seconds since any registered broker said something, or answered an attempt to connect."""
         return self._clock.monotonic() - self._heard_s
 
-    def of_broker(self, broker: BrokerId, epoch: BrokerEpoch) -> Signs:
-        """What was seen of one life of a broker; for traces. Any thread."""
-        return signs_of_broker(self._newest(), self._brokers, broker, epoch, self._own)
-
-    def of_controller(self, id: ElectionId) -> Signs:
-        """What brokers saw of the end of a controller; for traces. Any thread."""
-        return signs_of_controller(self._newest(), self._brokers, id)
-
-    def _newest(self) -> list[Stream]:
-        """The newest stream of each broker, open or not. One copy: the loop's thread changes them."""
+    def newest(self) -> list[Stream]:
+        """The newest stream of each broker, open or not. Any thread; one copy: the loop's thread changes them."""
         return [*tuple(self._streams.values()), *tuple(self._left.values())]
 
     def _lags(self) -> list[tuple[Labels, float]]:

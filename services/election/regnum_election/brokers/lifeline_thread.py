@@ -28,8 +28,9 @@ from regnum_telemetry.metrics import Metrics
 from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.liveness import SILENCE_S, Listener
+from regnum_election.lifelines.witnessed import signs_of_broker, signs_of_controller
 from regnum_election.reign.events import CatchingUp, ClusterEvent, Hint
-from regnum_election.traces.beginning import Signs
+from regnum_election.reign.witnesses import Signs
 
 SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
 START_TIMEOUT_S: Final = 10.0
@@ -92,6 +93,7 @@ class LifelineThread:
         """Tasks that never end by themselves."""
         self._thread: threading.Thread | None = None
         self._epoch: ControllerEpoch | None = None
+        self._shown: Mapping[BrokerId, Broker] = {}
 
     async def start(self) -> Address:
         """Start the thread and its server; returns where it listens. Raises PortTakenError."""
@@ -118,6 +120,7 @@ class LifelineThread:
 
     def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
         """The live brokers of the reign; the mapping must not change afterwards."""
+        self._shown = brokers
         self._tell(lambda lifelines: lifelines.show(epoch, brokers))
 
     def tell(self, epoch: ControllerEpoch, said: CatchingUp) -> None:
@@ -138,12 +141,13 @@ class LifelineThread:
     def of_broker(self, broker: BrokerId, epoch: BrokerEpoch) -> Signs:
         """What was seen of one life of a broker; for traces. Any thread."""
         lifelines = self._lifelines
-        return Signs() if lifelines is None else lifelines.of_broker(broker, epoch)
+        streams = () if lifelines is None else lifelines.newest()
+        return signs_of_broker(streams, self._shown, broker, epoch, self._election_id)
 
     def of_controller(self, id: ElectionId) -> Signs:
         """What brokers saw of the end of a controller; for traces. Any thread."""
         lifelines = self._lifelines
-        return Signs() if lifelines is None else lifelines.of_controller(id)
+        return signs_of_controller(() if lifelines is None else lifelines.newest(), self._shown, id)
 
     async def set_serving(self, *, serving: bool) -> None:
         """What health says on the lifeline listener."""
@@ -178,7 +182,6 @@ class LifelineThread:
             spawn=self._spawn,
             fences=self._fences,
             metrics=self._metrics,
-            own=self._election_id,
         )
         registration = ServiceRegistration(
             name=SERVICE_NAME,

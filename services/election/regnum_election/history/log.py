@@ -37,7 +37,7 @@ from regnum_election.history.missing import LoggedLeaders, logged_leaders
 from regnum_election.history.search import Found, backwards, forwards
 from regnum_election.history.segments import Limits, Record, Segments
 from regnum_election.history.unfinished import changes_in
-from regnum_election.traces.beginning import Earlier
+from regnum_election.reign.witnesses import Earlier
 
 BATCH_S: Final = 0.05
 """How long entries wait for others."""

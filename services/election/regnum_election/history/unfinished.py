@@ -9,7 +9,7 @@ from regnum_telemetry import propagation
 
 from regnum_election.history.encoding import decode
 from regnum_election.history.events import Cause
-from regnum_election.traces.beginning import Earlier
+from regnum_election.reign.witnesses import Earlier
 
 CAUSES: Final[frozenset[Cause]] = frozenset(
     {

@@ -13,7 +13,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, LeaderEpoch, Par
 
 from regnum_election.decisions.cluster import Broker
 from regnum_election.reign.events import FirstAcknowledgements
-from regnum_election.traces.beginning import Sign, Signs
+from regnum_election.reign.witnesses import Sign, Signs
 
 BROKEN_MAX: Final = 100
 """Broken connections that are taken from one broker."""

@@ -30,7 +30,6 @@ from regnum_election.state.open_deletions import OpenDeletions
 from regnum_election.state.open_removals import OpenRemovals
 from regnum_election.state.tally import Tally
 from regnum_election.state.unverified import Unverified
-from regnum_election.traces.beginning import Earlier, NoWitnesses, Witnesses
 from regnum_election.traces.change_trace import ChangeTrace
 from regnum_election.traces.changes import Changes
 
@@ -54,8 +53,6 @@ class ControllerContext:
         unverified: Unverified,
         events: ReignEvents,
         tally: Tally | None = None,
-        witnesses: Witnesses | None = None,
-        earlier: tuple[Earlier, ...] = (),
     ) -> None:
         self.reign: Final = reign
         self.store: Final = store
@@ -99,13 +96,7 @@ class ControllerContext:
         """Brokers that are registered and take no part, because another one has an address that they advertise."""
         self.troubled: set[TopicId] = set()
         """Topics of which some partition was in trouble; see ``trouble``."""
-        self.changes: Final = Changes(
-            reign,
-            opened=dispatch.tell_of_acknowledgements,
-            ended=self.tally.change_ended,
-            witnesses=witnesses or NoWitnesses(),
-            earlier=earlier,
-        )
+        self.changes: Final = Changes(reign, opened=dispatch.tell_of_acknowledgements, ended=self.tally.change_ended)
         """Traces of changes of leadership."""
         self.unfinished: dict[PartitionKey, tuple[Decide, Reason]] = {}
         """Partitions still in conflict after all rounds of a change, with its decision and why; see ``unfinished``."""

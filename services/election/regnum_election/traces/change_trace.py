@@ -21,7 +21,8 @@ from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
-from regnum_election.traces.beginning import Notice, Sign, Signs, failed
+from regnum_election.reign.witnesses import Sign, Signs
+from regnum_election.traces.beginning import Notice, failed
 
 PATIENCE_S: Final = 30.0
 """How long acknowledgements of orders are waited for."""

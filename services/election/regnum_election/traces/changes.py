@@ -10,7 +10,8 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
 from regnum_election.reign.reign import Reign
-from regnum_election.traces.beginning import Earlier, Notice, Sign, Signs, Witnesses
+from regnum_election.reign.witnesses import Sign, Signs
+from regnum_election.traces.beginning import Notice
 from regnum_election.traces.change_trace import Beginning, ChangeTrace
 
 SUCCESSION_LINGERS_S: Final = 1.0
@@ -34,8 +35,6 @@ class Changes:
         *,
         opened: Callable[[ChangeTrace], None],
         ended: Callable[[str, float], None],
-        witnesses: Witnesses,
-        earlier: tuple[Earlier, ...],
     ) -> None:
         """Only assigns.
 
@@ -43,14 +42,10 @@ class Changes:
             reign: whose changes.
             opened: takes each that is one.
             ended: see ``ChangeTrace``.
-            witnesses: what others saw of those that failed.
-            earlier: changes that an earlier reign may not have ended.
         """
         self._reign: Final = reign
         self._opened: Final = opened
         self._ended: Final = ended
-        self._witnesses: Final = witnesses
-        self._earlier: Final = earlier
         self.under_way: ChangeTrace | None = None
         """The change whose new leaders are being decided, written and told."""
         self._succession: ChangeTrace | None = None
@@ -85,7 +80,7 @@ class Changes:
         }
         if heard_unix_nano:
             attributes[conventions.LAST_HEARD_UNIX_NANO] = heard_unix_nano
-        related = [one.context for one in self._earlier if one.broker == victim]
+        related = [one.context for one in self._reign.earlier if one.broker == victim]
         succession = self._succession
         if succession is not None and not succession.written:
             related.append(succession.context)
@@ -118,9 +113,9 @@ class Changes:
                 noticed=Sign(noticed_unix_nano, f"standby {self._reign.controller_id}"),
                 attributes=attributes,
                 legacy_name=conventions.SUCCESSION,
-                signs=partial(self._witnesses.of_controller, victim),
+                signs=partial(self._reign.witnesses.of_controller, victim),
                 by=NOTICES.get(cause, Notice.REGISTRATION),
-                links=tuple(one.context for one in self._earlier),
+                links=tuple(one.context for one in self._reign.earlier),
                 # Brokers say over their new lifelines what they saw of it.
                 lingers_s=SUCCESSION_LINGERS_S,
             )
@@ -164,7 +159,7 @@ class Changes:
         )
 
     def _of_broker(self, victim: BrokerId, epoch: BrokerEpoch, heard_unix_nano: int) -> Signs:
-        signs = self._witnesses.of_broker(victim, epoch)
+        signs = self._reign.witnesses.of_broker(victim, epoch)
         if not heard_unix_nano:
             return signs
         own = Sign(heard_unix_nano, f"last sign of life {self._reign.controller_id}")

@@ -11,7 +11,7 @@ from typing import Final
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
-from regnum_model.ids import BrokerEpoch, LeaderEpoch, PartitionKey
+from regnum_model.ids import BrokerEpoch, PartitionKey
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_telemetry import tracing
@@ -61,8 +61,6 @@ class Orders:
         throttle: ReplicationThrottle | None = None,
         note_moving: Callable[[PartitionKey, bool], None] = _nobody_is_told,
         fits_now: Callable[[Store | None], Awaitable[bool]] = _nothing_goes_back,
-        is_busy: Callable[[PartitionKey], bool] = lambda _key: False,
-        acknowledged: Callable[[PartitionKey, LeaderEpoch], None] = lambda _key, _epoch: None,
     ) -> None:
         self._replicas: Final = replicas
         self._roles: Final = Roles(
@@ -74,8 +72,6 @@ class Orders:
             clock=clock,
             throttle=throttle or ReplicationThrottle(clock),
             note_moving=note_moving,
-            is_busy=is_busy,
-            acknowledged=acknowledged,
         )
         self._stops: Final = Stops(
             replicas=replicas, fetchers=fetchers, storage=storage, store=store, fits_now=fits_now

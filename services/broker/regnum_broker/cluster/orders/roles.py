@@ -12,7 +12,7 @@ from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
 from regnum_service.clock import Clock
 from regnum_service.errors import Code
 from regnum_service.slices import slices
@@ -52,12 +52,8 @@ class Roles:
         clock: Clock,
         throttle: ReplicationThrottle,
         note_moving: Callable[[PartitionKey, bool], None],
-        is_busy: Callable[[PartitionKey], bool],
-        acknowledged: Callable[[PartitionKey, LeaderEpoch], None],
     ) -> None:
         """Only assigns."""
-        self._is_busy: Final = is_busy
-        self._acknowledged: Final = acknowledged
         self._note_moving: Final = note_moving
         self._throttle: Final = throttle
         self._store: Final = store
@@ -341,8 +337,8 @@ class Roles:
                         cause=cause,
                         began_unix_nano=now_unix_nano,
                     )
-                    if cause and self._is_busy(order.key):
-                        leadership.report_acknowledgement(self._acknowledged)
+                    if cause:
+                        self._replicas.first_acknowledgements.began(order.key, state.leader_epoch)
                     self._replicas.give(partition, leadership)
                     leadership.advance(now_s)
                 else:

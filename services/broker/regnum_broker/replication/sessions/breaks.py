@@ -42,11 +42,13 @@ class Breaks:
             self._is_broken = False
             self._tell(self._leader, None)
 
-    def broke(self, followed: Iterable[LeaderAndIsr | None]) -> None:
-        """A stream that had been answered broke.
+    def broke(self, followed: Iterable[LeaderAndIsr | None], *, answers: int) -> None:
+        """A stream broke, after so many answers.
 
         ``followed``: states of the partitions that are followed there; without any it is no failure that matters.
         """
+        if not answers:
+            return
         unix_nano = tracing.now_unix_nano()
         members = (state.members.get(self._leader) for state in followed if state is not None)
         life = next((member.broker_epoch for member in members if member is not None), None)
