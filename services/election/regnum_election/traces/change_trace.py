@@ -254,18 +254,17 @@ class ChangeTrace:
         self._ended.set()
         if not self.is_open:
             return
+        own = [at for boundary, at in self._boundaries.items() if boundary != conventions.ACKNOWLEDGED_UNIX_NANO]
         now = tracing.now_unix_nano()
-        last = self._boundaries.setdefault(
-            conventions.DISPATCHED_UNIX_NANO, max(self._boundaries.values(), default=now) if complete else now
-        )
+        last = self._boundaries.setdefault(conventions.DISPATCHED_UNIX_NANO, max(own, default=now) if complete else now)
         begin = self._boundaries.get(
             conventions.VERIFIED_UNIX_NANO, self._boundaries.get(conventions.WRITTEN_UNIX_NANO, last)
         )
         name = DISPATCH_SPANS.get(self._about.legacy_name, conventions.DISPATCH)
         tracing.between(name, min(begin, last), last, parent=self.context)
         self._attributes.update({conventions.PARTITIONS: self._partitions, conventions.COMPLETE: complete})
-        own = (at for boundary, at in self._boundaries.items() if boundary != conventions.ACKNOWLEDGED_UNIX_NANO)
-        self._tell(self._about.legacy_name, max(max(own) - self._about.noticed.unix_nano, 0) / 1e9)
+        over = max((last, *own))
+        self._tell(self._about.legacy_name, max(over - self._about.noticed.unix_nano, 0) / 1e9)
         self._see()
         self._hear_all()
 
@@ -296,3 +295,6 @@ class ChangeTrace:
             at_unix_nano=begin,
         )
         root.end(max(over, noticed))
+        # It may be known for longer, as what others are linked with.
+        self._led.clear()
+        self._reported.clear()

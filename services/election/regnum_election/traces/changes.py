@@ -48,6 +48,8 @@ class Changes:
         self._ended: Final = ended
         self.under_way: ChangeTrace | None = None
         """The change whose new leaders are being decided, written and told."""
+        self._failures: Final[dict[BrokerId, ChangeTrace]] = {}
+        """The last of each broker: one that went by itself while it was being fenced has two."""
         self._succession: ChangeTrace | None = None
         """How this reign began; None: nobody reigned before."""
 
@@ -81,10 +83,11 @@ class Changes:
         if heard_unix_nano:
             attributes[conventions.LAST_HEARD_UNIX_NANO] = heard_unix_nano
         related = [one.context for one in self._reign.earlier if one.broker == victim]
-        succession = self._succession
-        if succession is not None and not succession.written:
-            related.append(succession.context)
-        trace = self._begin(
+        under_way = [
+            one for one in (self._succession, self._failures.get(victim)) if one is not None and not one.written
+        ]
+        related += [one.context for one in under_way]
+        trace = self._failures[victim] = self._begin(
             Beginning(
                 kind=conventions.KIND_BROKER_FAILURE,
                 noticed=seen,
@@ -95,8 +98,8 @@ class Changes:
                 links=tuple(related),
             )
         )
-        if succession is not None and not succession.written:
-            succession.link(trace.context)
+        for one in under_way:
+            one.link(trace.context)
         trace.open()
         return trace
 
