@@ -62,7 +62,7 @@ class Traces:
 
 
 def noticed_ns(root: Span) -> int:
-    """When the controller noticed what the root is about: what lies before it is nobody's work."""
+    """When the controller noticed what the root is about: what lies before it is no work of the controller."""
     return int(root.attributes.get(conventions.NOTICED_UNIX_NANO, root.start_ns))
 
 

@@ -125,7 +125,7 @@ async def _take_office(
 
 
 def begin_trace(context: ControllerContext) -> ChangeTrace | None:
-    """The trace of a succession; None when nobody reigned before."""
+    """The trace of a succession; None for the first reign."""
     reign, predecessor = context.reign, context.reign.predecessor
     if predecessor is None:
         return None

@@ -94,7 +94,7 @@ async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_
         await world.produce(1, batch_of(b"%d" % number))
     assert told == [(key, LeaderEpoch(1))]
     assert not first.awaited
-    # A leadership that nobody traced, or of a partition that nobody writes to.
+    # A leadership without a trace, and one of a partition without producers.
     await world.elect(1, [1], epoch=2)
     first.report(lambda _: False, lambda key, epoch: told.append((key, epoch)))
     with tracing.within(recorder.start("cause").context):

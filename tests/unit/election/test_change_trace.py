@@ -169,7 +169,7 @@ async def test_a_trace_waits_for_those_it_expects_and_ends_once(recorder: SpanRe
     assert root.context == trace.context
 
 
-async def test_a_trace_that_nobody_completes_ends_with_the_wait(recorder: SpanRecorder) -> None:
+async def test_a_trace_that_is_not_completed_ends_with_the_wait(recorder: SpanRecorder) -> None:
     trace = _trace()
     trace.open()
     trace.expect(["a"])
@@ -245,7 +245,7 @@ async def test_what_failed_begins_with_the_first_sign_and_the_opening_record_goe
     assert opened.attributes[conventions.VICTIM] == 1
     assert opened.attributes[conventions.FAILED_UNIX_NANO] == NOTICED - 3_000_000
     assert opened.links == beginning.links
-    # Another process says later that it saw it before; then nobody remembers.
+    # Another process says later that it saw it before; then it is forgotten.
     known[:] = [Sign(NOTICED - 5_000_000, "follower fetch 3")]
     trace.seal()
     known.clear()

@@ -118,7 +118,7 @@ async def _lose_all_logs(cluster: FakeCluster, controller: Controller, id: Topic
         back = await cluster.register(broker, log_id=f"after-the-loss-{broker}")
         for number in range(PARTITIONS):
             back.logs[PartitionKey(id, number)] = control_pb2.ReplicaLogInfo(log_end_offset=broker)
-    # A broker is in the picture a moment before it can be asked; whoever has the full set can be.
+    # A broker is in the picture a moment before it can be asked; one with the full set can be.
     await until(lambda: all(cluster.brokers[BrokerId(id)].requests for id in (1, 2, 3)))
 
 

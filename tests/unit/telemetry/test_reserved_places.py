@@ -41,7 +41,7 @@ def test_a_span_is_made_where_its_children_were_told_that_it_is(exporter: InMemo
     assert another.context.trace_id != root.context.trace_id
 
 
-def test_where_nothing_is_sampled_nobody_is_told_otherwise(exporter: InMemorySpanExporter) -> None:
+def test_where_nothing_is_sampled_places_say_so(exporter: InMemorySpanExporter) -> None:
     tracer = _tracer(exporter, on=False)
     place = tracer.reserve("root")
     told = propagation.parse(place)

@@ -56,7 +56,7 @@ from regnum_broker.replication.followed import (
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.pauses import Pauses
-from regnum_broker.replication.sessions.breaks import Breaks, TellBreak, nobody_is_told
+from regnum_broker.replication.sessions.breaks import Breaks, TellBreak, untold
 from regnum_broker.replication.sessions.marks import to_wire
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
@@ -121,7 +121,7 @@ class LeaderStream:
         move_start: Callable[[PartitionKey, int], None],
         throttle: Meter | None = None,
         received_bytes: Counter | None = None,
-        tell_break: TellBreak = nobody_is_told,
+        tell_break: TellBreak = untold,
     ) -> None:
         """Only assigns.
 

@@ -128,7 +128,7 @@ class PendingAnswers:
             complete: called with results, SLICE at most, before they are handed over.
             took: called with the moment at which an answered request came, monotonic seconds.
             supervisor: stops the service when something here fails.
-            first: hears of partitions that are acknowledged while it awaits some; None: nobody does.
+            first: hears of partitions that are acknowledged while it awaits some; None: they are not told of.
         """
         self._first: Final = first or FirstAcknowledgements()
         self._complete: Final = complete

@@ -84,7 +84,7 @@ class Acknowledgements:
             trace.acknowledged(id)
 
     def broker_gone(self, id: BrokerId) -> None:
-        """Nothing more is delivered to this life of a broker, and nobody waits for it."""
+        """Nothing more is delivered to this life of a broker: traces do not wait for it."""
         for trace in self._traces:
             trace.gone(id)
 

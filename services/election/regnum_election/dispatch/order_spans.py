@@ -27,7 +27,7 @@ class OrderSpans:
         """Only assigns.
 
         Args:
-            broker: who is told.
+            broker: the one that is told.
             is_change: whether a place in a trace is that of a change of leadership.
         """
         self._broker: Final = broker

@@ -31,7 +31,7 @@ class Break(NamedTuple):
     epoch: BrokerEpoch
     """Broker epoch at its other end."""
     unix_nano: int
-    """When, by the clock of who lost it."""
+    """When, by the clock of the broker that lost it."""
 
 
 class Said:
@@ -73,7 +73,7 @@ class Lifeline(Protocol):
     """One stream, as far as it is a witness."""
 
     broker: BrokerId
-    """Who holds it."""
+    """The broker that holds it."""
     epoch: BrokerEpoch
     """Its broker epoch."""
     said: Said

@@ -51,7 +51,7 @@ class Earlier:
     """A change of leadership of an earlier reign that may not have ended with it."""
 
     broker: BrokerId | None
-    """Whose failure it was; None: nobody's, or it is not known."""
+    """Whose failure it was; None: no broker's, or it is not known."""
     context: str
     """Its place, as traceparent."""
 

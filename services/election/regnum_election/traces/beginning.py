@@ -38,7 +38,7 @@ def failed(signs: Signs, *, noticed: Sign, by: Notice) -> Sign:
 
     Args:
         signs: what others saw, and the controller apart from its notice.
-        noticed: when the controller noticed it, and who that is.
+        noticed: when the controller noticed it, with its own id.
         by: how it did.
     """
     last = max(_believed(signs.heard, noticed), default=None)

@@ -1,4 +1,4 @@
-"""The trace of one change of leadership: its root span, its boundaries, and who still has to acknowledge.
+"""The trace of one change of leadership: its root span, its boundaries, and which brokers have still to acknowledge.
 
 Goals: all of the change lies within its root, what came before the controller noticed it and what came after the last
 order as well; a controller that dies leaves something; nothing waits for a trace.
@@ -105,7 +105,7 @@ class ChangeTrace:
 
     @property
     def done(self) -> bool:
-        """Whether its orders are acknowledged, or nobody waits for that any more."""
+        """Whether its orders are acknowledged, or not waited for any more."""
         return self._over
 
     @property
@@ -135,7 +135,7 @@ class ChangeTrace:
             self._links[context] = None
 
     def decided(self, former: Iterable[BrokerId]) -> None:
-        """First or further leaders are decided; ``former``: who led these partitions."""
+        """First or further leaders are decided; ``former``: leaders of these partitions until now."""
         if not self.is_open:
             victims = set(former)
             if conventions.VICTIM not in self._attributes and len(victims) == 1:
@@ -167,7 +167,7 @@ class ChangeTrace:
         self.expect(led, partitions=0 if self._about.kind == conventions.KIND_SUCCESSION else partitions)
 
     def acknowledged(self, token: Hashable, *, reports: bool = False) -> None:
-        """An acknowledgement came; those nobody waits for are welcome too.
+        """An acknowledgement came; others than those that are expected are welcome too.
 
         ``reports``: the first acknowledgement to a producer follows.
         """

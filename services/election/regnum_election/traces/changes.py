@@ -51,7 +51,7 @@ class Changes:
         self._failures: Final[dict[BrokerId, ChangeTrace]] = {}
         """The last of each broker: one that went by itself while it was being fenced has two."""
         self._succession: ChangeTrace | None = None
-        """How this reign began; None: nobody reigned before."""
+        """How this reign began; None: it is the first, or its predecessor was not known."""
 
     def failure(
         self,
@@ -144,7 +144,7 @@ class Changes:
             asked_unix_nano: when its request arrived, or it was decided.
             cause: one of the ``conventions.CAUSE_`` values.
             attributes: of the root besides.
-            victim: the broker that loses its leaderships; None: whoever led what gets another leader, if it is one.
+            victim: the broker that loses its leaderships; None: the former leader of all that moves, if it is one.
             legacy_name: of such roots before 0.2.
             link: place of the call that asked for it.
         """

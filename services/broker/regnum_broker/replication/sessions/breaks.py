@@ -23,8 +23,8 @@ TellBreak = Callable[[BrokerId, Break | None], None]
 """Takes a break; None: the connection is made again."""
 
 
-def nobody_is_told(leader: BrokerId, broken: Break | None) -> None:
-    """Takes it for nobody."""
+def untold(leader: BrokerId, broken: Break | None) -> None:
+    """Takes it and tells no process."""
 
 
 class Breaks:
