@@ -39,6 +39,7 @@ from regnum_model.quotas import QuotaProcessNode
 from regnum_service.addressee import ANSWERED_BY
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import tracing
 from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.fake_metadata import FakeMetadata
@@ -72,6 +73,8 @@ class FakeBroker:
     """Newest state of each partition it was told of."""
     requests: list[control_pb2.LeaderAndIsrRequest] = field(default_factory=list)
     """Every LeaderAndIsr it took."""
+    places: list[str] = field(default_factory=list)
+    """Where in a trace each of them was called; empty: in none."""
     stops: list[control_pb2.StopReplicaPartition] = field(default_factory=list)
     """Every stop it took."""
     stop_requests: list[control_pb2.StopReplicaRequest] = field(default_factory=list)
@@ -151,6 +154,7 @@ class FakeChannel:
             await self._broker.held.wait()
         self._check(request.controller_epoch, request.broker_epoch)
         self._broker.requests.append(request)
+        self._broker.places.append(tracing.current())
         results = []
         for item in request.partitions:
             key = PartitionKey(TopicId(item.topic_id), item.state.partition)

@@ -183,6 +183,9 @@ async def test_a_planned_change_is_one_trace_that_its_events_and_orders_are_in(
     assert {span.parent for span in orders} == {found.span_id}
     assert {span.attributes[conventions.BROKER] for span in orders} >= {2, 3}
     assert all(span.attributes[conventions.COMPLETE] for span in orders)
+    # Its calls are below it.
+    for order in orders:
+        assert order.context in cluster.brokers[BrokerId(int(order.attributes[conventions.BROKER]))].places
     assert all(span.end_unix_nano is not None for span in trace)
     names = {span.name for span in trace}
     assert conventions.STORE_WRITE in names
