@@ -27,7 +27,8 @@ class Controllers:
     async def next(self) -> None:
         """Another one begins its reign; the one before is gone."""
         await self.end()
-        self.epoch, asked = ControllerEpoch(self.epoch + 1), []
+        self.epoch = ControllerEpoch(self.epoch + 1)
+        asked: list[AwaitsInSync] = []
         self.asked, clock = asked, SystemClock()
 
         def heard(_epoch: ControllerEpoch, said: object) -> None:
