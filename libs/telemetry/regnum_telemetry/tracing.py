@@ -66,8 +66,15 @@ class Tracer(Protocol):
         attributes: Mapping[str, Value] | None = None,
         links: Sequence[str] = (),
         at_unix_nano: int | None = None,
+        place: str = "",
     ) -> Span:
-        """Begin a span, now or at that moment; without a parent it begins a trace."""
+        """Begin a span, now or at that moment; without a parent it begins a trace. ``place``: as it was reserved."""
+
+    def reserve(self, name: str) -> str:
+        """A place for a span of that name that begins a trace and is made later, when all of it is known.
+
+        What belongs to it may be made, and told of, before; empty when nothing is recorded.
+        """
 
 
 class NoSpan:
@@ -118,9 +125,14 @@ class NoTracer:
         attributes: Mapping[str, Value] | None = None,  # noqa: ARG002
         links: Sequence[str] = (),  # noqa: ARG002
         at_unix_nano: int | None = None,  # noqa: ARG002
+        place: str = "",  # noqa: ARG002
     ) -> Span:
         """A span that is not recorded."""
         return NO_SPAN
+
+    def reserve(self, name: str) -> str:  # noqa: ARG002
+        """Nowhere."""
+        return ""
 
 
 class _Process:
@@ -205,6 +217,11 @@ def within(context: str) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def enter(context: str) -> None:
+    """What is called and written from here to the end of the ``within`` around it belongs to that place."""
+    _CURRENT.set(context)
 
 
 def served() -> ServedCall | None:

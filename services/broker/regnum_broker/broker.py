@@ -195,7 +195,7 @@ class Broker:
             clock=clock,
             metrics=self._metrics,
         )
-        mover, fetchers = start_fetching(parts, channels)
+        mover, fetchers = start_fetching(parts, channels, lifeline)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
         orders = make_orders(parts, fetchers, lifeline)
         internal = internal_server(

@@ -81,6 +81,7 @@ from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
 from regnum_election.tokens.calls import TokenCalls
 from regnum_election.tokens.sweeping import TokenSweeper
+from regnum_election.traces.change_trace import FIRST_ACKNOWLEDGEMENT_S
 
 ADMIN_SERVICE: Final = "regnum.admin.v1.AdminService"
 """Served to clients, and to brokers that pass on what clients ask of them."""
@@ -213,6 +214,7 @@ class ElectionService:
             metrics=self._metrics,
             access=access.at(tls.internal),
             own=addressee.election(self._id),
+            election_id=str(self._id),
         )
 
     async def start(self) -> None:
@@ -353,7 +355,14 @@ class ElectionService:
             raise StartRefusedError(WORDS)
         proof = await proof_that_it_went_back(store, self._clock)
         warnings = self._told_store.trust.warnings
-        reign = replace(reign, went_back=proof, access_warnings=self._tls.warnings, store_warnings=warnings)
+        reign = replace(
+            reign,
+            went_back=proof,
+            access_warnings=self._tls.warnings,
+            store_warnings=warnings,
+            witnesses=self._lifelines,
+            earlier=self._events.changes_before(reign.epoch, _unfinished_since_ms(reign)),
+        )
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -429,6 +438,13 @@ def _warn_of_failpoints(file: Path | None, failpoints: FailpointTrigger | None) 
         "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
         file=str(file),
     )
+
+
+def _unfinished_since_ms(reign: Reign) -> int:
+    """Changes of leadership that began later had not ended when the reign before did."""
+    before = reign.predecessor
+    ended_unix_nano = reign.won_unix_nano if before is None else before.noticed_unix_nano
+    return round(ended_unix_nano / 1e6 - FIRST_ACKNOWLEDGEMENT_S * 1000)
 
 
 async def _ready(store: Store) -> Store:

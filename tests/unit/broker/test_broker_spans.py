@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from regnum.broker.v1 import log_pb2
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
@@ -72,3 +73,31 @@ async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld
     await call
     assert propagation.parse_causes(await call.trailing_metadata()) == {}
     assert recorder.spans == []
+
+
+async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_once(
+    world: BrokerWorld, recorder: SpanRecorder
+) -> None:
+    state = await world.elect(1, [1])
+    running = world.brokers[BrokerId(1)]
+    first, key = running.broker.replicas.first_acknowledgements, running.partition().key
+    told: list[tuple[PartitionKey, LeaderEpoch]] = []
+    assert not (await world.send(1, [world.order(state, 0)])).results[0].acknowledgement_follows
+    first.report(lambda _: True, lambda key, epoch: told.append((key, epoch)))
+    with tracing.within(recorder.start("cause").context):
+        state = await world.elect(1, [1], epoch=1)
+    # A repeated order is answered alike.
+    (again,) = (await world.send(1, [world.order(state, running.partition().version)])).results
+    assert again.acknowledgement_follows
+    assert told == []
+    for number in range(2):
+        await world.produce(1, batch_of(b"%d" % number))
+    assert told == [(key, LeaderEpoch(1))]
+    assert not first.awaited
+    # A leadership without a trace, and one of a partition without producers.
+    await world.elect(1, [1], epoch=2)
+    first.report(lambda _: False, lambda key, epoch: told.append((key, epoch)))
+    with tracing.within(recorder.start("cause").context):
+        await world.elect(1, [1], epoch=3)
+    await world.produce(1, batch_of(b"c"))
+    assert len(told) == 1

@@ -56,6 +56,7 @@ from regnum_broker.replication.followed import (
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.pauses import Pauses
+from regnum_broker.replication.sessions.breaks import Breaks, TellBreak, untold
 from regnum_broker.replication.sessions.marks import to_wire
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
@@ -120,6 +121,7 @@ class LeaderStream:
         move_start: Callable[[PartitionKey, int], None],
         throttle: Meter | None = None,
         received_bytes: Counter | None = None,
+        tell_break: TellBreak = untold,
     ) -> None:
         """Only assigns.
 
@@ -134,7 +136,9 @@ class LeaderStream:
             move_start: has the log of a replica begin later, soon.
             throttle: how fast new replicas may be filled.
             received_bytes: where what comes is counted.
+            tell_break: told when a stream that was answered breaks, and when another one is answered.
         """
+        self._breaks: Final = Breaks(leader, tell_break)
         self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
         self._filling: Final = Filling(throttle or Meter(clock))
@@ -209,10 +213,11 @@ class LeaderStream:
                 continue
             try:
                 reason = await self._stream(address)
-            except grpc.RpcError as error:
-                reason = str(from_rpc_error(error))
-            except asyncio.InvalidStateError:
-                reason = "the connection broke"
+            except (grpc.RpcError, asyncio.InvalidStateError) as error:
+                states = (followed.partition.ordered for followed in self._followed.values())
+                self._breaks.broke(states, answers=self._answered)
+                known = from_rpc_error(error) if isinstance(error, grpc.RpcError) else "the connection broke"
+                reason = str(known)
             except TimeoutError:
                 reason = "no answer in time"
             self._log.info("fetch stream ended", reason=reason, answers=self._answered)
@@ -244,6 +249,7 @@ class LeaderStream:
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
+                self._breaks.answered()
                 self._filling.answered()
                 self._heard += 1
                 self.heard_s = self._clock.monotonic()
@@ -304,7 +310,7 @@ class LeaderStream:
             self._changed[ended] = None
             await turns.took()
         keys = tuple(self._changed)
-        async for logs in slices(self._without_last_batch(keys), SLICE):
+        async for logs in slices(_without_last_batch(self._followed, keys), SLICE):
             await self._storage.read_for_brokers(partial(recall_last_batches, logs))
         for key in keys:
             await turns.took()
@@ -338,12 +344,6 @@ class LeaderStream:
             answers_taken=taken,
             stores_nothing_because=self._storage.directory.no_room,
         )
-
-    def _without_last_batch(self, keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
-        """Logs whose last batch the leader is to be told, and is not in memory."""
-        named = (self._followed[key] for key in keys if key in self._followed)
-        logs = [followed.partition.log for followed in named if followed.taken_from is None]
-        return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
 
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
         """Carry an answer out, sent after so many requests: jobs for the writer, and the high watermarks."""
@@ -453,6 +453,13 @@ class LeaderStream:
     def _ask_not_before(self, followed: Followed, moment_s: float) -> None:
         followed.not_before_s = moment_s
         self._pauses.add(followed.partition.key, moment_s)
+
+
+def _without_last_batch(known: Mapping[PartitionKey, Followed], keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
+    """Logs whose last batch the leader is to be told, and is not in memory."""
+    named = (known[key] for key in keys if key in known)
+    logs = [followed.partition.log for followed in named if followed.taken_from is None]
+    return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
 
 
 def _name(partition: Partition) -> str:

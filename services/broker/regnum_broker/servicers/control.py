@@ -6,7 +6,7 @@ from typing import Any, Final
 import structlog
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_broker.cluster.fence import Fence
@@ -62,7 +62,14 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
             self._note_full_set(request)
         return control_pb2.LeaderAndIsrResponse(
             results=[
-                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=code)
+                control_pb2.ReplicaResult(
+                    topic_id=item.topic_id,
+                    partition=item.state.partition,
+                    error_code=code,
+                    acknowledgement_follows=self._replicas.first_acknowledgements.follows(
+                        PartitionKey(TopicId(item.topic_id), item.state.partition), LeaderEpoch(item.state.leader_epoch)
+                    ),
+                )
                 for item, code in zip(request.partitions, results, strict=True)
             ]
         )

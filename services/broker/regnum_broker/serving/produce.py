@@ -124,7 +124,12 @@ class ProduceHandler:
         self._batch_bytes_max: Final = batch_bytes_max
         self._supervisor: Final = supervisor
         self._log: Final = structlog.get_logger("produce")
-        self._answers: Final = PendingAnswers(complete=self._complete, took=self._note_duration, supervisor=supervisor)
+        self._answers: Final = PendingAnswers(
+            complete=self._complete,
+            took=self._note_duration,
+            supervisor=supervisor,
+            first=replicas.first_acknowledgements,
+        )
         self._promised: Final = PromisedLeaders(
             admit=self._admit, append=self._append, refuse=self._answers.refused, supervisor=supervisor
         )

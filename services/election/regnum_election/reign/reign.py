@@ -6,6 +6,8 @@ from regnum_coordination.port import Check
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 
+from regnum_election.reign.witnesses import NO_WITNESSES, Earlier, Witnesses
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predecessor:
@@ -46,6 +48,10 @@ class Reign:
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)
     """When it was won; for traces."""
+    witnesses: Witnesses = field(default=NO_WITNESSES, compare=False)
+    """What processes saw of others that failed; for traces."""
+    earlier: tuple[Earlier, ...] = field(default=(), compare=False)
+    """Changes of leadership that a reign before may not have ended; for traces."""
 
     @property
     def fence(self) -> Check:
