@@ -173,6 +173,15 @@ SEND: Final = "regnum.producer.send"
 RETRIED_SEND: Final = "regnum.producer.retried_send"
 """A batch that was acknowledged only after failures: from its first record to its acknowledgement."""
 
+# Which spans a ratio is about.
+
+DATA_SPANS: Final = frozenset({SEND, RETRIED_SEND})
+"""Spans of which there may be one for each call of a client. All other spans of our own are the control plane's, and
+those of a producer's or a consumer's outage."""
+
+DATA_SERVICES: Final = ("regnum.admin.v1.", "regnum.broker.v1.", "regnum.metadata.v1.")
+"""How the names of remote calls begin that clients make: spans of those are a client's as well."""
+
 # Spans of a succession besides those above.
 
 CAMPAIGN: Final = "regnum.succession.campaign"

@@ -1,6 +1,6 @@
 """The tracer over OpenTelemetry's SDK."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from opentelemetry.context import Context
@@ -66,13 +66,25 @@ class OtelSpan:
 class OtelTracer:
     """Makes spans of a provider."""
 
-    def __init__(self, provider: TracerProvider) -> None:
-        self._tracer: Final = provider.get_tracer(SCOPE)
+    def __init__(self, provider: TracerProvider, provider_of: Callable[[str], TracerProvider] | None = None) -> None:
+        """``provider_of``: makes one whose spans name that cluster (empty: none); None: spans name none."""
+        self._provider_of: Final = provider_of
+        self._clusters: Final[set[str]] = set()
+        self._tracer = provider.get_tracer(SCOPE)
 
     @property
     def recording(self) -> bool:
         """Always."""
         return True
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """See Tracer."""
+        if self._provider_of is None or not cluster_id or cluster_id in self._clusters:
+            return
+        self._clusters.add(cluster_id)
+        # A resource never changes, so spans that have begun keep theirs.
+        named = cluster_id if len(self._clusters) == 1 else ""
+        self._tracer = self._provider_of(named).get_tracer(SCOPE)
 
     def start(
         self,
@@ -84,21 +96,19 @@ class OtelTracer:
         links: Sequence[str] = (),
         at_unix_nano: int | None = None,
     ) -> Span:
-        """Begin a span."""
+        """Begin a span; one that the sampler leaves out has no place, and nothing below it is recorded either."""
         above = _place(parent)
         linked = [place for link in links if (place := _place(link)) is not None]
-        return OtelSpan(
-            self._tracer.start_span(
-                name,
-                # An empty context, so that nothing is taken from OpenTelemetry's own current span.
-                context=set_span_in_context(NonRecordingSpan(above), Context()) if above is not None else Context(),
-                kind=_KINDS[kind],
-                attributes=attributes,
-                links=[Link(place) for place in linked],
-                start_time=at_unix_nano,
-            ),
-            tracing.served(),
+        span = self._tracer.start_span(
+            name,
+            # An empty context, so that nothing is taken from OpenTelemetry's own current span.
+            context=set_span_in_context(NonRecordingSpan(above), Context()) if above is not None else Context(),
+            kind=_KINDS[kind],
+            attributes=attributes,
+            links=[Link(place) for place in linked],
+            start_time=at_unix_nano,
         )
+        return OtelSpan(span, tracing.served()) if span.is_recording() else tracing.NO_SPAN
 
 
 def _place(traceparent: str) -> SpanContext | None:

@@ -69,6 +69,9 @@ class Tracer(Protocol):
     ) -> Span:
         """Begin a span, now or at that moment; without a parent it begins a trace."""
 
+    def in_cluster(self, cluster_id: str) -> None:
+        """Spans that begin from now on are of that cluster; of none, once the process has named a second one."""
+
 
 class NoSpan:
     """A span that is not recorded."""
@@ -121,6 +124,9 @@ class NoTracer:
     ) -> Span:
         """A span that is not recorded."""
         return NO_SPAN
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """Nothing."""
 
 
 class _Process:
@@ -190,6 +196,11 @@ def use(tracer: Tracer) -> Tracer:
     """Make this the tracer of the process; returns the one before."""
     before, _Process.tracer = _Process.tracer, tracer
     return before
+
+
+def in_cluster(cluster_id: str) -> None:
+    """The process has learned which cluster it belongs to: spans that begin from now on say so."""
+    _Process.tracer.in_cluster(cluster_id)
 
 
 def current() -> str:
