@@ -17,7 +17,7 @@ from regnum_model.nodes import Address
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.cancellation import end_task, is_asked_to_end
 from regnum_service.clock import Clock
-from regnum_service.detection import connect
+from regnum_service.detection import Probe, connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
@@ -52,6 +52,8 @@ class LifelineThread:
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
         own: str = "",
+        probe: Probe = connect,
+        served_as: Callable[[Lifelines], controller_pb2_grpc.LifelineServiceServicer] = lambda lifelines: lifelines,
     ) -> None:
         """Only assigns.
 
@@ -67,6 +69,8 @@ class LifelineThread:
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
             own: how this process is addressed; see ``GrpcServer``.
+            probe: one attempt to connect to a broker.
+            served_as: what stands between gRPC and the lifelines.
         """
         self._address = address
         self._clock = clock
@@ -79,6 +83,8 @@ class LifelineThread:
         self._metrics = metrics
         self._access: Final = access
         self._own: Final = own
+        self._probe: Final = probe
+        self._served_as: Final = served_as
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None
@@ -158,7 +164,7 @@ class LifelineThread:
 
         lifelines = Lifelines(
             clock=self._clock,
-            probe=connect,
+            probe=self._probe,
             report=hand_over,
             listening=lambda: self._listener(lag, lifelines),
             spawn=self._spawn,
@@ -167,7 +173,7 @@ class LifelineThread:
         )
         registration = ServiceRegistration(
             name=SERVICE_NAME,
-            servicer=lifelines,
+            servicer=self._served_as(lifelines),
             add_to_server=controller_pb2_grpc.add_LifelineServiceServicer_to_server,
         )
         server = GrpcServer(

@@ -1,5 +1,6 @@
 """One reign of one controller, and the ways it ends."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from regnum_coordination.port import Check
@@ -46,6 +47,8 @@ class Reign:
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)
     """When it was won; for traces."""
+    before_deciding: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
+    """For tests: what is waited for before partitions are decided about; None: nothing."""
 
     @property
     def fence(self) -> Check:
