@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from regnum_model.ids import BrokerId
 from regnum_service.errors import StartRefusedError
 from regnum_service.failpoints.announcing import announce
 from regnum_service.failpoints.failpoint import POINTS, Action, FailpointError, Point, Write, parse
@@ -35,6 +36,8 @@ def test_a_delay_is_read_with_all_its_words() -> None:
     assert found.matches(Point("send", ("x", "ab")))
     assert not found.matches(Point("send", ("x",)))
     assert not found.matches(Point("learn", ("ab",)))
+    assert parse("action=delay ms=1 when=before step=send broker=2").matches(Point("send", (), BrokerId(2)))
+    assert not parse("action=delay ms=1 when=before step=send broker=2").matches(Point("send", (), BrokerId(1)))
     assert not found.matches(Write((("set", "/a"),)))
     every = parse("action=delay ms=1 when=before step=append times=all")
     assert every.matches(Point("append"))

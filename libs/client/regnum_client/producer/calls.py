@@ -63,8 +63,10 @@ class Failpoints(Protocol):
     async def reach(self, point: str, topics: Iterable[str] = ()) -> None:
         """Take a step that has no answer."""
 
-    async def around_point(self, point: str, topics: Iterable[str], take: Callable[[], Awaitable[T]]) -> T:
-        """Take a step that has an answer."""
+    async def around_point(
+        self, point: str, topics: Iterable[str], take: Callable[[], Awaitable[T]], broker: BrokerId | None = None
+    ) -> T:
+        """Take a step that has an answer; ``broker``: whose."""
 
 
 class ProduceCall:
@@ -240,7 +242,7 @@ class ProduceCalls:
                 return await self._send(under_way, message, timeout_s)
             topics = [item.partition.topic for item in under_way.items]
             return await self._failpoints.around_point(
-                "send", topics, partial(self._send, under_way, message, timeout_s)
+                "send", topics, partial(self._send, under_way, message, timeout_s), under_way.leader
             )
         except asyncio.CancelledError:
             task = asyncio.current_task()

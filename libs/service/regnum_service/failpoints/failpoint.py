@@ -78,6 +78,8 @@ class Point:
     """One of POINTS."""
     topics: tuple[str, ...] = ()
     """Names of the topics that it is about, each once; none where it is about no topic, or not known."""
+    broker: BrokerId | None = None
+    """Whom it goes to; None: that is not known."""
 
 
 POINTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -126,7 +128,7 @@ class Failpoint:
     kind: str = "*"
     """Of an order: pattern of its kind."""
     broker: BrokerId | None = None
-    """Of an order: whom it goes to; None: anybody."""
+    """Of an order or a point: whom it goes to; None: anybody."""
     topic: str = "*"
     """Of an order or a point: pattern of one of its topics."""
 
@@ -145,7 +147,7 @@ class Failpoint:
         if isinstance(step, Write):
             return any(_fits(name, self.operation) and _fits(path, self.path) for name, path in step.operations)
         if isinstance(step, Point):
-            return step.name == self.point and self._is_about(step.topics)
+            return step.name == self.point and self.broker in {None, step.broker} and self._is_about(step.topics)
         return _fits(step.kind, self.kind) and self.broker in {None, step.broker} and self._is_about(step.topics)
 
     def _is_about(self, topics: tuple[str, ...]) -> bool:
@@ -160,7 +162,7 @@ _OF: Final[Mapping[type[Step], frozenset[str]]] = MappingProxyType(
     {
         Write: frozenset({"operation", "path"}),
         Order: frozenset({"kind", "broker", "topic"}),
-        Point: frozenset({"topic"}),
+        Point: frozenset({"broker", "topic"}),
     }
 )
 """Words that only steps of some kinds have."""

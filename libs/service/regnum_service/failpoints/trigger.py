@@ -26,6 +26,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
+from regnum_model.ids import BrokerId
+
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.failpoints.failpoint import (
     BYTES_MAX,
@@ -121,9 +123,11 @@ class FailpointTrigger:
         if failpoint is not None and (delay_s := self._begin(failpoint)):
             self._block(delay_s)
 
-    async def around_point(self, point: str, topics: Iterable[str], take: Callable[[], Awaitable[T]]) -> T:
-        """Take a step that has an answer."""
-        return await self.around(Point(point, tuple(dict.fromkeys(topics))), take)
+    async def around_point(
+        self, point: str, topics: Iterable[str], take: Callable[[], Awaitable[T]], broker: BrokerId | None = None
+    ) -> T:
+        """Take a step that has an answer; ``broker``: whose."""
+        return await self.around(Point(point, tuple(dict.fromkeys(topics)), broker), take)
 
     async def around(self, step: Step, take: Callable[[], Awaitable[T]]) -> T:
         """Take a step, with what happens before or after it. After: also when it failed."""

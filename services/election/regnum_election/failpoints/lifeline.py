@@ -33,7 +33,7 @@ class FailpointLifelines(controller_pb2_grpc.LifelineServiceServicer):
         self, request_iterator: _Requests, context: object
     ) -> _Answers:
         """See Lifelines."""
-        heard: asyncio.Queue[controller_pb2.BrokerLifelineRequest | None] = asyncio.Queue()
+        heard: _Heard = asyncio.Queue()
         answers = self._lifelines.BrokerLifeline(_all_of(heard), context)
         hearing = asyncio.create_task(self._hear(request_iterator, heard), name="failpoint: lifeline")
         answering: asyncio.Task[controller_pb2.BrokerLifelineResponse | None] | None = None
@@ -53,18 +53,26 @@ class FailpointLifelines(controller_pb2_grpc.LifelineServiceServicer):
             await asyncio.gather(hearing, *(() if answering is None else (answering,)), return_exceptions=True)
             await answers.aclose()
 
-    async def _hear(
-        self, requests: _Requests, heard: "asyncio.Queue[controller_pb2.BrokerLifelineRequest | None]"
-    ) -> None:
+    async def _hear(self, requests: _Requests, heard: "_Heard") -> None:
         async for request in requests:
-            await self._trigger.reach("lifeline")
-            heard.put_nowait(request)
-        await self._trigger.reach("lifeline")
-        heard.put_nowait(None)
+            self._take_in(request, heard)
+        self._take_in(None, heard)
+
+    def _take_in(self, request: controller_pb2.BrokerLifelineRequest | None, heard: "_Heard") -> None:
+        # Each is late by as much, however many are on their way.
+        heard.put_nowait((asyncio.create_task(self._trigger.reach("lifeline")), request))
 
 
-async def _all_of(heard: "asyncio.Queue[controller_pb2.BrokerLifelineRequest | None]") -> _Requests:
-    while (request := await heard.get()) is not None:
+_Heard = asyncio.Queue[tuple[asyncio.Task[None], controller_pb2.BrokerLifelineRequest | None]]
+"""What came, and what it waits for; None: the end."""
+
+
+async def _all_of(heard: _Heard) -> _Requests:
+    while True:
+        due, request = await heard.get()
+        await due
+        if request is None:
+            return
         yield request
 
 
