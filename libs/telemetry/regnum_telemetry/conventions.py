@@ -323,12 +323,12 @@ WAITING_SINCE_UNIX_NANO: Final = "regnum.producer.waiting_since_unix_nano"
 idle."""
 
 RETRIED: Final = "regnum.producer.retried"
-"""On OUTAGE: whether a batch failed in between; bool. Without it the producer had nothing on its way, and the length
-is only its own silence: leave the span out of outages."""
+"""On OUTAGE: whether a batch failed in between, on CONSUMER_OUTAGE whether a fetch did; bool. Without it the client had
+nothing on its way, and the length is only its own silence: leave the span out of outages."""
 
 FAILOVER_TRACE_ID: Final = "regnum.failover.trace_id"
-"""On OUTAGE and RETRIED_SEND: trace id (hex) of the failover that the new leader named as the cause of its leadership;
-absent when it named none. There is a link to it as well."""
+"""On OUTAGE, CONSUMER_OUTAGE and RETRIED_SEND: trace id (hex) of the change that the new leader named as the cause of
+its leadership; absent when it named none. There is a link to it as well."""
 
 TRUNCATED_FROM: Final = "regnum.broker.truncated_from"
 """On TRUNCATION: log end before; int."""

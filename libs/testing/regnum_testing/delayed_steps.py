@@ -134,7 +134,7 @@ class Scene:
             found[:] = [(tuple(partition.replicas), partition.leader)]
             return len(partition.isr) == len(partition.replicas) and partition.leader >= 0
 
-        await eventually(whole, within_s=60.0, what="all replicas in sync")
+        await eventually(whole, within_s=300.0, what="all replicas in sync")
         return found[0]
 
 

@@ -56,6 +56,8 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []
+        self.clusters: list[str] = []
+        """Clusters that the process has named."""
         self._numbers = count(1)
 
     @property
@@ -90,7 +92,8 @@ class SpanRecorder:
         return span
 
     def in_cluster(self, cluster_id: str) -> None:
-        """It makes no difference here."""
+        """Note it."""
+        self.clusters.append(cluster_id)
 
     def named(self, name: str) -> list[RecordedSpan]:
         """Spans of that name, in the order of their making."""
