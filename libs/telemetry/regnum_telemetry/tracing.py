@@ -57,6 +57,9 @@ class Tracer(Protocol):
     def recording(self) -> bool:
         """Whether spans go anywhere."""
 
+    def in_cluster(self, cluster_id: str) -> None:
+        """Spans that begin from now on are of that cluster; of none, once the process has named a second one."""
+
     def start(
         self,
         name: str,
@@ -68,9 +71,6 @@ class Tracer(Protocol):
         at_unix_nano: int | None = None,
     ) -> Span:
         """Begin a span, now or at that moment; without a parent it begins a trace."""
-
-    def in_cluster(self, cluster_id: str) -> None:
-        """Spans that begin from now on are of that cluster; of none, once the process has named a second one."""
 
 
 class NoSpan:
@@ -112,6 +112,9 @@ class NoTracer:
         """Never."""
         return False
 
+    def in_cluster(self, cluster_id: str) -> None:
+        """Nothing."""
+
     def start(
         self,
         name: str,  # noqa: ARG002
@@ -124,9 +127,6 @@ class NoTracer:
     ) -> Span:
         """A span that is not recorded."""
         return NO_SPAN
-
-    def in_cluster(self, cluster_id: str) -> None:
-        """Nothing."""
 
 
 class _Process:

@@ -65,6 +65,10 @@ class SpanRecorder:
         """Always."""
         return True
 
+    def in_cluster(self, cluster_id: str) -> None:
+        """Note it."""
+        self.clusters.append(cluster_id)
+
     def start(
         self,
         name: str,
@@ -90,10 +94,6 @@ class SpanRecorder:
         )
         self.spans.append(span)
         return span
-
-    def in_cluster(self, cluster_id: str) -> None:
-        """Note it."""
-        self.clusters.append(cluster_id)
 
     def named(self, name: str) -> list[RecordedSpan]:
         """Spans of that name, in the order of their making."""

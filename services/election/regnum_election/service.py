@@ -212,11 +212,11 @@ class ElectionService:
             session_timeout_s=settings.session_timeout_s,
             report=self._role.report,
             fences=settings.lifeline_detection,
+            probe=connect if self._failpoints is None else failpoint_probe(connect, self._failpoints),
+            served_as=self._lifelines_served,
             metrics=self._metrics,
             access=access.at(tls.internal),
             own=addressee.election(self._id),
-            probe=connect if self._failpoints is None else failpoint_probe(connect, self._failpoints),
-            served_as=self._lifelines_served,
         )
 
     async def start(self) -> None:
@@ -362,8 +362,6 @@ class ElectionService:
         proof = await proof_that_it_went_back(store, self._clock)
         warnings = self._told_store.trust.warnings
         reign = replace(reign, went_back=proof, access_warnings=self._tls.warnings, store_warnings=warnings)
-        if self._failpoints is not None:
-            reign = replace(reign, before_deciding=partial(self._failpoints.reach, "decide"))
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -371,6 +369,8 @@ class ElectionService:
             brokers = picture.brokers
             self._lifelines.show(reign.epoch, brokers)
 
+        if self._failpoints is not None:
+            reign = replace(reign, before_deciding=partial(self._failpoints.reach, "decide"))
         controller = Controller(
             reign=reign,
             store=store,

@@ -49,11 +49,11 @@ class LifelineThread:
         session_timeout_s: float,
         report: Callable[[ControllerEpoch, ClusterEvent | Hint], None],
         fences: bool,
+        probe: Probe = connect,
+        served_as: Callable[[Lifelines], controller_pb2_grpc.LifelineServiceServicer] = lambda lifelines: lifelines,
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
         own: str = "",
-        probe: Probe = connect,
-        served_as: Callable[[Lifelines], controller_pb2_grpc.LifelineServiceServicer] = lambda lifelines: lifelines,
     ) -> None:
         """Only assigns.
 
@@ -66,11 +66,11 @@ class LifelineThread:
             session_timeout_s: store session time-out.
             report: takes an event and the reign it belongs to; called on the main loop.
             fences: False switches detection off.
+            probe: one attempt to connect to a broker.
+            served_as: what stands between gRPC and the lifelines.
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
             own: how this process is addressed; see ``GrpcServer``.
-            probe: one attempt to connect to a broker.
-            served_as: what stands between gRPC and the lifelines.
         """
         self._address = address
         self._clock = clock
@@ -80,11 +80,11 @@ class LifelineThread:
         self._session_timeout_s = session_timeout_s
         self._report = report
         self._fences = fences
+        self._probe: Final = probe
+        self._served_as: Final = served_as
         self._metrics = metrics
         self._access: Final = access
         self._own: Final = own
-        self._probe: Final = probe
-        self._served_as: Final = served_as
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None

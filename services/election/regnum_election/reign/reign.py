@@ -43,12 +43,12 @@ class Reign:
     """Why callers are believed more than they should be, by the settings of this process."""
     store_warnings: tuple[str, ...] = field(default=(), compare=False)
     """Why access rules in the store are not to be relied on, as this process found at its start."""
+    before_deciding: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
+    """For tests: what is waited for before partitions are decided about; None: nothing."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)
     """When it was won; for traces."""
-    before_deciding: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
-    """For tests: what is waited for before partitions are decided about; None: nothing."""
 
     @property
     def fence(self) -> Check:
