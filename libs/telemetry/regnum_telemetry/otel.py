@@ -35,14 +35,17 @@ class OtelSpan:
 
     @property
     def context(self) -> str:
-        """Its place, as traceparent."""
+        """Its place, as traceparent; one that the sampler leaves out has none, and nothing below it is recorded."""
         place = self._span.get_span_context()
+        if not place.trace_flags.sampled:
+            return ""
         return f"00-{place.trace_id:032x}-{place.span_id:016x}-{int(place.trace_flags):02x}"
 
     @property
     def trace_id(self) -> str:
-        """32 hex digits."""
-        return f"{self._span.get_span_context().trace_id:032x}"
+        """32 hex digits; none of one that the sampler leaves out."""
+        place = self._span.get_span_context()
+        return f"{place.trace_id:032x}" if place.trace_flags.sampled else ""
 
     def set(self, attributes: Mapping[str, Value]) -> None:
         """Add attributes."""
@@ -96,19 +99,21 @@ class OtelTracer:
         links: Sequence[str] = (),
         at_unix_nano: int | None = None,
     ) -> Span:
-        """Begin a span; one that the sampler leaves out has no place, and nothing below it is recorded either."""
+        """Begin a span."""
         above = _place(parent)
         linked = [place for link in links if (place := _place(link)) is not None]
-        span = self._tracer.start_span(
-            name,
-            # An empty context, so that nothing is taken from OpenTelemetry's own current span.
-            context=set_span_in_context(NonRecordingSpan(above), Context()) if above is not None else Context(),
-            kind=_KINDS[kind],
-            attributes=attributes,
-            links=[Link(place) for place in linked],
-            start_time=at_unix_nano,
+        return OtelSpan(
+            self._tracer.start_span(
+                name,
+                # An empty context, so that nothing is taken from OpenTelemetry's own current span.
+                context=set_span_in_context(NonRecordingSpan(above), Context()) if above is not None else Context(),
+                kind=_KINDS[kind],
+                attributes=attributes,
+                links=[Link(place) for place in linked],
+                start_time=at_unix_nano,
+            ),
+            tracing.served(),
         )
-        return OtelSpan(span, tracing.served()) if span.is_recording() else tracing.NO_SPAN
 
 
 def _place(traceparent: str) -> SpanContext | None:
