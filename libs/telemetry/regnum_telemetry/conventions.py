@@ -313,10 +313,11 @@ LAST_ACK_LEADER_EPOCH: Final = "regnum.producer.last_ack_leader_epoch"
 
 LEARNED_UNIX_NANO: Final = "regnum.producer.learned_unix_nano"
 """On OUTAGE: when the producer, with records waiting, first knew of the leadership that acknowledged; int. What lies
-before it is the cluster's and the question's share, what lies behind it the producer's and the answer's."""
+before it is the cluster's and the question's share, what lies behind it the producer's and the answer's. On
+CONSUMER_OUTAGE: when the leadership that answered was first asked."""
 
 SENT_UNIX_NANO: Final = "regnum.producer.sent_unix_nano"
-"""On OUTAGE: when the call that was acknowledged began; int."""
+"""On OUTAGE: when the call that was acknowledged began, on CONSUMER_OUTAGE the fetch that was answered; int."""
 
 WAITING_SINCE_UNIX_NANO: Final = "regnum.producer.waiting_since_unix_nano"
 """On OUTAGE: first record of the batch acknowledged first after; int. Long after LAST_ACK for a producer that was

@@ -20,6 +20,7 @@ _KINDS: Final[Mapping[Kind, SpanKind]] = {
     Kind.SERVER: SpanKind.SERVER,
     Kind.CLIENT: SpanKind.CLIENT,
     Kind.PRODUCER: SpanKind.PRODUCER,
+    Kind.CONSUMER: SpanKind.CONSUMER,
 }
 
 

@@ -27,6 +27,8 @@ class Kind(enum.Enum):
     """The caller."""
     PRODUCER = "producer"
     """Whoever sends a message."""
+    CONSUMER = "consumer"
+    """Whoever takes one."""
 
 
 class Span(Protocol):

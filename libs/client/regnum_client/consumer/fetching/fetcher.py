@@ -335,7 +335,7 @@ class Fetcher:
         try:
             try:
                 answer = await self._calls.ask(
-                    poll, causes=self._outages.enabled and self._outages.any_recovering(poll)
+                    poll, causes=self._outages.enabled and self._outages.any_recovering(poll, tracing.now_unix_nano())
                 )
             except RegnumError as error:
                 self._poll_failed(poll, error)

@@ -9,7 +9,7 @@ from typing import Final
 from regnum.broker.v1.log_pb2 import FetchResponse
 from regnum_service.errors import reason_of
 from regnum_telemetry import conventions, propagation
-from regnum_telemetry.tracing import Tracer, Value
+from regnum_telemetry.tracing import Kind, Tracer, Value
 
 from regnum_client.cluster.view import LeaderTerm
 from regnum_client.consumer.fetching.polls import Poll
@@ -26,6 +26,8 @@ class ConsumerOutages:
         self._last: Final[dict[TopicPartition, tuple[LeaderTerm, int]]] = {}
         """The leadership that answered last, and when."""
         self._failed: Final[dict[TopicPartition, str]] = {}
+        self._learned: Final[dict[TopicPartition, tuple[LeaderTerm, int]]] = {}
+        """The next leadership of those that wait for one, and when it was asked first."""
 
     def failed(self, partition: TopicPartition, error: str) -> None:
         """It could not be read."""
@@ -36,14 +38,21 @@ class ConsumerOutages:
         """It is read no more: the next answer is the first."""
         self._last.pop(partition, None)
         self._failed.pop(partition, None)
+        self._learned.pop(partition, None)
 
-    def any_recovering(self, poll: Poll) -> bool:
-        """Whether the answer of one of its partitions is the first after an outage or a change of leader."""
+    def any_recovering(self, poll: Poll, at_unix_nano: int) -> bool:
+        """Whether the answer to a poll that begins now is the first after an outage or a change of leader."""
+        recovering = False
         for cursor, _, term in poll.asked:
             last = self._last.get(cursor.partition)
             if last is not None and (last[0] != term or cursor.partition in self._failed):
-                return True
-        return False
+                recovering = True
+                known = self._learned.get(cursor.partition)
+                if known is None or known[0] != term:
+                    self._learned[cursor.partition] = (term, at_unix_nano)
+        if recovering:
+            poll.begun_unix_nano = at_unix_nano
+        return recovering
 
     def take(self, poll: Poll, answer: FetchResponse, at_unix_nano: int) -> None:
         """A broker answered."""
@@ -55,10 +64,20 @@ class ConsumerOutages:
                 self.failed(cursor.partition, reason_of(result.error_code))
             else:
                 cause = poll.causes.get((cursor.topic_id, cursor.partition.partition), "")
-                self.answered(cursor.partition, term, at_unix_nano, cause)
+                self.answered(cursor.partition, term, at_unix_nano, cause, poll.begun_unix_nano)
 
-    def answered(self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int, cause: str) -> None:
-        """Its leader answered; ``cause``: what made that leadership, as traceparent; empty: unknown."""
+    def answered(
+        self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int, cause: str, sent_unix_nano: int = 0
+    ) -> None:
+        """Its leader answered.
+
+        Args:
+            partition: which.
+            term: the leadership that did.
+            at_unix_nano: when.
+            cause: what made that leadership, as traceparent; empty: unknown.
+            sent_unix_nano: when it was asked; 0: not known.
+        """
         before = self._last.get(partition)
         self._last[partition] = (term, at_unix_nano)
         error = self._failed.pop(partition, "") if self._failed else ""
@@ -74,6 +93,11 @@ class ConsumerOutages:
         }
         if error:
             attributes[conventions.ERROR_TYPE] = error
+        learned = self._learned.pop(partition, None)
+        if learned is not None and learned[0] == term:
+            attributes[conventions.LEARNED_UNIX_NANO] = learned[1]
+        if sent_unix_nano:
+            attributes[conventions.SENT_UNIX_NANO] = sent_unix_nano
         # A leadership that stood before the trouble was not made by what caused it.
         above = None if before[0] == term else propagation.parse(cause)
         if above is not None:
@@ -81,6 +105,7 @@ class ConsumerOutages:
         span = self._tracer.start(
             conventions.CONSUMER_OUTAGE,
             parent="" if above is None else cause,
+            kind=Kind.CONSUMER,
             attributes=attributes,
             links=() if above is None else (cause,),
             at_unix_nano=before[1],

@@ -49,7 +49,18 @@ class Asking:
 class Poll:
     """A fetch call under way to a leader, or to a replica that leaders named."""
 
-    __slots__ = ("_by_topic", "abandoned", "address", "asked", "causes", "leader", "look_s", "share_bytes", "task")
+    __slots__ = (
+        "_by_topic",
+        "abandoned",
+        "address",
+        "asked",
+        "begun_unix_nano",
+        "causes",
+        "leader",
+        "look_s",
+        "share_bytes",
+        "task",
+    )
 
     def __init__(
         self,
@@ -66,6 +77,8 @@ class Poll:
         self.look_s = look_s
         self.share_bytes: Final = share_bytes
         self.abandoned = False
+        self.begun_unix_nano = 0
+        """When it began, where the causes are asked for."""
         self.causes: dict[tuple[str, int], str] = {}
         """What made the leaderships, by topic id and partition, where that was asked for."""
         self.task: asyncio.Task[None] | None = None
