@@ -5,7 +5,15 @@ from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
 from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.trace.status import Status, StatusCode
 
@@ -74,7 +82,10 @@ class OtelTracer:
         """``provider_of``: makes one whose spans name that cluster (empty: none); None: spans name none."""
         self._provider_of: Final = provider_of
         self._clusters: Final[set[str]] = set()
-        self._tracer = provider.get_tracer(SCOPE)
+        self._tracer = self._tracer_of(provider)
+
+    def _tracer_of(self, provider: TracerProvider) -> Tracer:
+        return provider.get_tracer(SCOPE)
 
     @property
     def recording(self) -> bool:
@@ -88,7 +99,7 @@ class OtelTracer:
         self._clusters.add(cluster_id)
         # A resource never changes, so spans that have begun keep theirs.
         named = cluster_id if len(self._clusters) == 1 else ""
-        self._tracer = self._provider_of(named).get_tracer(SCOPE)
+        self._tracer = self._tracer_of(self._provider_of(named))
 
     def start(
         self,
