@@ -172,6 +172,15 @@ SEND: Final = "regnum.producer.send"
 RETRIED_SEND: Final = "regnum.producer.retried_send"
 """A batch that was acknowledged only after failures: from its first record to its acknowledgement."""
 
+# Which spans a ratio is about.
+
+DATA_SPANS: Final = frozenset({SEND, RETRIED_SEND})
+"""Spans of which there may be one for each call of a client. All other spans of our own are the control plane's, and
+those of a producer's or a consumer's outage."""
+
+DATA_SERVICES: Final = ("regnum.admin.v1.", "regnum.broker.v1.", "regnum.metadata.v1.")
+"""How the names of remote calls begin that clients make: spans of those are a client's as well."""
+
 # Spans of a succession besides those above.
 
 CAMPAIGN: Final = "regnum.succession.campaign"
@@ -315,22 +324,23 @@ LAST_ACK_LEADER_EPOCH: Final = "regnum.producer.last_ack_leader_epoch"
 
 LEARNED_UNIX_NANO: Final = "regnum.producer.learned_unix_nano"
 """On OUTAGE: when the producer, with records waiting, first knew of the leadership that acknowledged; int. What lies
-before it is the cluster's and the question's share, what lies behind it the producer's and the answer's."""
+before it is the cluster's and the question's share, what lies behind it the producer's and the answer's. On
+CONSUMER_OUTAGE: when the leadership that answered was first asked."""
 
 SENT_UNIX_NANO: Final = "regnum.producer.sent_unix_nano"
-"""On OUTAGE: when the call that was acknowledged began; int."""
+"""On OUTAGE: when the call that was acknowledged began, on CONSUMER_OUTAGE the fetch that was answered; int."""
 
 WAITING_SINCE_UNIX_NANO: Final = "regnum.producer.waiting_since_unix_nano"
 """On OUTAGE: first record of the batch acknowledged first after; int. Long after LAST_ACK for a producer that was
 idle."""
 
 RETRIED: Final = "regnum.producer.retried"
-"""On OUTAGE: whether a batch failed in between; bool. Without it the producer had nothing on its way, and the length
-is only its own silence: leave the span out of outages."""
+"""On OUTAGE: whether a batch failed in between, on CONSUMER_OUTAGE whether a fetch did; bool. Without it the client had
+nothing on its way, and the length is only its own silence: leave the span out of outages."""
 
 FAILOVER_TRACE_ID: Final = "regnum.failover.trace_id"
-"""On OUTAGE and RETRIED_SEND: trace id (hex) of the failover that the new leader named as the cause of its leadership;
-absent when it named none. There is a link to it as well."""
+"""On OUTAGE, CONSUMER_OUTAGE and RETRIED_SEND: trace id (hex) of the change that the new leader named as the cause of
+its leadership; absent when it named none. There is a link to it as well."""
 
 TRUNCATED_FROM: Final = "regnum.broker.truncated_from"
 """On TRUNCATION: log end before; int."""

@@ -1,14 +1,22 @@
 """The tracer over OpenTelemetry's SDK."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
 from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.trace.status import Status, StatusCode
 
@@ -23,6 +31,7 @@ _KINDS: Final[Mapping[Kind, SpanKind]] = {
     Kind.SERVER: SpanKind.SERVER,
     Kind.CLIENT: SpanKind.CLIENT,
     Kind.PRODUCER: SpanKind.PRODUCER,
+    Kind.CONSUMER: SpanKind.CONSUMER,
 }
 
 
@@ -38,14 +47,17 @@ class OtelSpan:
 
     @property
     def context(self) -> str:
-        """Its place, as traceparent."""
+        """Its place, as traceparent; one that the sampler leaves out has none, and nothing below it is recorded."""
         place = self._span.get_span_context()
+        if not place.trace_flags.sampled:
+            return ""
         return f"00-{place.trace_id:032x}-{place.span_id:016x}-{int(place.trace_flags):02x}"
 
     @property
     def trace_id(self) -> str:
-        """32 hex digits."""
-        return f"{self._span.get_span_context().trace_id:032x}"
+        """32 hex digits; none of one that the sampler leaves out."""
+        place = self._span.get_span_context()
+        return f"{place.trace_id:032x}" if place.trace_flags.sampled else ""
 
     def set(self, attributes: Mapping[str, Value]) -> None:
         """Add attributes."""
@@ -95,16 +107,32 @@ class PlacedIds(RandomIdGenerator):
 class OtelTracer:
     """Makes spans of a provider."""
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: TracerProvider, provider_of: Callable[[str], TracerProvider] | None = None) -> None:
+        """``provider_of``: makes one whose spans name that cluster (empty: none); None: spans name none."""
         self._ids: Final = PlacedIds()
-        provider.id_generator = self._ids
         self._sampler: Final = provider.sampler
-        self._tracer: Final = provider.get_tracer(SCOPE)
+        self._provider_of: Final = provider_of
+        self._clusters: Final[set[str]] = set()
+        self._tracer = self._tracer_of(provider)
+
+    def _tracer_of(self, provider: TracerProvider) -> Tracer:
+        # What is reserved is found again when the cluster is known meanwhile.
+        provider.id_generator = self._ids
+        return provider.get_tracer(SCOPE)
 
     @property
     def recording(self) -> bool:
         """Always."""
         return True
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """See Tracer."""
+        if self._provider_of is None or not cluster_id or cluster_id in self._clusters:
+            return
+        self._clusters.add(cluster_id)
+        # A resource never changes, so spans that have begun keep theirs.
+        named = cluster_id if len(self._clusters) == 1 else ""
+        self._tracer = self._tracer_of(self._provider_of(named))
 
     def start(
         self,

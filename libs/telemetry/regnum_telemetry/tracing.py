@@ -27,6 +27,8 @@ class Kind(enum.Enum):
     """The caller."""
     PRODUCER = "producer"
     """Whoever sends a message."""
+    CONSUMER = "consumer"
+    """Whoever takes one."""
 
 
 class Span(Protocol):
@@ -56,6 +58,9 @@ class Tracer(Protocol):
     @property
     def recording(self) -> bool:
         """Whether spans go anywhere."""
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """Spans that begin from now on are of that cluster; of none, once the process has named a second one."""
 
     def start(
         self,
@@ -115,6 +120,9 @@ class NoTracer:
     def recording(self) -> bool:
         """Never."""
         return False
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """Nothing."""
 
     def start(
         self,
@@ -202,6 +210,11 @@ def use(tracer: Tracer) -> Tracer:
     """Make this the tracer of the process; returns the one before."""
     before, _Process.tracer = _Process.tracer, tracer
     return before
+
+
+def in_cluster(cluster_id: str) -> None:
+    """The process has learned which cluster it belongs to: spans that begin from now on say so."""
+    _Process.tracer.in_cluster(cluster_id)
 
 
 def current() -> str:

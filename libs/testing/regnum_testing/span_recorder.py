@@ -56,12 +56,18 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []
+        self.clusters: list[str] = []
+        """Clusters that the process has named."""
         self._numbers = count(1)
 
     @property
     def recording(self) -> bool:
         """Always."""
         return True
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """Note it."""
+        self.clusters.append(cluster_id)
 
     def start(
         self,

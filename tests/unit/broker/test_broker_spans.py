@@ -39,6 +39,7 @@ async def test_a_new_leader_records_its_begin_and_its_first_append_only(
     cause = recorder.start("cause")
     with tracing.within(cause.context):
         await world.elect(1, [1])
+    assert recorder.clusters == ["cluster"], "it has read which cluster it is of"
     began = recorder.one(conventions.BECOME_LEADER)
     assert began.trace_id == cause.trace_id
     assert began.attributes[conventions.PARTITIONS] == 1

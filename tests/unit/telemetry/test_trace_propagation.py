@@ -62,3 +62,15 @@ def test_causes_are_bounded_and_what_is_malformed_is_left_out() -> None:
     assert sum(len(key) + len(value) for key, value in told) < 4_096
     broken = [(propagation.CAUSES, "x;1"), (propagation.CAUSES, f"{GOOD};1,x,-2,3"), ("other", f"{GOOD};9")]
     assert propagation.parse_causes(broken) == {1: GOOD, 3: GOOD}
+
+
+def test_causes_of_fetches_go_by_topic_id_and_partition() -> None:
+    one, two = (f"00-{'ab' * 16}-{id * 16}-01" for id in "12")
+    told = propagation.render_fetch_causes([("T1", 0, one), ("T1", 3, two), ("T2", 0, one), ("T3", 1, "")])
+    assert told == [(propagation.FETCH_CAUSES, f"{one};T1:0,T2:0"), (propagation.FETCH_CAUSES, f"{two};T1:3")]
+    assert propagation.parse_fetch_causes(told) == {("T1", 0): one, ("T2", 0): one, ("T1", 3): two}
+    odd = [(propagation.FETCH_CAUSES, f"{one};:1,T,T:x,T:²,T:7"), (propagation.FETCH_CAUSES, "nothing;T:1"), ("k", one)]
+    assert propagation.parse_fetch_causes(odd) == {("T", 7): one}
+    assert propagation.parse_fetch_causes(None) == {}
+    many = propagation.render_fetch_causes(("T", number, one) for number in range(10_000))
+    assert len(propagation.parse_fetch_causes(many)) == propagation.CAUSE_PLACES_MAX

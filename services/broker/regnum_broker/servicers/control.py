@@ -1,7 +1,7 @@
 """ReplicaControlService: orders of the controller."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
@@ -15,13 +15,21 @@ from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
-from regnum_broker.serving.metadata_cache import MetadataCache
 
 PARTITIONS_MAX: Final = 500
 """Partitions of one message."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class TakesMetadata(Protocol):
+    """Where changes of metadata go: ``MetadataCache``."""
+
+    async def take(
+        self, request: control_pb2.UpdateMetadataRequest, parts: list[control_pb2.UpdateMetadataRequest]
+    ) -> control_pb2.UpdateMetadataResponse | None:
+        """Take one message of a change; one answer for each change, None for all messages but one."""
 
 
 class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
@@ -34,7 +42,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         orders: Orders,
         replicas: Replicas,
         logs: ReplicaLogs,
-        cache: MetadataCache,
+        cache: TakesMetadata,
         configs: DynamicConfigs,
         went_back: WentBack,
     ) -> None:

@@ -26,7 +26,7 @@ from regnum_broker.limits.payers import Payer
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.sessions.first_acknowledgements import FirstAcknowledgements
-from regnum_broker.serving.produce_appends import LET_GO, Admitted, Outcome, Refused, Waiting
+from regnum_broker.serving.produce_appends import LET_GO, Admitted, Outcome, Refused, Waiting, record_replicated
 
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -236,6 +236,8 @@ class PendingAnswers:
                 refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
             else:
                 _check_isr(result, _present(item.leadership))
+                if item.first_unix_nano:
+                    record_replicated(item)
             self._settle(pending, item.index)
         self._taking_up = bool(self._told)
         if self._taking_up:

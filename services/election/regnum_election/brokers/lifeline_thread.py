@@ -17,7 +17,7 @@ from regnum_model.nodes import Address
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.cancellation import end_task, is_asked_to_end
 from regnum_service.clock import Clock
-from regnum_service.detection import connect
+from regnum_service.detection import Probe, connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
@@ -51,6 +51,8 @@ class LifelineThread:
         session_timeout_s: float,
         report: Callable[[ControllerEpoch, ClusterEvent | Hint], None],
         fences: bool,
+        probe: Probe = connect,
+        served_as: Callable[[Lifelines], controller_pb2_grpc.LifelineServiceServicer] = lambda lifelines: lifelines,
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
         own: str = "",
@@ -67,6 +69,8 @@ class LifelineThread:
             session_timeout_s: store session time-out.
             report: takes an event and the reign it belongs to; called on the main loop.
             fences: False switches detection off.
+            probe: one attempt to connect to a broker.
+            served_as: what stands between gRPC and the lifelines.
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
             own: how this process is addressed; see ``GrpcServer``.
@@ -81,6 +85,8 @@ class LifelineThread:
         self._session_timeout_s = session_timeout_s
         self._report = report
         self._fences = fences
+        self._probe: Final = probe
+        self._served_as: Final = served_as
         self._metrics = metrics
         self._access: Final = access
         self._own: Final = own
@@ -176,7 +182,7 @@ class LifelineThread:
 
         lifelines = Lifelines(
             clock=self._clock,
-            probe=connect,
+            probe=self._probe,
             report=hand_over,
             listening=lambda: self._listener(lag, lifelines),
             spawn=self._spawn,
@@ -185,7 +191,7 @@ class LifelineThread:
         )
         registration = ServiceRegistration(
             name=SERVICE_NAME,
-            servicer=lifelines,
+            servicer=self._served_as(lifelines),
             add_to_server=controller_pb2_grpc.add_LifelineServiceServicer_to_server,
         )
         server = GrpcServer(

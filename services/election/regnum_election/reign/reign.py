@@ -1,5 +1,6 @@
 """One reign of one controller, and the ways it ends."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from regnum_coordination.port import Check
@@ -44,6 +45,8 @@ class Reign:
     """Why callers are believed more than they should be, by the settings of this process."""
     store_warnings: tuple[str, ...] = field(default=(), compare=False)
     """Why access rules in the store are not to be relied on, as this process found at its start."""
+    before_deciding: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
+    """For tests: what is waited for before partitions are decided about; None: nothing."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)

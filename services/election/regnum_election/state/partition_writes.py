@@ -141,6 +141,8 @@ async def _decide(
 ) -> tuple[list[tuple[PartitionKey, Change]], list[Group]]:
     decided: list[tuple[PartitionKey, Change]] = []
     groups: list[Group] = []
+    if context.reign.before_deciding is not None:
+        await context.reign.before_deciding()
     for start in range(0, len(keys), DECISIONS_PER_SLICE):
         for key in keys[start : start + DECISIONS_PER_SLICE]:
             partition = context.picture.partitions.get(key)
