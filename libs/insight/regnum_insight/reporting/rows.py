@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from regnum_telemetry import conventions as names
+
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.chains import Chain
 from regnum_insight.attribution.changes import Change, spread_of
@@ -113,7 +115,7 @@ def _rounded(ms: float | None) -> float | None:
 
 def label_of(change: Change) -> str:
     """How a change is called in tables: its cause where it has one."""
-    if change.kind == "failover" and change.cause:
+    if change.kind == names.KIND_BROKER_FAILURE and change.cause:
         return change.cause
     return change.kind
 
