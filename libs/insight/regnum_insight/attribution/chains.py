@@ -54,15 +54,8 @@ Batch = tuple[str, str, str]
 """Topic, partition and leader epoch."""
 
 
-class Boundary(NamedTuple):
-    """A moment that somebody recorded."""
-
-    step: str
-    """The step that ends with it."""
-    ns: int
-    """By the clock of its process."""
-    process: str
-    """Who recorded it."""
+Boundary = tuple[int, int, str]
+"""A moment that somebody recorded: position of the step that ends with it, nanoseconds, and by whose clock."""
 
 
 class Segment(NamedTuple):
@@ -228,7 +221,7 @@ def chain_of_order(leadership: Span | None, trace: Trace) -> Chain:
     """
     order = None if leadership is None else trace.by_id.get(leadership.parent_id)
     found = _of_root_and_order(trace, order)
-    if leadership is not None and not any(one.step == steps.LEADS for one in found.boundaries):
+    if leadership is not None and not any(position == _LEADS for position, _, _ in found.boundaries):
         found.add(steps.LEADS, leadership.end_ns, leadership)
     dispatched = None if trace.root is None else trace.root.number(names.DISPATCHED_UNIX_NANO)
     if trace.root is not None and dispatched is not None and leadership is None:
@@ -255,12 +248,11 @@ def _without_client(
     tail: frozenset[str],
 ) -> Chain:
     """A chain that begins with the root, or with the first thing that is told, and ends with the last."""
-    at = [one.ns - trace.offsets.get(one.process, UNKNOWN).correction_ns for one in found.boundaries]
+    at = [ns - trace.offsets.get(process, UNKNOWN).correction_ns for _, ns, process in found.boundaries]
     if trace.root is not None:
         first, start_ns = trace.root.process, trace.root.start_ns
     else:
-        position = at.index(min(at))
-        first, start_ns = found.boundaries[position].process, found.boundaries[position].ns
+        _, start_ns, first = found.boundaries[at.index(min(at))]
     end_ns = max(start_ns, max(at) + trace.offsets.get(first, UNKNOWN).correction_ns)
     return Chain(
         topic=topic,
@@ -289,7 +281,7 @@ class _Found:
 
     def add(self, step: str, ns: int, span: Span, *, process: str = "") -> None:
         """A boundary of a span."""
-        self.boundaries.append(Boundary(step, ns, process or span.process))
+        self.boundaries.append((steps.ORDER[step], ns, process or span.process))
         self.path.append(span.span_id)
 
 
@@ -328,6 +320,8 @@ def _of_controller(found: _Found, trace: Trace, call: Span | None) -> None:
         ns = None if root is None else root.number(attribute)
         if ns is not None and root is not None:
             found.add(step, ns, root)
+            if at is not None:
+                found.path.append(at.span_id)
         elif at is not None:
             found.add(step, at.end_ns, at)
     # Large changes go to the store in parts: what counts is the part before this order.
@@ -397,29 +391,25 @@ def _last_before(spans: Iterable[Span], call: Span | None) -> Span | None:
     return max((span for span in spans if span.end_ns <= call.start_ns), key=lambda span: span.end_ns, default=None)
 
 
-def _position(boundary: Boundary) -> int:
-    return steps.ORDER[boundary.step]
-
-
 def _segments(
     boundaries: list[Boundary], start_ns: int, end_ns: int, first: str, trace: Trace, tail: frozenset[str]
 ) -> tuple[Segment, ...]:
     """The steps between two moments of one process, ``first``."""
-    boundaries.sort(key=_position)
-    there = {steps.ORDER[one.step] for one in boundaries}
+    boundaries.sort()
+    there = {position for position, _, _ in boundaries}
     absent = [position for position in steps.expected(trace.kind, trace.cause, tail) if position not in there]
     unseen = tail is steps.OF_NO_CLIENT
     made = []
     position = -1
     offset = before = trace.offsets.get(first, UNKNOWN)
-    of = first
+    of = last = first
     at, end, raw_at = start_ns - offset.correction_ns, end_ns - offset.correction_ns, start_ns
-    for step, ns, process in boundaries:
-        offset = trace.offsets.get(process, UNKNOWN)
+    for here, ns, process in boundaries:
+        if process != last:
+            offset, last = trace.offsets.get(process, UNKNOWN), process
         reached = min(max(at, ns - offset.correction_ns), end)
         raw_reached = min(max(raw_at, ns), end_ns)
-        here = steps.ORDER[step]
-        named = step
+        step = named = steps.STEPS[here]
         if absent and reached > at:
             gaps = [other for other in absent if position < other < here]
             if gaps:
@@ -433,6 +423,7 @@ def _segments(
     return tuple(made)
 
 
+_LEADS: Final = steps.ORDER[steps.LEADS]
 _OF_CLIENTS: Final = frozenset({steps.ORDER[steps.LEARNED], steps.ORDER[steps.SENT]})
 
 

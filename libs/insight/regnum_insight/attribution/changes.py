@@ -244,6 +244,26 @@ def changes_of(traces: Iterable[Sequence[Span]]) -> list[Change]:
     return sorted(found, key=lambda change: (change.start_ns, change.trace_id))
 
 
+class _Trait(NamedTuple):
+    """What the name of a span says."""
+
+    of_a_change: bool
+    """Only a change leaves it."""
+    new: bool
+    """Only what writes one root for any change writes it."""
+    below: bool
+    """It is looked for by what it is below."""
+    root: bool
+    """It is a root."""
+
+
+@lru_cache(maxsize=1024)
+def _trait(name: str) -> _Trait:
+    below = name in _BELOW or name.startswith(_SEND)
+    root = name == names.LEADERSHIP_CHANGE or name in ROOTS_BEFORE
+    return _Trait(name.startswith(_PARTS), name.startswith(_NEW) or name in _BELOW, below, root)
+
+
 class _Sorted:
     """The spans of one trace, by what they are needed for."""
 
@@ -251,40 +271,32 @@ class _Sorted:
         self.by_id = {span.span_id: span for span in spans}
         self.spans = [self.by_id[span_id] for span_id in sorted(self.by_id)]
         """Each once, and in the same order however they came."""
-        self.waits: list[Span] = []
         self.of: dict[str, list[Span]] = defaultdict(list)
-        """By name, what is looked for by it."""
-        self.below: dict[str, list[Span]] = defaultdict(list)
-        self.has_parts = False
-        """Whether anything is there that only a change leaves."""
-        roots: list[Span] = []
-        opened: list[Span] = []
-        new = False
+        """By name."""
         for span in self.spans:
-            name = span.name
-            if name in _OUTAGES:
-                self.waits.append(span)
-            elif name in _BELOW:
-                self.below[span.parent_id].append(span)
-            elif name == names.LEADERSHIP_CHANGE or name in ROOTS_BEFORE:
-                roots.append(span)
-            elif name == names.CHANGE_OPENED:
-                opened.append(span)
-            elif name.startswith(_SEND):
-                if span.kind == Kind.CLIENT:
+            self.of[span.name].append(span)
+        self.waits = [*self.of.get(names.OUTAGE, ()), *self.of.get(names.CONSUMER_OUTAGE, ())]
+        self.has_parts = new = False
+        """Whether anything is there that only a change leaves."""
+        self.below: dict[str, list[Span]] = defaultdict(list)
+        roots: list[Span] = []
+        for name, of_it in self.of.items():
+            trait = _trait(name)
+            self.has_parts = self.has_parts or trait.of_a_change
+            new = new or trait.new
+            if trait.root:
+                roots += of_it
+            if trait.below:
+                for span in of_it:
                     self.below[span.parent_id].append(span)
-                continue
-            else:
-                self.of[name].append(span)
-            new = new or name.startswith(_NEW) or name in _BELOW
-            self.has_parts = self.has_parts or name.startswith(_PARTS)
+        opened = self.of.get(names.CHANGE_OPENED, [])
         found = roots or opened
         self.root = min(found, key=lambda span: (span.start_ns, span.span_id)) if found else None
         self.unfinished = not roots and bool(opened)
         self.of_before = (self.root is not None or self.has_parts) and not new
-        named = [] if self.root is None else self.root.attributes.get(names.FIRST, "").split(",")
-        named += [
-            one for span in self.of[names.BECOME_LEADER] for one in span.attributes.get(names.FIRST, "").split(",")
+        telling = [*self.of.get(names.BECOME_LEADER, ()), *([] if self.root is None else [self.root])]
+        named = [
+            one for span in telling if names.FIRST in span.attributes for one in span.attributes[names.FIRST].split(",")
         ]
         self.first = tuple(sorted({one.strip() for one in named if one.strip()}))
 
