@@ -42,18 +42,21 @@ ROOTS_BEFORE: Final = {
 CLOCK_NOTE_MS: Final = 5.0
 """A clock about which less is known than this is mentioned."""
 
-_PARTS: Final = (
-    "regnum.failover.", "regnum.succession.", "regnum.leadership_change", names.BECOME_LEADER, names.FIRST_APPEND,
-)  # fmt: skip
 _NEW: Final = "regnum.leadership_change"
+_PARTS: Final = (
+    "regnum.failover.", "regnum.succession.", _NEW, names.BECOME_LEADER, names.FIRST_APPEND,
+)  # fmt: skip
 _SEND: Final = names.SEND_TO_TOPIC.partition("{")[0]
 _TRACE_ID: Final = re.compile("[0-9a-f]{32}")
 _CALLS: Final = frozenset({names.LEADER_AND_ISR, names.PUBLISH_CHANGES})
 _OUTAGES: Final = frozenset({names.OUTAGE, names.CONSUMER_OUTAGE})
-_NAMES: Final = frozenset({
+NAMES: Final = frozenset({
     *ROOTS_BEFORE, *_CALLS, *_OUTAGES, names.STORE_WRITE, names.TRUNCATION, names.MIN_ISR_WAIT,
     names.HIGH_WATERMARK_WAIT, names.LEARN, names.BACKOFF, names.PROBE_MISSED,
 })  # fmt: skip
+"""Names of spans that say something of a change, and"""
+PREFIXES: Final = (*_PARTS, _SEND)
+"""what the names of others begin with."""
 _ENDS: Final = frozenset({names.DETECTION, names.FENCE, names.CAMPAIGN, names.LOAD, names.VERIFY})
 _BELOW: Final = frozenset({
     names.LEADER_JOURNAL, names.LEADER_EPOCHS, names.LEADER_ROLES, names.LEADER_FETCHERS, names.LEARN, names.BACKOFF,
@@ -63,7 +66,7 @@ _BELOW: Final = frozenset({
 @lru_cache(maxsize=1024)
 def is_wanted(name: str) -> bool:
     """Whether a span of this name can say something of a change."""
-    return name in _NAMES or name.startswith(_PARTS) or (name.startswith(_SEND) and "/" not in name)
+    return name in NAMES or name.startswith(_PARTS) or (name.startswith(_SEND) and "/" not in name)
 
 
 ATTRIBUTES: Final = frozenset({

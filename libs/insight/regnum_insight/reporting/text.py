@@ -1,13 +1,15 @@
 """The report for a terminal: a table of changes, what is to be known of the data, and one chain drawn as bars. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.chains import Chain, Segment
 from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change
 from regnum_insight.reporting.rows import label_of, started, title
-from regnum_insight.spans.intake import Intake
+
+if TYPE_CHECKING:
+    from regnum_insight.spans.intake import Intake
 
 _BAR_COLUMNS: Final = 22
 _SHOWN_MS: Final = 0.05
@@ -71,7 +73,7 @@ def _step(segment: Segment) -> str:
     return title(segment.step)
 
 
-def notes_of(changes: Sequence[Change], intake: Intake) -> list[str]:
+def notes_of(changes: Sequence[Change], intake: "Intake") -> list[str]:
     """What is to be known of the data, a sentence each."""
     notes = [f"{intake.spans_n:,} spans of {intake.files_n:,} files"]
     aside = intake.documents_torn_n + intake.spans_refused_n
