@@ -183,12 +183,14 @@ def _each(changes: Sequence[Change], pictured: Mapping[str, Sequence[Span]]) -> 
         return ""
     parts = ["<h2>The longest changes, one by one</h2>"]
     for position, change in enumerate(shown):
+        exact = " ".join(f"{step}={ms:.6f}" for step, ms in change.steps_ms.items())
         steps_text = ", ".join(f"{title(step)} {ms:.1f}" for step, ms in change.steps_ms.items() if ms >= 0.05)
         name = f"{started(change)[:19].replace('T', ' ')}: {label_of(change)}, {change.victim or 'no victim recorded'}"
         parts.append(
             f"<details{' open' if position < 3 else ''}><summary>{escape(name)}; {change.total_ms:.1f} ms on "
             f"{escape(change.worst.name)}</summary><p data-trace='{change.trace_id}' "
-            f"data-total-ms='{change.total_ms:.6f}'>{escape(steps_text)} = {change.total_ms:.1f} ms. "
+            f"data-total-ms='{change.total_ms:.6f}' data-steps-ms='{exact}'>"
+            f"{escape(steps_text)} = {change.total_ms:.1f} ms. "
             f"<span class=quiet>trace {change.trace_id}</span></p>"
             f"<div class=wide>{_waterfall(change, pictured[change.trace_id])}</div></details>"
         )
