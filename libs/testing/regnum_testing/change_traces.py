@@ -242,7 +242,7 @@ class FullChangeTrace(ChangeTrace):
             CLIENT, names.SEND_TO_TOPIC.format(topic=topic), sent, acknowledged, kind="client", parent=wait
         )
         self._add(leader, _PRODUCE, sent + ms["appended"] / 2, covered, kind="server", parent=send)
-        reader = {**about, names.LEARNED_UNIX_NANO: at(learned), names.ERROR_TYPE: "UNAVAILABLE"}
+        reader = {**about, names.LEARNED_UNIX_NANO: at(learned), names.RETRIED: True, names.ERROR_TYPE: "UNAVAILABLE"}
         self._add(READER, names.CONSUMER_OUTAGE, before, learned + 4, kind="consumer", parent=served, **reader)
 
 

@@ -77,6 +77,16 @@ def test_consumers_stand_beside_producers():
     assert found.outage_ms == found.chains[0].outage_ms
 
 
+def test_a_consumer_whose_fetches_did_not_fail_did_not_wait():
+    calm = [
+        span._replace(attributes={**span.attributes, names.RETRIED: "false"})
+        if span.name == names.CONSUMER_OUTAGE
+        else span
+        for span in spans(FullChangeTrace())
+    ]
+    assert change_of(calm).readers == ()
+
+
 def test_where_only_a_consumer_waited_its_chain_is_the_worst():
     found = change(FullChangeTrace(), without=["client 7", "broker 2", "broker 3"])
     assert found.outage_ms is None

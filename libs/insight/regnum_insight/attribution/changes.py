@@ -323,9 +323,6 @@ def _waited(outage: Span, root: Span | None) -> bool:
     """Whether a client waited in an outage: an idle one has a silence of its own, however long."""
     if outage.attributes.get(names.RETRIED) == "true":
         return True
-    if outage.name == names.CONSUMER_OUTAGE:
-        # A consumer asks all the time: its silence is a wait where the leadership moved, or a fetch failed.
-        return root is not None or names.ERROR_TYPE in outage.attributes
     waiting = outage.number(names.WAITING_SINCE_UNIX_NANO)
     learned = outage.number(names.LEARNED_UNIX_NANO)
     if waiting is None or learned is None:

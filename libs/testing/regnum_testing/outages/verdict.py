@@ -1,6 +1,6 @@
 """What the traces say of outages beside what the acknowledgements themselves say. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -46,6 +46,8 @@ class Compared:
     """By the traces; None: they have none for it."""
     change: Change | None
     """The change that the chain is of."""
+    stayed: bool = False
+    """Whether its leader stayed: its producers waited for a replica that was gone."""
 
     @property
     def difference_ms(self) -> float | None:
@@ -57,7 +59,7 @@ class Compared:
         """What does not fit; empty: it does."""
         about = f"{self.pause.partition} paused {self.pause.ms:.1f} ms"
         if self.chain is None or self.change is None:
-            return f"{about}, and no trace tells of it"
+            return f"{about}, and no trace tells of it{'; its leader stayed' if self.stayed else ''}"
         if self.change.kind == UNTRACED:
             return f"{about}, and its outage is in no change's trace"
         if abs(self.chain.outage_ms - self.pause.ms) > TOLERANCE_MS:
@@ -82,15 +84,17 @@ class Outcome:
     """Longest time without an acknowledgement before it."""
     kinds: Sequence[str]
     """Kinds of changes of which one has to be listed."""
+    stayed: frozenset[str] = frozenset()
+    """Partitions whose leader was the same in the same leader epoch afterwards."""
     changes: Sequence[Change] = ()
     """Changes that the traces list for that time."""
     compared: Sequence[Compared] = field(default=())
     """Partitions that paused for longer than in quiet."""
 
-    @property
-    def complaints(self) -> tuple[str, ...]:
-        """What does not hold."""
-        found = [one.complaint for one in self.compared if one.complaint]
+    def complaints(self, *, moved_only: bool = False) -> tuple[str, ...]:
+        """What does not hold; ``moved_only``: of partitions that got another leader, or the same one anew."""
+        judged = [one for one in self.compared if not (moved_only and one.stayed)]
+        found = [one.complaint for one in judged if one.complaint]
         listed = {change.kind for change in self.changes}
         missing = [kind for kind in self.kinds if kind not in listed]
         found += [f"no change of kind {kind!r} is listed" for kind in missing]
@@ -108,7 +112,9 @@ def longest_pauses(moments_ns: Mapping[str, Sequence[int]], begin_ns: int, end_n
     return sorted(found, key=lambda pause: -pause.ms)
 
 
-def compared(pauses: Sequence[Pause], changes: Sequence[Change], *, quiet_ms: float) -> list[Compared]:
+def compared(
+    pauses: Sequence[Pause], changes: Sequence[Change], *, quiet_ms: float, stayed: Collection[str] = ()
+) -> list[Compared]:
     """Each pause that is longer than in quiet, with the producer's chain that overlaps it most."""
     chains = [(chain, change) for change in changes for chain in change.chains]
     found = []
@@ -121,7 +127,7 @@ def compared(pauses: Sequence[Pause], changes: Sequence[Change], *, quiet_ms: fl
 
         of_it = [pair for pair in chains if pair[0].name == pause.partition and shared_ns(pair) > 0]
         chain, change = max(of_it, key=shared_ns, default=(None, None))
-        found.append(Compared(pause=pause, chain=chain, change=change))
+        found.append(Compared(pause=pause, chain=chain, change=change, stayed=pause.partition in stayed))
     return found
 
 
