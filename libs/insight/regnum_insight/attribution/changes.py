@@ -48,10 +48,9 @@ _PARTS: Final = (
 )  # fmt: skip
 _SEND: Final = names.SEND_TO_TOPIC.partition("{")[0]
 _TRACE_ID: Final = re.compile("[0-9a-f]{32}")
-_CALLS: Final = frozenset({names.LEADER_AND_ISR, names.PUBLISH_CHANGES})
 _OUTAGES: Final = frozenset({names.OUTAGE, names.CONSUMER_OUTAGE})
 NAMES: Final = frozenset({
-    *ROOTS_BEFORE, *_CALLS, *_OUTAGES, names.STORE_WRITE, names.TRUNCATION, names.MIN_ISR_WAIT,
+    *ROOTS_BEFORE, names.LEADER_AND_ISR, *_OUTAGES, names.STORE_WRITE, names.TRUNCATION, names.MIN_ISR_WAIT,
     names.HIGH_WATERMARK_WAIT, names.LEARN, names.BACKOFF, names.PROBE_MISSED,
 })  # fmt: skip
 """Names of spans that say something of a change, and"""
@@ -336,7 +335,7 @@ def _of_no_client(trace: Trace, waits: Iterable[Span]) -> list[Span]:
     root = trace.root
     if root is None or root.name != names.LEADERSHIP_CHANGE:
         return []
-    known = {batch_of(span) for span in waits}
+    known = {batch_of(span) for span in waits if span.name == names.OUTAGE}
     until_ns = max(root.end_ns, root.number(names.ACKNOWLEDGED_UNIX_NANO) or 0)
     return [
         span
@@ -355,7 +354,7 @@ def _trace(found: _Sorted) -> Trace:
         root=found.root,
         by_id=found.by_id,
         offsets=offset_of,
-        ends={name: found.of[name][-1] for name in _ENDS if found.of[name]},
+        ends={name: max(of_it, key=lambda span: span.end_ns) for name in _ENDS if (of_it := found.of.get(name))},
         decisions=found.of[names.DECISION],
         writes=[span for span in found.of[names.STORE_WRITE] if span.parent_id not in fences],
         leaderships={span.parent_id: span for span in found.of[names.BECOME_LEADER] if counts(span)},
@@ -381,7 +380,7 @@ def _reference(root: Span | None, spans: Sequence[Span]) -> str:
     """The controller's clock, or that of its callers of brokers, or that of whoever recorded anything first."""
     if root is not None:
         return root.process
-    callers = sorted(span.process for span in spans if span.kind == Kind.CLIENT and span.name in _CALLS)
+    callers = sorted(span.process for span in spans if span.kind == Kind.CLIENT and span.name == names.LEADER_AND_ISR)
     return callers[0] if callers else min(spans, key=lambda span: (span.start_ns, span.span_id)).process
 
 

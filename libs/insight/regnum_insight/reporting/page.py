@@ -17,7 +17,7 @@ from regnum_insight.attribution.chains import CONSUMER, MS, Chain
 from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change, ClockNote
 from regnum_insight.engine import Analysis
 from regnum_insight.reporting import svg
-from regnum_insight.reporting.rows import chains_of, label_of, started, title
+from regnum_insight.reporting.rows import chains_of, label_of, marked_label_of, started, title
 from regnum_insight.reporting.statistics import percentile
 from regnum_insight.reporting.text import notes_of
 from regnum_insight.spans.span import Kind, Span
@@ -122,8 +122,11 @@ def _kinds(changes: Sequence[Change]) -> str:
     for kind, group in sorted(of.items()):
         waits = [change.outage_ms for change in group if change.outage_ms is not None]
         figures = [f"{percentile(waits, share):.1f}" for share in (0.5, 0.9, 0.99, 1.0)] if waits else ["-"] * 4
-        lines.append([kind, str(len(group)), str(len(waits)), *figures, f"{median(c.total_ms for c in group):.1f}"])
-    head = ["kind", "changes", "with an outage", "p50", "p90", "p99", "max", "median chain"]
+        readers = [change.readers[0].outage_ms for change in group if change.readers]
+        of_readers = f"{max(readers):.1f}" if readers else "-"
+        chain = f"{median(change.total_ms for change in group):.1f}"
+        lines.append([kind, str(len(group)), str(len(waits)), *figures, of_readers, chain])
+    head = ["kind", "changes", "with an outage", "p50", "p90", "p99", "max", "consumers, max", "median chain"]
     return f"<h2>Outages of clients by kind, in milliseconds</h2>{_table(head, lines)}"
 
 
@@ -171,7 +174,8 @@ def _worst(changes: Sequence[Change]) -> str:
     if not chains:
         return ""
     rows = [
-        svg.Row(f"{started(change)[11:19]} {label_of(change)}", _chain_bars(chain, 0.0)) for chain, change in chains
+        svg.Row(f"{started(change)[11:19]} {marked_label_of(change)}", _chain_bars(chain, 0.0))
+        for chain, change in chains
     ]
     picture = svg.bars(rows, begin=0, end=chains[0][0].outage_ms, about="The longest chains, one below the other")
     return f"<h2>The longest chains</h2><div class=wide>{picture}</div>"
@@ -183,15 +187,17 @@ def _each(changes: Sequence[Change], pictured: Mapping[str, Sequence[Span]]) -> 
         return ""
     parts = ["<h2>The longest changes, one by one</h2>"]
     for position, change in enumerate(shown):
+        together = "".join(f", belongs together with {other}" for other in change.links)
         exact = " ".join(f"{step}={ms:.6f}" for step, ms in change.steps_ms.items())
         steps_text = ", ".join(f"{title(step)} {ms:.1f}" for step, ms in change.steps_ms.items() if ms >= 0.05)
-        name = f"{started(change)[:19].replace('T', ' ')}: {label_of(change)}, {change.victim or 'no victim recorded'}"
+        at = started(change)[:19].replace("T", " ")
+        name = f"{at}: {marked_label_of(change)}, {change.victim or 'no victim recorded'}"
         parts.append(
             f"<details{' open' if position < 3 else ''}><summary>{escape(name)}; {change.total_ms:.1f} ms on "
             f"{escape(change.worst.name)}</summary><p data-trace='{change.trace_id}' "
             f"data-total-ms='{change.total_ms:.6f}' data-steps-ms='{exact}'>"
             f"{escape(steps_text)} = {change.total_ms:.1f} ms. "
-            f"<span class=quiet>trace {change.trace_id}</span></p>"
+            f"<span class=quiet>trace {change.trace_id}{together}</span></p>"
             f"<div class=wide>{_waterfall(change, pictured[change.trace_id])}</div></details>"
         )
     return "".join(parts)
@@ -350,8 +356,9 @@ def _all(changes: Sequence[Change]) -> str:
     used = [step for step in steps.ALL_STEPS if any(change.steps_ms.get(step, 0) >= 0.05 for change in longest)]
     lines = [
         [
-            started(change)[:23].replace("T", " "), label_of(change), change.victim or "-", str(change.partitions),
-            change.worst.name, *(_ms(change.steps_ms.get(step)) for step in used), _ms(change.total_ms),
+            started(change)[:23].replace("T", " "), marked_label_of(change), change.victim or "-",
+            str(change.partitions), change.worst.name, *(_ms(change.steps_ms.get(step)) for step in used),
+            _ms(change.total_ms),
         ]
         for change in changes
         if change.trace_id in ids

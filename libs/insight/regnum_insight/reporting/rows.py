@@ -136,6 +136,11 @@ def label_of(change: Change) -> str:
     return _LABELS.get(change.kind, change.kind)
 
 
+def marked_label_of(change: Change) -> str:
+    """The same, with a mark where the change was never finished."""
+    return f"{label_of(change)} (unfinished)" if change.unfinished else label_of(change)
+
+
 def title(step: str) -> str:
     """A step's name for people: ``order sent``."""
     return step.replace("_", " ")

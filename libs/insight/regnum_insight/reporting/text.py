@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.chains import Chain, Segment
 from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change
-from regnum_insight.reporting.rows import label_of, started, title
+from regnum_insight.reporting.rows import marked_label_of, started, title
 
 if TYPE_CHECKING:
     from regnum_insight.spans.intake import Intake
@@ -31,7 +31,7 @@ def _table(changes: Sequence[Change], what: str) -> str:
     lines = [["started", "kind", "victim", "parts", "worst", *map(title, used), "total", "outage"]]
     for change in changes:
         lengths = [_ms(change.steps_ms.get(step)) for step in used]
-        about = [started(change)[11:23], label_of(change), change.victim or "-", str(change.partitions)]
+        about = [started(change)[11:23], marked_label_of(change), change.victim or "-", str(change.partitions)]
         lines.append([*about, change.worst.name, *lengths, _ms(change.total_ms), _ms(change.outage_ms)])
     return "\n".join([f"changes of {what} (ms)", *_aligned(lines, left=(0, 1, 2, 4))])
 
@@ -40,7 +40,7 @@ def chain_text(change: Change, *, columns: int = _BAR_COLUMNS) -> str:
     """The worst chain of a change, a line for each step with its bar where it lies in time."""
     chain = change.worst
     waited = f"{chain.name} waited {chain.outage_ms:.1f} ms" if change.chains else f"{chain.outage_ms:.1f} ms"
-    head = f"{label_of(change)}: {change.victim or 'no victim recorded'} at {started(change)[11:23]}; {waited}"
+    head = f"{marked_label_of(change)}: {change.victim or 'no victim recorded'} at {started(change)[11:23]}; {waited}"
     return "\n".join([head, *chain_lines(chain, columns=columns)])
 
 

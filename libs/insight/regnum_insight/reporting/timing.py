@@ -6,7 +6,7 @@ from typing import Final
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.chains import BROKER, CONSUMER, PRODUCER, Chain
 from regnum_insight.attribution.changes import Change
-from regnum_insight.reporting.rows import chains_of, label_of, started, title
+from regnum_insight.reporting.rows import chains_of, marked_label_of, started, title
 from regnum_insight.reporting.text import chain_lines
 
 COLUMNS: Final = 80
@@ -43,7 +43,7 @@ def timing_text(name: str, change: Change, chain: Chain) -> str:
     at = started(change)
     waited = _WAITED.get(chain.seen_by, "no client is known to have waited; its slowest order took")
     lines = [
-        f"{name}: {label_of(change)}, {change.victim or 'no victim'}, {at[:10]} {at[11:23]} UTC"[:COLUMNS],
+        f"{name}: {marked_label_of(change)}, {change.victim or 'no victim'}, {at[:10]} {at[11:23]} UTC"[:COLUMNS],
         f"{waited} {chain.outage_ms:.1f} ms",
         *(line[:COLUMNS] for line in chain_lines(chain)),
     ]
