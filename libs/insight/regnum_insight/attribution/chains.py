@@ -118,7 +118,7 @@ class Chain(NamedTuple):
     @property
     def unexplained_ms(self) -> float:
         """How much of it has no name."""
-        return sum(segment.ms for segment in self.segments if segment.step == steps.UNEXPLAINED)
+        return sum((segment.ms for segment in self.segments if segment.step == steps.UNEXPLAINED), 0.0)
 
     @property
     def name(self) -> str:

@@ -229,7 +229,7 @@ def change_of(spans: Sequence[Span]) -> Change | None:
         chains=chains,
         worst=worst,
         clocks=_clock_notes(trace.offsets),
-        before_ms=sum(segment.ms for segment in worst.segments if segment.until in begins),
+        before_ms=sum((segment.ms for segment in worst.segments if segment.until in begins), 0.0),
         processes=tuple(sorted({span.process for span in spans})),
         links=tuple(sorted({other for other, _ in root.links if other != trace_id})) if root is not None else (),
         readers=readers,
