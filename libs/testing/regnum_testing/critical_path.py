@@ -17,9 +17,9 @@ class Piece(NamedTuple):
     span: Span
     """The span whose own time it is."""
     start_ns: int
-    """Begin."""
+    """Begin, in nanoseconds since 1970 by the clock of its process."""
     end_ns: int
-    """End."""
+    """End by the same clock."""
 
 
 def critical_path(spans: Sequence[Span], root: Span) -> list[Piece]:

@@ -143,7 +143,7 @@ class Trace:
     ends: Mapping[str, Span] = field(default_factory=dict)
     """Of spans of the controller that there is one of in a change: by name."""
     decisions: Sequence[Span] = ()
-    """Decisions."""
+    """Spans in which next states of partitions were worked out."""
     writes: Sequence[Span] = ()
     """Writes of new states to the store."""
     leaderships: Mapping[str, Span] = field(default_factory=dict)
