@@ -21,6 +21,7 @@ _FLAGS: Final = (
     "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--disable-extensions",
     "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--log-level=0",
 )  # fmt: skip
+_NO_ORIGIN: Final = "not an origin"
 _CONSOLE: Final = re.compile(r"(?:INFO|WARNING|ERROR):CONSOLE[:(]\d+\)?\] (.*)")
 
 
@@ -67,12 +68,12 @@ class Browser:
 
 
 def _urls(log: Path) -> set[str]:
-    """All URLs of a log of the network, but those of the browser itself."""
+    """URLs that a page asked for, by a log of the network: what the browser asks for itself has no origin there."""
     text = log.read_text(encoding="utf-8", errors="replace")
     try:
         events = json.loads(text)["events"]
     except ValueError:
         # A browser that ends while it writes leaves the list open.
         events = json.loads(text.rstrip().rstrip(",") + "]}")["events"]
-    urls = {str(event.get("params", {}).get("url", "")) for event in events}
-    return {url for url in urls if url and not url.startswith(("chrome", "devtools", "data:", "about:"))}
+    told = [event.get("params", {}) for event in events]
+    return {str(about["url"]) for about in told if about.get("initiator", _NO_ORIGIN) != _NO_ORIGIN and "url" in about}
