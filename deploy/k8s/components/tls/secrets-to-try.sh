@@ -40,8 +40,10 @@ authority cluster-ca "Regnum cluster CA"
 authority client-ca "Regnum client CA"
 both=serverAuth,clientAuth
 for service in broker election metadata quota; do
-  hosts=("*.regnum-$service.$namespace.svc")
-  if [ $service = broker ]; then hosts+=(regnum-bootstrap "regnum-bootstrap.$namespace" "regnum-bootstrap.$namespace.svc"); fi
+  hosts=()
+  if [ $service = broker ]; then hosts=(regnum-bootstrap "regnum-bootstrap.$namespace" "regnum-bootstrap.$namespace.svc"); fi
+  # Last: a client that holds a name of two parts against it first writes an error about that.
+  hosts+=("*.regnum-$service.$namespace.svc")
   signed $service "regnum-$service" cluster-ca $both "${hosts[@]}"
   tls "regnum-$service-tls" $service cluster-ca
 done
