@@ -55,7 +55,15 @@ def start_fetching(parts: BrokerParts, channels: Channels, lifeline: Lifeline) -
 
 def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> Orders:
     """What carries orders out, and tells of partitions that move as these say."""
-    parts.replicas.first_acknowledgements.report(lifeline.is_busy, lifeline.report_acknowledged)
+
+    def is_busy(key: PartitionKey) -> bool:
+        partition = parts.replicas.get(key)
+        # What was committed since the last checkpoint counts: its producers may have come this second.
+        return lifeline.is_busy(key) or (
+            partition is not None and partition.high_watermark > parts.storage.directory.stored_high_watermark(key)
+        )
+
+    parts.replicas.first_acknowledgements.report(is_busy, lifeline.report_acknowledged)
     moving = MovingReplicas(replicas=parts.replicas, tell=lifeline.report_moving, clock=parts.clock)
     parts.supervisor.start("moving replicas", moving.run())
     return Orders(
