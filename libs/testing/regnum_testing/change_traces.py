@@ -16,6 +16,7 @@ from regnum_testing.otlp_lines import Spans, at, line
 CLIENT: Final = ("client", "7")
 READER: Final = ("reader", "8")
 CONTROLLER: Final = ("regnum-election", "1")
+STAYING: Final = ("regnum-broker", "3")
 LEADERS: Final = {"orders/0": ("regnum-broker", "2"), "orders/1": ("regnum-broker", "3")}
 
 STEPS_MS: Final = {
@@ -146,6 +147,29 @@ class FullChangeTrace(ChangeTrace):
         """The controller died: its root was never written, nor what lasted until then."""
         lasting = (names.LEADERSHIP_CHANGE, names.ORDER, names.DISPATCH)
         self._spans.made[:] = [span for span in self._spans.made if span["name"] not in lasting]
+
+    def wait_under_a_leader_that_stays(self, partition: int, *, received_ms: float, ended_ms: float) -> None:
+        """Its producer waited for a replica that was gone, since ``0``; its order made leaders too.
+
+        Args:
+            partition: of the topic ``orders``.
+            received_ms: when the leader has the order that frees it.
+            ended_ms: when the producer has its acknowledgement; the records are committed 1 ms before.
+        """
+        (root,) = [span for span in self._spans.made if span["name"] == names.LEADERSHIP_CHANGE]
+        about = {
+            names.TOPIC: "orders", names.PARTITION: str(partition), names.LEADER_EPOCH: 4, names.BROKER: 3,
+            names.OFFSET: 70,
+        }  # fmt: skip
+        call = self._add(CONTROLLER, names.LEADER_AND_ISR, received_ms - 1, ended_ms, kind="client", parent=root)
+        served = self._add(STAYING, names.LEADER_AND_ISR, received_ms, ended_ms, kind="server", parent=call)
+        self._add(STAYING, names.BECOME_LEADER, received_ms, ended_ms + 9, parent=served, **{names.BROKER: 3})
+        self._add(STAYING, names.HIGH_WATERMARK_WAIT, 5, ended_ms - 1, parent=served, **about)
+        outage = {
+            **about, names.RETRIED: False, names.LAST_ACK_LEADER_EPOCH: 4, names.SENT_UNIX_NANO: at(5),
+            names.LEARNED_UNIX_NANO: at(-9_000), names.WAITING_SINCE_UNIX_NANO: at(4),
+        }  # fmt: skip
+        self._add(CLIENT, names.OUTAGE, 0, ended_ms, kind="producer", parent=served, **outage)
 
     def _build(self, ms: dict[str, float], before_ms: float) -> None:
         # Moments of the controller, after the last acknowledgement.

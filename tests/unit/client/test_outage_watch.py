@@ -1,5 +1,7 @@
 """Outages as the producer sees them, as spans."""
 
+from dataclasses import replace
+
 import pytest
 from regnum_client.cluster.view import LeaderTerm
 from regnum_client.producer.outage_watch import PAUSES_MAX, Acknowledgement, OutageWatch, places_in
@@ -169,3 +171,20 @@ def test_a_long_outage_has_so_many_pauses_and_no_more(watch: OutageWatch, record
 def test_records_say_in_their_headers_where_they_were_made() -> None:
     headers = [("k", b"v"), ("traceparent", OWN.encode()), ("traceparent", b"none"), ("traceparent", None)]
     assert places_in(headers) == (OWN,)
+
+
+def test_a_wait_for_a_replica_under_a_leader_that_stayed_is_an_outage(
+    watch: OutageWatch, recorder: SpanRecorder
+) -> None:
+    held = term(1, 0)
+    watch.acknowledged(PARTITION, acknowledged(100, held, cause=CAUSE))
+    watch.acknowledged(PARTITION, replace(acknowledged(400, held), isr_change=CAUSE))
+    outage = recorder.one(conventions.OUTAGE)
+    assert (outage.begin_unix_nano, outage.end_unix_nano, outage.parent) == (100_000_000, 400_000_000, "cd" * 8)
+    told = outage.attributes
+    assert told[conventions.LAST_ACK_LEADER_EPOCH] == told[conventions.LEADER_EPOCH] == 0
+    assert told[conventions.RETRIED] is False
+    # Others that the same change freed came at once after it.
+    watch.acknowledged(PARTITION, replace(acknowledged(401, held), isr_change=CAUSE))
+    watch.acknowledged(PARTITION, acknowledged(402, held))
+    assert len(recorder.named(conventions.OUTAGE)) == 1

@@ -203,3 +203,17 @@ def test_the_critical_path_covers_the_worst_outage_with_a_broker_and_a_client_on
     assert {"broker 2", "client 7"} <= {piece.span.process for piece in path}
     begun = [span for span in whole if span.name not in {names.OUTAGE, names.CONSUMER_OUTAGE, names.LEARN}]
     assert all(root.start_ns <= span.start_ns and span.end_ns <= root.end_ns for span in begun)
+
+
+def test_a_wait_for_a_replica_under_a_leader_that_stayed_is_a_chain_that_ends_with_what_freed_it():
+    trace = FullChangeTrace()
+    ordered_ms = sum(FULL_STEPS_MS[step] for step in tuple(FULL_STEPS_MS)[:7])
+    trace.wait_under_a_leader_that_stays(2, received_ms=ordered_ms + 1, ended_ms=ordered_ms + 6)
+    found = change(trace)
+    (chain,) = [chain for chain in found.chains if chain.name == "orders/2"]
+    assert chain.outage_ms == pytest.approx(ordered_ms + 6)
+    told = {segment.step: round(segment.ms, 6) for segment in chain.segments if segment.ms}
+    controller = {step: FULL_STEPS_MS[step] for step in tuple(FULL_STEPS_MS)[:7]}
+    # It led before, knew its producer, and had the records: none of that is a step of it.
+    assert told == {**controller, "received": 1.0, "replicated": 4.0, "acknowledged": 1.0}
+    assert [other.name for other in found.chains] == ["orders/0", "orders/1", "orders/2"]

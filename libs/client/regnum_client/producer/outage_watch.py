@@ -43,6 +43,8 @@ class Acknowledgement:
     """When it was last sent; 0: not known."""
     cause: str
     """What made that leadership, as traceparent; empty: unknown."""
+    isr_change: str = ""
+    """What ended the wait for a replica that was gone, as traceparent; empty: nobody waited for one, or unknown."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,14 +133,17 @@ class OutageWatch:
         before = self._last.get(partition)
         if before is not None and before.term == now.term:
             # The leadership stood before the trouble: what made it, long ago perhaps, is not what caused this.
-            now = replace(now, cause="")
+            now = replace(now, cause=now.isr_change)
         self._last[partition] = now
         error: dict[str, Value] = {} if trouble is None else {conventions.ERROR_TYPE: trouble.error}
         if now.tries > 1:
             begin_unix_nano = now.at_unix_nano - round(now.waited_s * 1e9)
             more: dict[str, Value] = {conventions.ATTEMPTS: now.tries, **error}
             self._begin(conventions.RETRIED_SEND, partition, now, more, begin_unix_nano).end(now.at_unix_nano)
-        if before is None or (trouble is None and before.term == now.term):
+        if before is None or (
+            trouble is None and before.term == now.term and now.isr_change in {"", before.isr_change}
+        ):
+            # (Of the batches that one change of the ISR has freed the first one ended the outage.)
             return
         learned_unix_nano = self._learned_unix_nano(partition, now.term)
         outage = self._begin_outage(partition, before, now, learned_unix_nano, error)

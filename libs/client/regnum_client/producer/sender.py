@@ -16,7 +16,7 @@ slow) and its batches go on with the same numbers. Without numbers it takes all 
 
 import asyncio
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
 from regnum.broker.v1.log_pb2 import Acks
 from regnum.types.v1 import errors_pb2
@@ -338,7 +338,8 @@ class Sender:
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
             for place, (item, result) in enumerate(answered):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
-                self._settle(item, result.error_code, result.error_message, result.base_offset, cause, under_way.place)
+                traced = _Traced(cause, under_way.place, result.isr_change)
+                self._settle(item, result.error_code, result.error_message, result.base_offset, traced)
         finally:
             self._calls.ended(under_way)
             self._outcomes.wake()
@@ -347,7 +348,7 @@ class Sender:
         for item in items:
             self._settle(item, code, message, -1)
 
-    def _settle(self, item: Item, code: Code, message: str, base_offset: int, cause: str = "", place: str = "") -> None:
+    def _settle(self, item: Item, code: Code, message: str, base_offset: int, traced: "_Traced | None" = None) -> None:
         route, batch = self._routes[item.partition], item.batch
         verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
         parts = parts_of(item.partition, batch, code, accumulator=self._accumulator, outcomes=self._outcomes)
@@ -362,7 +363,7 @@ class Sender:
                 trouble = self._outages.recovered(item.partition)
                 # Right after the callbacks of the records' futures: the moment that the caller sees.
                 asyncio.get_running_loop().call_soon(
-                    _note_acknowledgement, self._outages, self._clock, item, base_offset, cause, place, trouble
+                    _note_acknowledgement, self._outages, self._clock, item, base_offset, traced or _Traced(), trouble
                 )
         elif code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
             # The leader is well, and says itself when to come again.
@@ -403,6 +404,17 @@ class Sender:
             under_way.abandon_if_moved(view, idempotent=self._idempotent)
 
 
+class _Traced(NamedTuple):
+    """What an answer says of traces, as traceparents; empty: nothing."""
+
+    cause: str = ""
+    """What made the leadership."""
+    place: str = ""
+    """The produce call's own span."""
+    isr_change: str = ""
+    """What ended the wait for a replica that was gone."""
+
+
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
     if idempotent and error.code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR:
         # A call that fails as a whole without a reason is a broken connection or a broker that is about to end;
@@ -416,8 +428,7 @@ def _note_acknowledgement(
     clock: Clock,
     item: Item,
     base_offset: int,
-    cause: str,
-    place: str,
+    traced: _Traced,
     trouble: Trouble | None,
 ) -> None:
     batch = item.batch
@@ -429,6 +440,8 @@ def _note_acknowledgement(
         tries=batch.tries,
         waited_s=clock.monotonic() - batch.opened_s,
         sent_unix_nano=batch.sent_unix_nano,
-        cause=cause,
+        cause=traced.cause,
+        isr_change=traced.isr_change,
     )
-    outages.acknowledged(item.partition, now, trouble, (place, *batch.places) if place else batch.places)
+    places = (traced.place, *batch.places) if traced.place else batch.places
+    outages.acknowledged(item.partition, now, trouble, places)

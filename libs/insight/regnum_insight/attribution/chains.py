@@ -164,19 +164,26 @@ def batch_of(span: Span) -> Batch:
     return about.get(names.TOPIC, ""), about.get(names.PARTITION, ""), about.get(names.LEADER_EPOCH, "")
 
 
+def leader_stayed(outage: Span) -> bool:
+    """Whether a producer waited for a replica that was gone, under a leader that stayed, until a change freed it."""
+    about = outage.attributes
+    epoch = about.get(names.LAST_ACK_LEADER_EPOCH)
+    return bool(outage.parent_id) and epoch is not None and epoch == about.get(names.LEADER_EPOCH)
+
+
 def chain_of_outage(outage: Span, trace: Trace) -> Chain:
     """The chain of what one client saw: a producer, or a consumer."""
     about = outage.attributes
     batch = batch_of(outage)
-    append = trace.appends.get(batch)
+    of_producer, stayed = outage.name == names.OUTAGE, leader_stayed(outage)
+    append = None if stayed else trace.appends.get(batch)
     order = trace.by_id.get(append.parent_id if append is not None else outage.parent_id)
-    found = _of_root_and_order(trace, order)
-    of_producer = outage.name == names.OUTAGE
+    found = _of_root_and_order(trace, order, leads=not stayed)
     _of_client(found, outage, trace)
     if of_producer:
         _of_append(found, batch, append, trace)
         found.add(steps.ACKNOWLEDGED, outage.end_ns, outage)
-        tail = steps.OF_A_PRODUCER
+        tail = steps.OF_A_WAIT if stayed else steps.OF_A_PRODUCER
     else:
         found.add(steps.ANSWERED, outage.end_ns, outage)
         tail = steps.OF_A_CONSUMER
@@ -285,8 +292,8 @@ class _Found:
         self.path.append(span.span_id)
 
 
-def _of_root_and_order(trace: Trace, order: Span | None) -> _Found:
-    """What the controller and the new leader recorded on the way to one leadership."""
+def _of_root_and_order(trace: Trace, order: Span | None, *, leads: bool = True) -> _Found:
+    """What the controller and a leader recorded on the way to one leadership, or, without ``leads``, to a new ISR."""
     found = _Found()
     call = None if order is None else trace.by_id.get(order.parent_id)
     if call is not None and call.kind != Kind.CLIENT:
@@ -297,7 +304,7 @@ def _of_root_and_order(trace: Trace, order: Span | None) -> _Found:
     if order is not None and order.kind == Kind.SERVER:
         found.add(steps.RECEIVED, order.start_ns, order)
         leadership = trace.leaderships.get(order.span_id)
-        if leadership is not None:
+        if leadership is not None and leads:
             found.add(steps.LEADS, leadership.end_ns, leadership)
             parts = trace.below.get(leadership.span_id, ())
             found.inside = tuple(

@@ -22,6 +22,7 @@ from regnum_insight.attribution.chains import (
     chain_of_append,
     chain_of_order,
     chain_of_outage,
+    leader_stayed,
 )
 from regnum_insight.attribution.clocks import UNKNOWN, Offset, offsets
 from regnum_insight.spans.otlp import Selection
@@ -76,6 +77,7 @@ ATTRIBUTES: Final = frozenset({
     names.ERROR_TYPE, names.LEARNED_UNIX_NANO, names.SENT_UNIX_NANO, names.WAITING_SINCE_UNIX_NANO, names.RETRIED,
     names.FAILOVER_TRACE_ID, names.RPC_STATUS, names.CHANGE_KIND, names.FAILED_UNIX_NANO, names.FAILED_SEEN_BY,
     names.NOTICED_UNIX_NANO, names.ACKNOWLEDGED_UNIX_NANO, names.FIRST,
+    names.LAST_ACK_LEADER_EPOCH,
 })  # fmt: skip
 """Attributes that say something of a change."""
 
@@ -320,7 +322,7 @@ def _ranked(chains: Iterable[Chain]) -> tuple[Chain, ...]:
 
 def _waited(outage: Span, root: Span | None) -> bool:
     """Whether a client waited in an outage: an idle one has a silence of its own, however long."""
-    if outage.attributes.get(names.RETRIED) == "true":
+    if outage.attributes.get(names.RETRIED) == "true" or leader_stayed(outage):
         return True
     waiting = outage.number(names.WAITING_SINCE_UNIX_NANO)
     learned = outage.number(names.LEARNED_UNIX_NANO)

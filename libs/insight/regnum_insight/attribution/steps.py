@@ -67,6 +67,8 @@ ALL_STEPS: Final = (*STEPS, UNSEEN, UNEXPLAINED)
 
 OF_A_PRODUCER: Final = frozenset({LEARNED, SENT, APPENDED, ACKNOWLEDGED})
 """What the last part of a producer's chain has as a rule."""
+OF_A_WAIT: Final = frozenset({REPLICATED, ACKNOWLEDGED})
+"""The same where the leader stayed, and what was appended waited for a replica that was gone."""
 OF_A_CONSUMER: Final = frozenset({ANSWERED})
 """What the last part of a consumer's chain has."""
 OF_NO_CLIENT: Final = frozenset({LEARNED, SENT, APPENDED})
@@ -100,6 +102,8 @@ def expected(kind: str, cause: str, tail: frozenset[str]) -> tuple[int, ...]:
     else:
         found = frozenset({NOTICED, DECIDED, WRITTEN}) | _ORDERED
     failure = kind not in PLANNED and cause in {"", names.CAUSE_LIFELINE, names.CAUSE_SILENCE}
+    if tail is OF_A_WAIT:
+        found -= {LEADS}
     found |= tail | (_DETECTED if failure else frozenset())
     return tuple(sorted(ORDER[step] for step in found))
 

@@ -235,7 +235,11 @@ class PendingAnswers:
             if outcome is AckOutcome.DEPOSED:
                 refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
             else:
-                _check_isr(result, _present(item.leadership))
+                leadership = _present(item.leadership)
+                _check_isr(result, leadership)
+                if leadership.freed is not None and leadership.freed.has(result.base_offset):
+                    result.isr_change = leadership.freed.cause
+                    leadership.freed.record(leadership, item.came_ms * 1_000_000)
                 if item.first_unix_nano:
                     record_replicated(item)
             self._settle(pending, item.index)

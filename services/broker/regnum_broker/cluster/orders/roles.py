@@ -89,7 +89,7 @@ class Roles:
                         former.append(order.key)
                     self._prepare(order)
                 else:
-                    self._go_on(order, verdict)
+                    self._go_on(order, verdict, cause)
         if taking:
             try:
                 await self._delete_former(former)
@@ -272,14 +272,14 @@ class Roles:
         if partition is not None and partition.promised is not None:
             self._replicas.give(partition, None)
 
-    def _go_on(self, order: Order, verdict: Verdict) -> None:
+    def _go_on(self, order: Order, verdict: Verdict, cause: str) -> None:
         """What is new to a replica that keeps its role."""
         if verdict is Verdict.ISR_ONLY:
-            self._take_isr(order)
+            self._take_isr(order, cause)
         elif verdict is Verdict.SETTINGS_ONLY:
             self._take_settings(order)
 
-    def _take_isr(self, order: Order) -> None:
+    def _take_isr(self, order: Order, cause: str) -> None:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
         partition.version, partition.ordered = order.version, order.state
@@ -292,6 +292,7 @@ class Roles:
                 replicas=order.replicas,
                 min_insync=order.min_insync,
                 adding=order.adding,
+                cause=cause,
             )
 
     def _take_settings(self, order: Order) -> None:

@@ -1,6 +1,6 @@
-"""What a leadership that a traced change has made still owes to that trace, until its first append."""
+"""What a leadership owes to the traces of changes: of the one that made it, and of those that free what waits in it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from regnum_telemetry import conventions, tracing
 
@@ -32,8 +32,34 @@ class NewLeader:
             self.refused_unix_nano = None
 
 
-def record_wait(name: str, leadership: "Leadership", began_unix_nano: int, offset: int | None = None) -> None:
-    """A span of a new leadership that ends now, in the trace of what made it."""
+class FreedRecords:
+    """Records that waited for a replica until a traced change took it out of the ISR."""
+
+    __slots__ = ("_begin", "_end", "_recorded", "cause")
+
+    def __init__(self, cause: str, begin: int, end: int) -> None:
+        """Offsets from ``begin`` to before ``end``."""
+        self.cause: Final = cause
+        """Place in the trace of the change."""
+        self._begin: Final = begin
+        self._end: Final = end
+        self._recorded = False
+
+    def has(self, offset: int) -> bool:
+        """Whether a record is one of them."""
+        return self._begin <= offset < self._end
+
+    def record(self, leadership: "Leadership", came_unix_nano: int) -> None:
+        """Their wait, as a span, once: from the moment at which the first of them came."""
+        if not self._recorded:
+            self._recorded = True
+            record_wait(conventions.HIGH_WATERMARK_WAIT, leadership, came_unix_nano, parent=self.cause)
+
+
+def record_wait(
+    name: str, leadership: "Leadership", began_unix_nano: int, offset: int | None = None, *, parent: str = ""
+) -> None:
+    """A span of a leadership that ends now, in the trace of what made that, or below ``parent``."""
     attributes: dict[str, tracing.Value] = {
         conventions.BROKER: leadership.broker,
         conventions.TOPIC: leadership.partition.topic,
@@ -42,4 +68,6 @@ def record_wait(name: str, leadership: "Leadership", began_unix_nano: int, offse
     }
     if offset is not None:
         attributes[conventions.OFFSET] = offset
-    tracing.between(name, began_unix_nano, tracing.now_unix_nano(), parent=leadership.cause, attributes=attributes)
+    tracing.between(
+        name, began_unix_nano, tracing.now_unix_nano(), parent=parent or leadership.cause, attributes=attributes
+    )
