@@ -15,7 +15,7 @@ from regnum_model.nodes import LeaderAndIsr
 from regnum_broker.replication.decisions import isr, watermark
 from regnum_broker.replication.decisions.isr import NEVER_S, FollowerProgress
 from regnum_broker.replication.partition import Partition, Role
-from regnum_broker.replication.traces.new_leader import FreedRecords, NewLeader
+from regnum_broker.replication.traces.new_leader import NewLeader
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -78,7 +78,6 @@ class Leadership(Role):
         "cause",
         "cut_off",
         "epoch_start",
-        "freed",
         "lag_s",
         "min_insync",
         "new",
@@ -123,8 +122,6 @@ class Leadership(Role):
         """Place in the trace of the failover that made this leadership; empty: none."""
         self.new = NewLeader(began_unix_nano) if cause else None
         """What its first append is still to be recorded with; None: nothing is, or it is."""
-        self.freed: FreedRecords | None = None
-        """What a traced change of the ISR has committed last; None: none has."""
         self.began_s: Final = now_s
         """When it began, monotonic seconds."""
         self.cut_off = False
@@ -324,13 +321,11 @@ class Leadership(Role):
         replicas: Sequence[BrokerId],
         min_insync: int,
         adding: Sequence[BrokerId] | None = None,
-        cause: str = "",
     ) -> None:
         """Take a newer state of the same leader epoch, from the controller or read in the store.
 
-        A write on its way can no longer happen: its version is past. ``cause``: place in the trace of what changed it.
+        A write on its way can no longer happen: its version is past.
         """
-        committed = self.partition.high_watermark
         for id in self.state.isr:
             if id not in state.isr:
                 # Whoever was taken out must ask again before it may hold the high watermark up or join.
@@ -344,8 +339,6 @@ class Leadership(Role):
         if adding is not None:
             self.adding = tuple(adding)
         self._settle(state, version, now_s)
-        if cause and self.partition.high_watermark > committed:
-            self.freed = FreedRecords(cause, committed, self.partition.high_watermark)
 
     def take_settings(
         self, *, min_insync: int, replicas: Sequence[BrokerId], now_s: float, adding: Sequence[BrokerId] = ()

@@ -237,9 +237,10 @@ class PendingAnswers:
             else:
                 leadership = _present(item.leadership)
                 _check_isr(result, leadership)
-                if leadership.freed is not None and leadership.freed.has(result.base_offset):
-                    result.isr_change = leadership.freed.cause
-                    leadership.freed.record(leadership, item.came_ms * 1_000_000)
+                freed = leadership.partition.freed
+                if freed is not None and freed.has(result.base_offset):
+                    result.isr_change = freed.cause
+                    freed.record(leadership, item.came_ms * 1_000_000)
                 if item.first_unix_nano:
                     record_replicated(item)
             self._settle(pending, item.index)

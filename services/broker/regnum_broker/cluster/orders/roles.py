@@ -30,6 +30,7 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
+from regnum_broker.replication.traces.new_leader import FreedRecords
 from regnum_broker.storage import Storage
 
 SLICE: Final = 100
@@ -285,6 +286,7 @@ class Roles:
         partition.version, partition.ordered = order.version, order.state
         self._replicas.configure(partition, order.settings)
         if isinstance(partition.role, Leadership):
+            committed = partition.high_watermark
             partition.role.take(
                 order.state,
                 version=order.version,
@@ -292,8 +294,9 @@ class Roles:
                 replicas=order.replicas,
                 min_insync=order.min_insync,
                 adding=order.adding,
-                cause=cause,
             )
+            if cause and partition.high_watermark > committed:
+                partition.freed = FreedRecords(cause, committed, partition.high_watermark)
 
     def _take_settings(self, order: Order) -> None:
         # Messages are carried out in the order in which they were admitted, so the newest controller has the last word.
