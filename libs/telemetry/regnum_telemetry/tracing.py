@@ -8,8 +8,8 @@ import contextvars
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
 from typing import Final, Protocol
 
 Value = str | int | float | bool
@@ -230,6 +230,18 @@ def within(context: str) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+async def each_within(context: str, steps: AsyncGenerator[None, None]) -> AsyncGenerator[None, None]:
+    """The same for each step of what runs in steps, whoever has them run; what runs between them does not belong."""
+    async with aclosing(steps):
+        while True:
+            with within(context):
+                try:
+                    await anext(steps)
+                except StopAsyncIteration:
+                    return
+            yield
 
 
 def enter(context: str) -> None:

@@ -343,3 +343,30 @@ async def test_an_order_given_anew_by_another_change_leaves_the_first(
     assert [span.trace_id == failure.trace_id for span in told] == [False, True]
     await until(lambda: all(span.end_unix_nano for span in told))
     assert LeaderEpoch(2) == controller.picture.partitions[PartitionKey(id, 0)].held.state.leader_epoch  # type: ignore[union-attr]
+
+
+async def test_leaders_that_stay_are_told_of_a_dead_follower_within_its_trace(
+    cluster: FakeCluster, recorder: SpanRecorder
+) -> None:
+    """What is appended waits for it, whether or not this controller knows who was busy."""
+    controller, _ = await begun(cluster)
+    dead = cluster.brokers[BrokerId(3)]
+    controller.queue.put(
+        BrokerDead(
+            broker=dead.id,
+            epoch=dead.epoch,
+            registration=dead.registration,
+            evidence="test",
+            cause=conventions.CAUSE_LIFELINE,
+            noticed_unix_nano=tracing.now_unix_nano(),
+        )
+    )
+    found = await root(recorder, conventions.KIND_BROKER_FAILURE)
+    assert found.attributes[conventions.PARTITIONS] == 0
+    places = cluster.brokers[BrokerId(1)].places
+
+    def told() -> bool:
+        parsed = (propagation.parse(place) for place in places)
+        return any(place is not None and place.trace_id == found.trace_id for place in parsed)
+
+    await until(told)

@@ -1,7 +1,9 @@
 """W3C trace context and the causes that trail an answer."""
 
+from collections.abc import AsyncGenerator
+
 import pytest
-from regnum_telemetry import propagation
+from regnum_telemetry import propagation, tracing
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -74,3 +76,25 @@ def test_causes_of_fetches_go_by_topic_id_and_partition() -> None:
     assert propagation.parse_fetch_causes(None) == {}
     many = propagation.render_fetch_causes(("T", number, one) for number in range(10_000))
     assert len(propagation.parse_fetch_causes(many)) == propagation.CAUSE_PLACES_MAX
+
+
+async def test_steps_belong_to_a_place_and_what_runs_between_them_does_not() -> None:
+    seen: list[str] = []
+    closed: list[bool] = []
+
+    async def steps() -> AsyncGenerator[None, None]:
+        try:
+            for _ in range(3):
+                seen.append(tracing.current())
+                yield
+        finally:
+            closed.append(True)
+
+    async for _ in tracing.each_within(GOOD, steps()):
+        assert tracing.current() == ""
+    assert (seen, closed) == ([GOOD] * 3, [True])
+    # Who gives up between two of them ends them as well.
+    given_up = tracing.each_within(GOOD, steps())
+    await anext(given_up)
+    await given_up.aclose()
+    assert closed == [True, True]

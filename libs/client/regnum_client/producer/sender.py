@@ -336,9 +336,11 @@ class Sender:
             self._unreachable.answered(under_way.leader)
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
+            # A call is answered when all of it is: its other partitions waited for the same.
+            freed_by = next((result.isr_change for result in response.results if result.isr_change), "")
             for place, (item, result) in enumerate(answered):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
-                traced = _Traced(cause, under_way.place, result.isr_change)
+                traced = _Traced(cause, under_way.place, result.isr_change or freed_by)
                 self._settle(item, result.error_code, result.error_message, result.base_offset, traced)
         finally:
             self._calls.ended(under_way)

@@ -180,6 +180,8 @@ def chain_of_outage(outage: Span, trace: Trace) -> Chain:
     order = trace.by_id.get(append.parent_id if append is not None else outage.parent_id)
     found = _of_root_and_order(trace, order, leads=not stayed)
     _of_client(found, outage, trace)
+    if stayed and order is not None and batch not in trace.replicated:
+        _of_others(found, order, trace)
     if of_producer:
         _of_append(found, batch, append, trace)
         found.add(steps.ACKNOWLEDGED, outage.end_ns, outage)
@@ -389,6 +391,14 @@ def _of_append(found: _Found, batch: Batch, append: Span | None, trace: Trace) -
         found.add(steps.APPENDED, append.end_ns, append)
     if covered is not None:
         found.add(steps.REPLICATED, covered.end_ns, covered)
+
+
+def _of_others(found: _Found, order: Span, trace: Trace) -> None:
+    """What an order freed first: the call of a partition that lacked nobody is answered when all of the call is."""
+    freed = [part for part in trace.below.get(order.span_id, ()) if part.name == names.HIGH_WATERMARK_WAIT]
+    if freed:
+        first = min(freed, key=lambda part: part.end_ns)
+        found.add(steps.REPLICATED, first.end_ns, first)
 
 
 def _last_before(spans: Iterable[Span], call: Span | None) -> Span | None:

@@ -60,6 +60,7 @@ PREFIXES: Final = (*_PARTS, _SEND)
 _ENDS: Final = frozenset({names.DETECTION, names.FENCE, names.CAMPAIGN, names.LOAD, names.VERIFY})
 _BELOW: Final = frozenset({
     names.LEADER_JOURNAL, names.LEADER_EPOCHS, names.LEADER_ROLES, names.LEADER_FETCHERS, names.LEARN, names.BACKOFF,
+    names.HIGH_WATERMARK_WAIT,
 })  # fmt: skip
 
 

@@ -252,12 +252,15 @@ async def react(
                 await settle_some(context, urgent, reason)
     if trace is not None:
         trace.seal()
-    with tracing.within("" if trace is None else trace.context):
+    place = "" if trace is None else trace.context
+    with tracing.within(place):
         if difference.arrived:
             # A broker that bounced is out of the ISRs before it is told anything.
             await settle_some(context, rest, reason)
         elif rest:
-            context.defer("settle followed partitions", settle_in_steps(context, rest, reason))
+            # Producers may wait for the replica that is gone: what frees them says what it belongs to.
+            steps = tracing.each_within(place, settle_in_steps(context, rest, reason))
+            context.defer("settle followed partitions", steps)
         await publish(context, brokers_changed=True)
         for broker in difference.arrived:
             context.dispatch.begin(broker)
