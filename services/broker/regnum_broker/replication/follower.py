@@ -49,6 +49,7 @@ from regnum_broker.replication.followed import (
     Stored,
     recall_last_batches,
     record_truncation,
+    shared_out,
     store,
     take_high_watermark,
     take_truncations,
@@ -348,7 +349,7 @@ class LeaderStream:
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
         """Carry an answer out, sent after so many requests: jobs for the writer, and the high watermarks."""
         now_s = self._clock.monotonic()
-        work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
+        work: list[Stored] = []
         refused: dict[Code, list[Followed]] = {}
         turns = Turns(SLICE)
         for answer in answers:
@@ -365,7 +366,7 @@ class LeaderStream:
             if answer.throttled:
                 self._filling.count(len(answer.records))
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
-                work.append((followed, answer))
+                work.append(Stored(followed, answer))
             else:
                 self._take_watermarks(followed.partition, answer)
         for code, some in refused.items():
@@ -376,19 +377,25 @@ class LeaderStream:
             await self._store(part)
 
     async def _store(self, work: Sequence[Stored]) -> None:
-        storing = [(part, await self._hand_in(part)) for part in waiting_apart(work) if part]
-        for part, outcomes in storing:
-            for (_, answer), outcome in zip(part, await asyncio.shield(outcomes), strict=True):
-                self._settle(outcome, answer)
+        while work:
+            now, work = shared_out(work)
+            storing = [(parts, await self._hand_in(parts)) for parts in waiting_apart(now) if parts]
+            settled: set[Followed] = set()
+            for parts, outcomes in storing:
+                for part, outcome in zip(parts, await asyncio.shield(outcomes), strict=True):
+                    if part.is_last or outcome.error is not None:
+                        settled.add(part.followed)
+                        self._settle(outcome, part.answer)
+            work = [part for part in work if part.followed not in settled]
 
     async def _hand_in(self, work: Sequence[Stored]) -> asyncio.Future[list[Outcome]]:
         directory = self._storage.directory
 
         def append() -> list[Outcome]:
             with directory.many_appends():
-                return [store(directory, followed, answer, broker=self._broker) for followed, answer in work]
+                return [store(directory, part, broker=self._broker) for part in work]
 
-        size_bytes = sum(len(answer.records) for _, answer in work)
+        size_bytes = sum(part.size_bytes for part in work)
         self._received_bytes.add(size_bytes)
         storing = await self._storage.write_later(append, size_bytes=size_bytes)
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
