@@ -7,15 +7,14 @@ Constraints: whatever is computed here has the interpreter to itself, on any thr
 the loop gets the interpreter back 5 ms after each time that it waits for something, ten times for each answer.
 
 Algorithm: the listener has one bound for all (gRPC's, which refuses before it reads); methods without records have a
-smaller one here. What is large goes on in turns of callers (``limits.threads``), with a turn of the loop after each
-piece: a message of PARSED_BYTES_MAX is parsed by protobuf, in C, and then its lists and texts are looked at where they
-have bytes enough to be too long. Only a larger one is counted before (``wire_objects``, which is Python), for it may
-become tens of times its bytes. A request whose client has hung up is let go of with the piece.
+smaller one here. What is large goes on in parts, in turns of callers (``slices``): a message of PARSED_BYTES_MAX is
+parsed by protobuf, in C, and then its lists and texts are looked at where they have bytes enough to be too long. Only a
+larger one is counted before (``wire_objects``, which is Python), for it may become tens of times its bytes. A request
+whose client has hung up is let go of with the part.
 
 Example: a Fetch of 10,000 partitions, 190 KB: 43 ms to count it field by field; 1 ms to parse it, 4 ms to look at it.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import RegnumError
-from regnum_service.limits.threads import turn_of_caller
+from regnum_service.slices import next_turn
 from regnum_service.wire_objects import ObjectCount
 
 CONTROL_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -102,17 +101,13 @@ class Parsing:
             self._judge(count)
             return self._parsed(data)
         if len(data) > min(PARSED_BYTES_MAX, OBJECT_BYTES_MIN * self._objects_max):
-            has_ended = False
-            while not has_ended:
-                async with turn_of_caller():
-                    has_ended = count.go_on(FIELDS_PER_PIECE)
-                    await asyncio.sleep(0)
+            while not count.go_on(FIELDS_PER_PIECE):
+                await next_turn()
             self._judge(count)
-        async with turn_of_caller():
-            message = self._parsed(data)
-            await asyncio.sleep(0)
-            if not of_records:
-                await self._look_at(message)
+        await next_turn()
+        message = self._parsed(data)
+        if not of_records:
+            await self._look_at(message)
         return message
 
     def _parsed(self, data: bytes) -> Any:
@@ -138,6 +133,7 @@ class Parsing:
         """The same for one that is parsed. What has fewer bytes than a long list is not gone into."""
         messages = [message]
         while messages:
+            await next_turn()
             one = messages.pop()
             size = one.ByteSize()
             for field, value in one.ListFields():
@@ -151,7 +147,6 @@ class Parsing:
                 # (As many bytes as the largest of them has at most.)
                 elif field.message_type and size - OBJECT_BYTES_MIN * len(values) > CONTROL_COUNTED_BYTES_MIN:
                     messages += (inner for inner in values if inner.ByteSize() > CONTROL_COUNTED_BYTES_MIN)
-                    await asyncio.sleep(0)
 
     def _long_text(self, size_bytes: int) -> TooMuchError:
         return TooMuchError(

@@ -474,6 +474,19 @@ async def test_a_watcher_hears_of_a_hidden_topic_what_it_would_hear_if_there_wer
     assert watching.rights.denied_loudly == ["DESCRIBE TOPIC a", "DESCRIBE TOPIC secret"]
 
 
+async def test_that_a_hidden_topic_has_changed_is_not_told_either() -> None:
+    watching = Watching(RecordedRights(only("DESCRIBE TOPIC a")))
+    first = metadata_pb2.WatchMetadataRequest(topics=["a", "secret"])
+    beat, elected = told(), told("secret")
+    elected.controller.epoch = 9
+    messages = (told(whole=("a", "secret")), told("secret"), beat, told("a"), told("secret"), elected)
+    got = await watching.watched(first, *messages)
+    heard = [[topic.name for topic in one.topics] for one in got]
+    # The first, the beat, the change of what it may see, and another controller.
+    assert heard == [[], [], ["a"], []]
+    assert got[-1].controller == elected.controller
+
+
 async def test_a_watcher_that_may_see_everything_gets_the_very_bytes_and_goes_on_where_it_was() -> None:
     watching = Watching(RecordedRights(only("DESCRIBE TOPIC *")))
     got = await watching.watched(metadata_pb2.WatchMetadataRequest(all_topics=True, version=5), told("a", whole=("b",)))

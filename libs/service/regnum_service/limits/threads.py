@@ -1,7 +1,4 @@
-"""What takes the interpreter for callers: one thing at a time, in turns of callers.
-
-Large requests are parsed on the event loop (``request_sizes``), a piece in a turn. What calls find out by looking at
-everything there is goes to a thread of its own.
+"""What calls of clients find out by looking at everything there is: on a thread of its own, in turns of callers.
 
 Goals: however many calls ask and hang up, the threads that a process uses for itself (store contents that it decodes,
 its files) stay free, and who asks once waits for one piece of each other caller at most.
@@ -13,13 +10,12 @@ with the thread (``turns_of_callers``), so that a caller who hangs up again and 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from regnum_service.access.identity import caller
 from regnum_service.limits.call import Call
-from regnum_service.limits.turns_of_callers import Turn, TurnsOfCallers
+from regnum_service.limits.turns_of_callers import TurnsOfCallers
 
 T = TypeVar("T")
 
@@ -37,19 +33,9 @@ def turns() -> TurnsOfCallers:
     return found
 
 
-def _present_call() -> Call:
-    """The present caller's: a principal, or an address where all callers are the same one."""
-    who = caller()
-    return Call(peer=who.host, principal=who.principal)
-
-
-def turn_of_caller() -> AbstractAsyncContextManager[Turn]:
-    """A turn of the present caller."""
-    return turns().turn(_present_call().payer)
-
-
 async def for_caller(job: Callable[[], T]) -> T:
-    """Have the thread do it for the present caller."""
-    loop, call = asyncio.get_running_loop(), _present_call()
+    """Have the thread do it for the present caller: a principal, or an address where all callers are the same one."""
+    loop, who = asyncio.get_running_loop(), caller()
+    call = Call(peer=who.host, principal=who.principal)
     async with turns().turn(call.payer) as turn:
         return await turn.run(lambda timed: loop.run_in_executor(_THREAD, timed), job, call=call)

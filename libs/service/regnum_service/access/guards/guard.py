@@ -149,7 +149,8 @@ async def _steps(responses: Any, passage: Passage) -> AsyncGenerator[Any, None]:
             answer = await passage.step(response)
             # Else a stream at rest would keep its last answer here.
             del response
-            yield answer
+            if answer is not None:
+                yield answer
             del answer
             if passage.over:
                 return

@@ -31,7 +31,7 @@ class Passage:
         return response
 
     async def step(self, response: Any) -> Any:
-        """What the caller gets of one answer of a stream. Raises RegnumError to end the call."""
+        """What the caller gets of one answer of a stream; None: nothing. Raises RegnumError to end the call."""
         return await self.leave(response)
 
 

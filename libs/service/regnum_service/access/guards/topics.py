@@ -120,6 +120,8 @@ class _WatchPassage(Passage):
         self._all_topics = False
         self._hidden: Final[set[str]] = set()
         """Topics that the caller named and may not be told of: what the handler has taken, and at most one message."""
+        self._told = metadata_pb2.WatchMetadataResponse()
+        """What the last answer said of the cluster, and whether more was to come."""
 
     async def enter(self, request: Any) -> Any | None:
         is_first = self._everything is None
@@ -150,8 +152,20 @@ class _WatchPassage(Passage):
         if self._everything:
             return response
         answer = metadata_pb2.WatchMetadataResponse.FromString(response)
+        has_changes = bool(answer.topics)
         await self._hide(answer.topics)
         await self._hide(answer.whole_topics, gone=True)
+        said = metadata_pb2.WatchMetadataResponse(
+            cluster_id=answer.cluster_id, requests_taken=answer.requests_taken, more=answer.more
+        )
+        # (Of an answer in several messages the first one says it.)
+        said.controller.CopyFrom(self._told.controller if self._told.more else answer.controller)
+        if self._told.more:
+            said.cluster_id = self._told.cluster_id
+        if has_changes and not self.over and said == self._told and not answer.more and not _tells(answer):
+            # Of hidden topics only: that it comes would tell that there are such.
+            return None
+        self._told = said
         return answer.SerializeToString()
 
     def _sees_everything(self) -> bool:
@@ -168,6 +182,10 @@ class _WatchPassage(Passage):
                 else:
                     del topics[place]
             await turns.took()
+
+
+def _tells(answer: metadata_pb2.WatchMetadataResponse) -> bool:
+    return bool(answer.topics or answer.whole_topics or answer.brokers or answer.removed_brokers or answer.reset)
 
 
 class CountedCluster:
