@@ -5,7 +5,8 @@ and tests can count. Callers choose a size that takes about 10 ms.
 
 Of all that is done in parts one part is done in a turn of the loop, in turns of the callers for whom it is: ten
 requests that are each done in parts of 10 ms would make every turn 100 ms long, and an acknowledgement takes a dozen
-turns. What the process does for itself is one of them.
+turns. What the process does for itself is one of them; between the parts of calls there are TURNS_BETWEEN, in which
+short work goes on.
 """
 
 import asyncio
@@ -20,6 +21,9 @@ from regnum_service.limits.turns_of_callers import TurnsOfCallers
 
 T = TypeVar("T")
 
+TURNS_BETWEEN: Final = 4
+"""Turns of the loop from a part of a call to the next: 0.1 ms where there is nothing else to do."""
+
 _PARTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, TurnsOfCallers]] = WeakKeyDictionary()
 
 
@@ -29,8 +33,10 @@ async def next_turn() -> None:
     turns = _PARTS.get(loop)
     if turns is None:
         turns = _PARTS[loop] = TurnsOfCallers(1)
-    async with turns.turn(Call(peer=who.host, principal=who.principal).payer):
-        await asyncio.sleep(0)
+    payer = Call(peer=who.host, principal=who.principal).payer
+    async with turns.turn(payer):
+        for _ in range(TURNS_BETWEEN if payer else 1):
+            await asyncio.sleep(0)
 
 
 async def slices(items: Iterable[T], size: int) -> AsyncGenerator[tuple[T, ...], None]:

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from regnum_model.principals import Principal
 from regnum_service.access.identity import Caller, calling
-from regnum_service.slices import Turns, slices
+from regnum_service.slices import TURNS_BETWEEN, Turns, slices
 from regnum_testing.waiting import DEADLINE_S
 
 
@@ -97,3 +97,10 @@ async def test_a_work_that_is_given_up_keeps_no_other_waiting() -> None:
     for one in works[:3]:
         one.cancel()
     await asyncio.wait_for(works[3], DEADLINE_S)
+
+
+async def test_between_two_parts_of_a_call_short_work_has_turns(turns: Callable[[], int]) -> None:
+    with calling(Caller(principal=Principal("a"))):
+        before = turns()
+        assert [part async for part in slices(range(3), 1)] == [(0,), (1,), (2,)]
+        assert turns() - before == 2 * TURNS_BETWEEN
