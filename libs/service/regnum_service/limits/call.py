@@ -1,11 +1,12 @@
-"""For whom work is done: a value that says nothing of the protocol by which the call came.
+"""Who pays: for whom work is done, a value that says nothing of the protocol by which the call came.
 
-A listener makes one as a call comes in, whatever it speaks, and everything that costs something is done for it.
+A listener makes one as a call comes in, whatever it speaks, and everything that costs something is done for it. A
+caller that has left pays for what was done for it all the same.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from regnum_model.principals import NOBODY, Principal
@@ -44,9 +45,14 @@ class Call:
         """Whose turn its work takes: the principal's, or the connection's where all callers are the same one."""
         return self.entity or self.peer
 
+    def named(self, client_id: str) -> "Call":
+        """One of its requests, whose client calls itself that: each request of a stream may have another name."""
+        return self if client_id == self.client_id else replace(self, client_id=client_id)
+
     def worked(self, seconds: float) -> None:
-        """A thread has worked so long for it, and has ended."""
-        self.charge(self, seconds)
+        """A thread has worked so long for it."""
+        if seconds > 0.0:
+            self.charge(self, seconds)
 
     def leave(self) -> None:
         """Its caller has hung up, or it has ended. May be said again."""

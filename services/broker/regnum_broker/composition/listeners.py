@@ -238,7 +238,7 @@ def produce_handler(parts: BrokerParts, leaders: CurrentLeaders, traffic: TopicT
         metrics=parts.metrics,
         traffic=traffic,
         authorizer=parts.access.authorizer,
-        unpacking=parts.limits.unpacking,
+        unpacked=parts.limits.budget.unpacked,
     )
 
 

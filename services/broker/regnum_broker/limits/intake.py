@@ -26,7 +26,7 @@ from regnum_service.access.identity import caller
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
-from regnum_service.shared_turns import SharedTurns, payer
+from regnum_service.shared_turns import SharedTurns
 
 from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, incoming
 
@@ -123,9 +123,8 @@ class Intake:
             # (A stream is one of those that may be open, and has nothing to read yet.)
             if not streams:
                 turns = self._reading_produce if bulky else self._reading_others
-                client = payer(name)
-                await turns.acquire(client)
-                reading.turns.append(lambda: turns.release(client))
+                await turns.acquire(call.payer)
+                reading.turns.append(lambda: turns.release(call.payer))
         except asyncio.CancelledError:
             reading.leave()
             raise

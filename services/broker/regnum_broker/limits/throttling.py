@@ -37,12 +37,10 @@ from regnum_service.connections import incarnations
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Gate
 from regnum_service.limits.call import Call
-from regnum_service.limits.turns_of_callers import turn_of
 from regnum_service.muting import Muting, forget_departed
 
 from regnum_broker.limits.client_quotas import ClientQuotas, Debt
 from regnum_broker.limits.loop_time import Timed
-from regnum_broker.limits.payers import PAYER, Payer
 
 LOG_SERVICE: Final = "/regnum.broker.v1.LogService/"
 METHODS: Final = {
@@ -110,8 +108,12 @@ class Throttling:
 
         An answer that is still to come says so (``measured``).
         """
-        if self.is_on:
-            self._charge_time(call.principal.name, call.client_id, call.peer, seconds)
+        if not self.is_on:
+            return
+        name, now_s = call.client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
+        wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, call.principal.name, name, 100.0 * seconds, now_s)
+        if wait_s:
+            self._mutings[REQUEST_PERCENTAGE].mute(call.peer, min(wait_s, TIME_WAIT_S_MAX))
 
     def wait_s(self, rate: str, client_id: str, value: float) -> float:
         """The same for a call that waits by itself."""
@@ -148,27 +150,6 @@ class Throttling:
         """As much as the quota of a call's entity allows in all its windows; infinite without one."""
         return self._quotas.most(rate, caller().principal.name, client_id[:CLIENT_ID_LENGTH_MAX])
 
-    def payer(self, context: Context, client_id: str) -> Payer:
-        """Who pays for what threads do for a call."""
-        connection = context.peer()
-        return Payer(
-            self,
-            user=caller().principal.name,
-            connection=connection,
-            client_id=client_id,
-            turn=turn_of(connection),
-        )
-
-    def worked(self, payer: Payer, spent_s: float) -> None:
-        """A thread has worked so long for a caller; holds its connection if that is too much."""
-        self._charge_time(payer.user, payer.client_id, payer.connection, spent_s)
-
-    def _charge_time(self, user: str, client_id: str, connection: str, spent_s: float) -> None:
-        name, now_s = client_id[:CLIENT_ID_LENGTH_MAX], self._clock.monotonic()
-        wait_s = self._quotas.wait_s(REQUEST_PERCENTAGE, user, name, 100.0 * spent_s, now_s)
-        if wait_s:
-            self._mutings[REQUEST_PERCENTAGE].mute(connection, min(wait_s, TIME_WAIT_S_MAX))
-
     def time_owed_s(self, context: Context) -> float:
         """For so long the connection of a call is held because too much time was taken for it."""
         return self._mutings[REQUEST_PERCENTAGE].left_s(context.peer())
@@ -193,8 +174,6 @@ class Throttling:
         """The answer to a call; its throttle time is at least what the time that was taken for it asks for."""
         timed = Timed(call, self._clock.monotonic)
         client_id = getattr(getattr(request, "header", None), "client_id", "")
-        # The task is this call's own: nothing else runs in its context.
-        PAYER.set(self.payer(context, client_id))
         try:
             answer = await timed
         finally:

@@ -16,7 +16,6 @@ from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
-from regnum_broker.limits.payers import PAYER
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
@@ -78,7 +77,6 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
-        PAYER.set(self._throttling.payer(context, request.header.client_id))
         response = await self._produce(request, context, waitable_s(context))
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_causes(self._producing.causes(request))
@@ -94,7 +92,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         quota.check(client_id, size)
         # Before it is appended: who hangs up meanwhile has sent it all the same.
         until_s = quota.charge(client_id, size)
-        response = await self._producing.produce(request, waitable_s=within_s)
+        response = await self._producing.produce(request, waitable_s=within_s, call=self._call(context, client_id))
         response.throttle_time_ms = quota.left_ms(until_s)
         return response
 
@@ -104,7 +102,6 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
-        PAYER.set(self._throttling.payer(context, ""))
         stream = ProduceStream(
             self._producing,
             held=self._budget.held,
@@ -141,7 +138,6 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
-        PAYER.set(self._throttling.payer(context, request.header.client_id))
         quota = self._throttling.reading(context, request.header.client_id)
         holding = self._holding(context, request.header.client_id, Purpose.FETCH)
         waitable = waitable_s(context)
