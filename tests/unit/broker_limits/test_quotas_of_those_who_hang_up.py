@@ -23,6 +23,7 @@ from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages, Sized
 from regnum_service.limits.budget import Budget
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Holding
 from regnum_testing.clock import FakeClock
 from regnum_testing.served import Caller
@@ -36,8 +37,11 @@ class Silent:
     def __init__(self) -> None:
         self.taken = asyncio.Event()
 
-    async def produce(self, _request: log_pb2.ProduceRequest, *, waitable_s: float) -> log_pb2.ProduceResponse:
+    async def produce(
+        self, _request: log_pb2.ProduceRequest, *, waitable_s: float, call: Call
+    ) -> log_pb2.ProduceResponse:
         assert waitable_s
+        assert call
         self.taken.set()
         return await asyncio.get_running_loop().create_future()
 

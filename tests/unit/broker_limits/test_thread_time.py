@@ -18,17 +18,9 @@ from regnum_testing.waiting import within
 CLIENT = "c"
 
 
-class Context:
-    """A call of one connection."""
-
-    def peer(self) -> str:
-        """Whose it is."""
-        return "ipv4:1.2.3.4:5"
-
-
 def paid_by(throttling: Throttling) -> Call:
     """What its budget makes of it."""
-    return Call(peer=Context().peer(), charge=throttling.charge_thread)
+    return Call(peer="ipv4:1.2.3.4:5", client_id=CLIENT, charge=throttling.charge_thread)
 
 
 class Broker:
@@ -62,15 +54,15 @@ async def test_what_a_reader_does_is_told_with_the_answer_and_holds_the_connecti
 
     request = log_pb2.FetchRequest()
     request.header.client_id = CLIENT
-    answer = await within(broker.throttling.measured(Context(), request, call()))
+    answer = await within(broker.throttling.measured(paid_by(broker.throttling), request, call()))
     assert answer.throttle_time_ms == TIME_WAIT_S_MAX * 1000
-    assert broker.throttling.time_owed_s(Context()) == TIME_WAIT_S_MAX
+    assert broker.throttling.time_owed_s(paid_by(broker.throttling)) == TIME_WAIT_S_MAX
 
 
 async def test_a_stream_is_told_and_waits(broker: Broker) -> None:
     stream = paid_by(broker.throttling)
     stream.named("other").worked(5.0)
-    writing, reading = broker.throttling.writing(Context()), broker.throttling.reading(Context(), CLIENT)
+    writing, reading = broker.throttling.writing(stream), broker.throttling.reading(stream)
     assert writing.left_ms(0.0) == 0, "it has no quota"
     stream.named(CLIENT).worked(0.5)
     assert writing.left_ms(0.0) == 1000
@@ -85,4 +77,4 @@ async def test_without_a_quota_of_time_nothing_is_measured(tmp_path: Path) -> No
     clock = FakeClock()
     throttling = Throttling(ClientQuotas(), clock=clock)
     paid_by(throttling).named(CLIENT).worked(1e6)
-    assert not throttling.time_owed_s(Context())
+    assert not throttling.time_owed_s(paid_by(throttling))

@@ -15,8 +15,7 @@ Algorithm: a listener makes a ``Call`` of what comes in, and hands it on; what w
 and a turn of the threads that it needs. Nothing here knows gRPC.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection
 from typing import Final
 
 from regnum_model.configs import UNPACKED_BYTES_MAX
@@ -62,6 +61,7 @@ class Budget:
         self.unread: Final = UnreadAnswers(clock)
         self.silent: Final = SilentReaders(self.unread, held, clock)
         self._charge: Final = charge
+        self._ports: Final[set[int]] = set()
 
     def call(
         self,
@@ -75,8 +75,13 @@ class Budget:
         return Call(peer=peer, principal=principal, client_id=client_id, deadline_s=deadline_s, charge=self._charge)
 
     def start(self, supervisor: Supervisor, port: int) -> None:
-        """Cut off connections at a port that take no answers while others lack memory."""
-        supervisor.start("silent readers", self.silent.run(partial(cut_off, port)))
+        """Cut off connections at a port, as at others before, that take no answers while others lack memory."""
+        if not self._ports:
+            supervisor.start("silent readers", self.silent.run(self._cut_off))
+        self._ports.add(port)
+
+    def _cut_off(self, peers: Collection[str]) -> int:
+        return sum(cut_off(port, peers) for port in tuple(self._ports))
 
     def holding(self, call: Call, purpose: Purpose) -> Holding:
         """What a call holds for a purpose; nothing yet."""

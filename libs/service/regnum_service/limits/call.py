@@ -34,6 +34,7 @@ class Call:
     """Takes the seconds that a thread has worked for it."""
     is_gone: bool = field(default=False, init=False)
     """Whether its caller waits no more. Work for it ends where it looks next."""
+    _at_end: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def entity(self) -> str:
@@ -54,9 +55,23 @@ class Call:
         if seconds > 0.0:
             self.charge(self, seconds)
 
+    def left_s(self, now_s: float) -> float:
+        """Seconds until its caller gives up; negative: it has. Infinite without a deadline. ``now_s``: monotonic."""
+        return self.deadline_s - now_s
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have that done when it has ended, its answer sent or its caller gone; at once if it has."""
+        if self.is_gone:
+            callback()
+        else:
+            self._at_end.append(callback)
+
     def leave(self) -> None:
         """Its caller has hung up, or it has ended. May be said again."""
         self.is_gone = True
+        callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            callback()
 
 
 OWN: Final = Call(peer="")

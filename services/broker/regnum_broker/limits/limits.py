@@ -37,7 +37,7 @@ class ClientLimits:
         self.throttling: Final = Throttling(self.quotas, clock=clock)
         self.budget: Final = Budget(self.held, clock, charge=self.throttling.charge_thread)
         """What its clients may take."""
-        self.answers: Final = Answers(self.budget, clock, counted_elsewhere=COUNTED_BY_HANDLERS)
+        self.answers: Final = Answers(self.budget, counted_elsewhere=COUNTED_BY_HANDLERS)
         """What they are answered, but for records and acknowledgements."""
         self.unread: Final = self.budget.unread
         self.silent: Final = self.budget.silent
@@ -47,6 +47,6 @@ class ClientLimits:
         """What calls of clients pass before their messages are read."""
         return (*self.throttling.gates, self.intake)
 
-    def start(self, supervisor: Supervisor, port: int) -> None:
-        """Watch the connections that came in at a port, and forget those that are gone."""
-        supervisor.start("muted connections", self.throttling.watch(port))
+    def start(self, supervisor: Supervisor, *ports: int) -> None:
+        """Watch the connections that came in at these ports, and forget those that are gone."""
+        supervisor.start("muted connections", self.throttling.watch(*ports))
