@@ -160,9 +160,9 @@ def _check_fields(header: BatchHeader) -> None:
 
 def _check_producer(header: BatchHeader) -> None:
     if header.producer_id == NO_PRODUCER_ID:
-        if header.producer_epoch != -1 or header.base_sequence != -1:
-            raise CorruptBatchError("a batch without a producer id has neither producer epoch nor sequence")
-    elif header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        # Its epoch and sequence mean nothing, whatever they are: aiokafka leaves 0 for a sequence.
+        return
+    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
         raise CorruptBatchError(
             f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}:"
             " all three are needed and none may be negative"

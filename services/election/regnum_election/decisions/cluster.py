@@ -46,6 +46,8 @@ class Broker:
     """Listener for clients."""
     internal: Address
     """Listener for the controller and other brokers."""
+    kafka: Address | None = None
+    """Listener for clients that speak Kafka's protocol; None: it has none."""
     build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
@@ -61,6 +63,7 @@ class Broker:
             log_ids=frozenset(node.directories.values()),
             client=node.listeners["client"],
             internal=node.listeners["internal"],
+            kafka=node.listeners.get("kafka"),
             build=node.build,
         )
 
