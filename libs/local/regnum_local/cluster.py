@@ -38,7 +38,6 @@ from regnum_local.identity import ProcessIdentity
 from regnum_local.local_tls import CERTIFICATES, LocalTls, Plaintext
 from regnum_local.plan import (
     EMPTY,
-    KAFKA,
     REPLICATION_FACTOR_MAX,
     STORE_ADMIN,
     STORES,
@@ -208,11 +207,6 @@ class LocalCluster:
     def bootstrap(self) -> tuple[str, ...]:
         """``host:port`` where clients find the cluster: the brokers' client listeners."""
         return tuple(str(member.address("client")) for member in self._plan.of(Role.BROKER))
-
-    @property
-    def kafka(self) -> tuple[str, ...]:
-        """The same for clients that speak Kafka's protocol."""
-        return tuple(str(member.address(KAFKA)) for member in self._plan.of(Role.BROKER))
 
     @property
     def tls(self) -> TlsFiles | None:

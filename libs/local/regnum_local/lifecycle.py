@@ -376,7 +376,7 @@ def _view(cluster: LocalCluster, options: UpOptions, export: str) -> ClusterView
     return ClusterView(
         data_dir=cluster.data_dir,
         bootstrap=cluster.bootstrap,
-        kafka=cluster.kafka,
+        kafka=cluster.plan.kafka,
         coordination=cluster.coordination,
         processes=cluster.status(),
         protection=options.protection,

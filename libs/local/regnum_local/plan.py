@@ -49,8 +49,8 @@ METRICS: Final = "metrics"
 KAFKA: Final = "kafka"
 """Name of the listener of brokers that speaks Kafka's protocol."""
 
-ADDED_LATER: Final = frozenset({METRICS, KAFKA})
-"""Listeners that members in folders of earlier releases have no port for."""
+NOT_GRPC: Final = frozenset({METRICS, KAFKA})
+"""Listeners that speak something else. Members in folders of earlier releases may have no port for them."""
 
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
@@ -138,6 +138,11 @@ class Plan:
         return next((member for member in self.members if member.role in STORES), None)
 
     @property
+    def kafka(self) -> tuple[str, ...]:
+        """``host:port`` where clients of Kafka find the cluster."""
+        return tuple(str(member.address(KAFKA)) for member in self.of(Role.BROKER))
+
+    @property
     def ports(self) -> Iterator[int]:
         """Every port that is spoken for."""
         return (port for member in self.members for port in member.ports.values())
@@ -156,7 +161,7 @@ class Plan:
         for item in value["members"]:
             role = Role(item["role"])
             # Folders of earlier releases name no port for some: ``grow`` chooses one.
-            named = [name for name in PORT_NAMES[role] if name not in ADDED_LATER or name in item["ports"]]
+            named = [name for name in PORT_NAMES[role] if name not in NOT_GRPC or name in item["ports"]]
             ports = {listener: int(item["ports"][listener]) for listener in named}
             members.append(Member(role=role, id=int(item["id"]), ports=ports))
         return cls(members=tuple(members))

@@ -196,12 +196,13 @@ async def test_no_more_is_taken_in_than_a_little_while_an_answer_is_made(world: 
 
 
 async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None:
-    world = World(limits=ListenerLimits(idle_s=0.05))
-    await world.listener.start()
-    reader, writer = await world.connect()
-    assert await closed(reader)
-    writer.close()
-    await world.listener.stop()
+    for limits in (ListenerLimits(idle_s=0.05), ListenerLimits(age_s=0.05)):
+        world = World(limits=limits)
+        await world.listener.start()
+        reader, writer = await world.connect()
+        assert await closed(reader)
+        writer.close()
+        await world.listener.stop()
     world = World(limits=ListenerLimits(connections_max=2))
     await world.listener.start()
     pairs = [await world.connect() for _ in range(2)]

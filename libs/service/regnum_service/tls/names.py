@@ -1,8 +1,8 @@
 """What a connection of Python's own TLS shows, in the words of gRPC: one caller is the same at every listener.
 
-gRPC has a certificate's name written by OpenSSL (RFC 2253, short names of attributes); here ``cryptography`` writes it,
-with the same short names. What it would write otherwise (an attribute that has no short name here) is no name: such a
-certificate is refused, and never taken for another one's.
+gRPC has a certificate's name written by OpenSSL (``XN_FLAG_RFC2253``): the last part first, short names of attributes,
+what is special behind a backslash, and bytes of what is no printable ASCII in hexadecimal. It is written here in the
+same way. A certificate with an attribute that has no short name here is refused, and never taken for another one's.
 """
 
 import ssl
@@ -53,13 +53,34 @@ def shown_by(connection: ssl.SSLObject | None) -> Mapping[str, Sequence[bytes]]:
 def _facts(der: bytes) -> Mapping[str, Sequence[bytes]]:
     try:
         one = x509.load_der_x509_certificate(der)
-        attributes = [attribute.oid for attribute in one.subject]
-        name = one.subject.rfc4514_string(dict(SHORT_NAMES))
+        parts = [[(attribute.oid, attribute.value) for attribute in part] for part in one.subject.rdns]
     except ValueError as error:
         raise _unreadable(str(error)) from None
-    if unknown := [oid.dotted_string for oid in attributes if oid not in SHORT_NAMES]:
-        raise _unreadable(f"its name has the attribute {unknown[0]}, which this listener does not know")
-    return {CERTIFICATE: (one.public_bytes(Encoding.PEM),), SUBJECT: (name.encode(),)}
+    return {
+        CERTIFICATE: (one.public_bytes(Encoding.PEM),),
+        SUBJECT: (",".join("+".join(map(_attribute, reversed(part))) for part in reversed(parts)).encode(),),
+    }
+
+
+def _attribute(attribute: tuple[x509.ObjectIdentifier, str | bytes]) -> str:
+    oid, value = attribute
+    name = SHORT_NAMES.get(oid)
+    if name is None or isinstance(value, bytes):
+        raise _unreadable(f"its name has the attribute {oid.dotted_string}, which this listener does not know")
+    return f"{name}={written(value)}"
+
+
+def written(value: str) -> str:
+    """A value as OpenSSL writes it by RFC 2253."""
+    last = len(value) - 1
+    return "".join(
+        f"\\{one}"
+        if one in ',+"\\<>;' or (one == "#" and not place) or (one == " " and place in (0, last))
+        else one
+        if " " <= one <= "~"
+        else "".join(f"\\{byte:02X}" for byte in one.encode())
+        for place, one in enumerate(value)
+    )
 
 
 def _unreadable(why: str) -> RegnumError:

@@ -2,6 +2,7 @@
 
 from regnum_model.nodes import Address
 from regnum_service.access.guards.guard import Guard
+from regnum_telemetry.instruments import process as instruments
 
 from regnum_broker.composition.listeners import ClientServices
 from regnum_broker.composition.parts import BrokerParts
@@ -10,7 +11,7 @@ from regnum_broker.kafka.admin import Admin
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.door import Door
 from regnum_broker.kafka.groups import Groups
-from regnum_broker.kafka.listener import KafkaListener
+from regnum_broker.kafka.listener import LISTENER, KafkaListener
 
 
 async def start_kafka(address: Address | None, parts: BrokerParts, served: ClientServices) -> tuple[int, ...]:
@@ -20,6 +21,7 @@ async def start_kafka(address: Address | None, parts: BrokerParts, served: Clien
     listener = kafka_listener(address, parts, served)
     await listener.start()
     parts.supervisor.defer("kafka listener", listener.stop)
+    parts.metrics.observe_also(instruments.CONNECTIONS, lambda: (((LISTENER,), listener.connections),))
     return (listener.address.port,)
 
 
@@ -51,6 +53,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         gates=limits.throttling.gates,
         meter=limits.throttling,
         clock=parts.clock,
+        metrics=parts.metrics,
     )
     return KafkaListener(
         address,

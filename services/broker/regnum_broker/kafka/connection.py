@@ -63,6 +63,7 @@ class Shared:
         caller_of: Callable[["Connection"], Caller],
         request_bytes_max: int,
         idle_s: float,
+        age_s: float,
         connections_max: int | None,
         of_address_max: int | None,
         defect: Callable[[BaseException], None],
@@ -76,6 +77,7 @@ class Shared:
             caller_of: who is at the other end; raises RegnumError where that is not believed.
             request_bytes_max: the largest request.
             idle_s: seconds without a request after which a connection is closed.
+            age_s: seconds after which it takes no further request and is closed.
             connections_max: connections; None: any number.
             of_address_max: the same of one address.
             defect: hears of errors that nobody expected.
@@ -86,6 +88,7 @@ class Shared:
         self.caller_of: Final = caller_of
         self.request_bytes_max: Final = request_bytes_max
         self.idle_s: Final = idle_s
+        self.age_s: Final = age_s
         self.defect: Final = defect
         self.sessions: Final = Sessions()
         self.chance: Final = random.Random()  # ids of sessions, which are nobody else's anyway
@@ -130,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
         self.session: Final = ConnectionSession(shared.sessions, shared.chance)
+        self._ends_s: Final = shared.clock.monotonic() + shared.age_s
         self.host: Host | None = None
         self.name = ""
         """How gRPC would name the other end."""
@@ -216,7 +220,10 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _serve_one(self) -> None:
         shared = self._shared
-        async with asyncio.timeout(shared.idle_s):
+        left_s = self._ends_s - shared.clock.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError("it is as old as it may be")
+        async with asyncio.timeout(min(shared.idle_s, left_s)):
             await self._until(SIZE_BYTES)
         size = size_of(self._ahead)
         if size > shared.request_bytes_max:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import grpc
 from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
 from regnum_kafka_wire.frames import read_request, write_response
@@ -17,8 +18,11 @@ from regnum_kafka_wire.primitives import MalformedError
 from regnum_model.api_versions import ADMIN_SERVICE
 from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError
+from regnum_service.errors import Code, RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
+from regnum_service.status import from_rpc_error
+from regnum_telemetry.instruments import broker as instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.kafka.admin import Admin
 from regnum_broker.kafka.context import Context
@@ -47,11 +51,20 @@ class Door:
     """Of one listener. Belongs to its event loop."""
 
     def __init__(
-        self, *, data: Data, groups: Groups, admin: Admin, gates: Sequence[Gate], meter: Meter, clock: Clock
+        self,
+        *,
+        data: Data,
+        groups: Groups,
+        admin: Admin,
+        gates: Sequence[Gate],
+        meter: Meter,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         """Only assigns.
 
         Args:
+            metrics: where calls are counted.
             data: records and offsets.
             groups: consumer groups.
             admin: the cluster and its topics.
@@ -62,6 +75,7 @@ class Door:
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._clock: Final = clock
+        self._metrics: Final = metrics
         self._rooms: Final[Mapping[int, tuple[Answering, Refusing]]] = {
             0: (data.produce, data.no_produce),
             1: (data.fetch, data.no_fetch),
@@ -99,26 +113,44 @@ class Door:
         if api is None or head.version not in api.readers:
             raise MalformedError(f"call {head.key} is not offered in version {head.version}")
         set_call_name(f"kafka/{api.name}")
+        began_s = self._clock.monotonic()
         with ExitStack() as leaving:
             for gate in self._gates:
                 passed = await gate.enter(PATHS.get(head.key, f"/kafka/{api.name}"), context.call)
                 if passed is not None:
                     leaving.callback(passed.leave)
             request = read_request(api, head, frame)
-            answering = self._made(api, request, context)
+            answering = self._made(api, request, context, began_s)
             if self._meter.is_on:
                 response = await self._meter.measured(context.call, request, answering)
             else:
                 response = await answering
         return None if response is None else write_response(api, head.version, head.correlation_id, response)
 
-    async def _made(self, api: Api, request: Any, context: Context) -> Any:
+    def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
+        duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
+        duration.record(self._clock.monotonic() - began_s)
+
+    async def _made(self, api: Api, request: Any, context: Context, began_s: float) -> Any:
         answering, refuse = self._rooms[api.key]
         while True:
             try:
-                return await answering(request, context)
-            except RegnumError as error:
-                if error.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
-                    return refuse(request, context, error.code)
-                pause_s = error.retry_after_ms / 1000 if error.retry_after_ms else AGAIN_S
-            await self._clock.sleep(pause_s)
+                response = await answering(request, context)
+            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
+                known = _known(error)
+            else:
+                self._note(api, context.version, "NONE", began_s)
+                return response
+            if known.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                self._note(api, context.version, reason_of(known.code), began_s)
+                return refuse(request, context, known.code)
+            await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+
+
+def _known(error: Exception) -> RegnumError:
+    """The error that a handler's failure stands for, as at the other door (``interceptor``)."""
+    if isinstance(error, RegnumError):
+        return error
+    if isinstance(error, grpc.aio.AioRpcError):
+        return from_rpc_error(error)
+    return RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "it took too long; try again")

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import structlog
 from regnum_model.nodes import Address
 from regnum_model.principals import NOBODY
 from regnum_service.access.authentication import Authentication, host_of
@@ -105,10 +106,12 @@ class KafkaListener:
             caller_of=_Believed(authentication, access.denials).caller_of,
             request_bytes_max=request_bytes_max,
             idle_s=limits.idle_s or math.inf,
+            age_s=limits.age_s or math.inf,
             connections_max=limits.connections_max,
             of_address_max=limits.connections_per_address_max,
             defect=lambda error: supervisor.fail("kafka connection", error),
         )
+        self._log: Final = structlog.get_logger("kafka")
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
@@ -174,6 +177,12 @@ class KafkaListener:
         while True:
             await self._clock.sleep(CHECK_INTERVAL_S)
             found = await asyncio.to_thread(tls.files.check)
-            if found != version:
-                version = found
+            if found == version:
+                continue
+            try:
                 await self._open()
+            except OSError as error:
+                # They change again: what was there before stays in use until they fit.
+                self._log.error("certificates changed and cannot be used", reason=str(error))
+            else:
+                version = found
