@@ -36,6 +36,7 @@ from regnum_service.errors import Code, RegnumError
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
+from regnum_broker.kafka.refusals import no_transactions
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
 
 BY_ID_PRODUCE: Final = 13
@@ -75,13 +76,10 @@ class Data:
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse | None:
         """Append; None: its producer waits for no answer."""
-        if request.transactional_id is not None or request.acks not in ACKS:
-            code = (
-                errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
-                if request.acks not in ACKS
-                else errors_pb2.ERROR_CODE_INVALID_REQUEST
-            )
-            return self.no_produce(request, context, code)
+        if request.transactional_id is not None:
+            raise no_transactions()
+        if request.acks not in ACKS:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS, f"acks is {request.acks}; give -1, 0 or 1")
         asked = log_pb2.ProduceRequest(acks=ACKS[request.acks], timeout_ms=max(0, request.timeout_ms))
         asked.header.client_id = context.call.client_id
         answers: list[TopicProduceResponse] = []
@@ -336,7 +334,7 @@ class Data:
     async def producer_id(self, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
         """An id for an idempotent producer. Transactions are not offered."""
         if request.transactional_id is not None:
-            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "transactions are not offered at this listener")
+            raise no_transactions()
         done = await self._producers.InitProducerId(producer_pb2.InitProducerIdRequest(), context)
         return InitProducerIdResponse(producer_id=done.producer_id, producer_epoch=done.producer_epoch)
 

@@ -34,9 +34,11 @@ from regnum_service.errors import Code, RegnumError
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.refusals import no_transactions
 
 GROUP: Final = 0
-"""Key type of FindCoordinator; the others are of transactions and share groups, which are not offered."""
+TRANSACTION: Final = 1
+"""Key types of FindCoordinator; another one is of share groups, which are not offered either."""
 MANY_KEYS: Final = 4
 """First version of FindCoordinator that asks for several."""
 MANY_GROUPS: Final = 8
@@ -64,6 +66,8 @@ class Groups:
 
     async def find(self, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
         """Which brokers coordinate groups."""
+        if request.key_type == TRANSACTION:
+            raise no_transactions()
         if request.key_type != GROUP:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "only groups have coordinators at this listener")
         many = context.version >= MANY_KEYS
