@@ -23,7 +23,7 @@ class World:
 
     @property
     def servers(self) -> str:
-        return str(self.cluster.processes["broker"].listeners["kafka_listen"])
+        return str(self.cluster.kafka)
 
     def run(self, work: Any) -> Any:
         return self.runner.run(asyncio.wait_for(work, DEADLINE_S))
