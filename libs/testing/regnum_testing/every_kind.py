@@ -63,11 +63,7 @@ class EveryKind:
         chance, clock = random.Random(1), SystemClock()
         for kind, settings_class in KINDS.items():
             flags = {"coordination": self._store, f"{kind}-id": "1", "log-level": "error"}
-            names = [
-                name
-                for name in settings_class.model_fields
-                if name.endswith("_listen") and name not in NOT_GRPC
-            ]
+            names = [name for name in settings_class.model_fields if name.endswith("_listen") and name not in NOT_GRPC]
             for name in names:
                 flags[name.replace("_", "-")] = f"127.0.0.1:{unused_port()}"
             if kind == "broker":
