@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge clean
+.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -39,6 +39,10 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 # For a person with a cluster that may be hurt; ARGS="--help" says what there is.
 kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
+
+# Needs Chromium (Debian: apt-get install chromium); leaves screenshots in ARGS="--out DIR".
+picture-judge: install ## the report of failovers in a real browser: no request, no error, figures as in JSON, light and dark
+	@$(BIN)/python -m regnum_testing.pictures $(ARGS)
 
 # Tests wait for much, so that five parts run at once, the longest first, and each of the others behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).

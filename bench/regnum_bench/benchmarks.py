@@ -17,6 +17,7 @@ from regnum_bench.quota_storm import storm_complaints
 from regnum_bench.reassignment import reassignment
 from regnum_bench.retention import retention
 from regnum_bench.shape import Shape
+from regnum_bench.spans import spans, spans_complaints
 from regnum_bench.stand import Measured, Run
 from regnum_bench.start import start
 from regnum_bench.storm import storm
@@ -211,6 +212,17 @@ ALL: Final = (
         shape=Shape(topics=1, partitions=6, records=20_000, batch_bytes=64 * 1024, batch_grows_to=1_000_000),
         options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "batch_grows_to", "tasks"),
         headline=("ack_p50_ms", "ack_p99_ms"),
+    ),
+    Benchmark(
+        name="spans",
+        what="processor time of a batch with spans recorded as shipped, beside one without any, in pairs",
+        measure=spans,
+        shape=Shape(
+            elections=1, metadata=1, topics=1, partitions=6, records=12_000, repetitions=20, warm_up=1, settle_s=1.0
+        ),
+        options=(*_CLUSTER, *_TOPICS, "records", "size"),
+        headline=("spans_cost_ratio", "on_us", "off_us"),
+        complaints=spans_complaints,
     ),
     Benchmark(
         name="admit",

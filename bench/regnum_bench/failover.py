@@ -11,7 +11,7 @@ from regnum_telemetry import conventions
 
 from regnum_bench.figures import Round
 from regnum_bench.shape import ShapeError
-from regnum_bench.stages import Span, root_of, stages_ms
+from regnum_bench.stages import Span, noticed_ns, root_of, stages_ms
 from regnum_bench.stand import Kill, Measured, Run, Stand, in_place, stand
 from regnum_bench.waiting import Deadline, MeasureError, NotInTimeError
 
@@ -87,16 +87,16 @@ def moved(topic: types_pb2.TopicState) -> bool:
 
 async def failover_stages(cluster: Stand, victim: int, kill: Kill) -> Round:
     """Stages of a broker's failover in milliseconds; empty without a trace."""
-    found = await trace(cluster, conventions.FAILOVER, victim=victim, kill=kill, within_s=TRACE_S)
+    found = await trace(cluster, conventions.KIND_BROKER_FAILURE, victim=victim, kill=kill, within_s=TRACE_S)
     if found is None:
         return {}
     root, spans = found
     stages = {f"{name}_ms": length for name, length in stages_ms(root, spans).items()}
-    return {"notice_ms": (root.start_ns - kill.at_ns) / 1e6, **stages}
+    return {"notice_ms": (noticed_ns(root) - kill.at_ns) / 1e6, **stages}
 
 
 async def trace(
-    cluster: Stand, name: str, *, victim: int, kill: Kill, within_s: float
+    cluster: Stand, kind: str, *, victim: int, kill: Kill, within_s: float
 ) -> tuple[Span, list[Span]] | None:
     """The root of a kill and all spans since; None when there is none in time."""
     spans: list[Span] = []
@@ -104,12 +104,12 @@ async def trace(
 
     async def written() -> bool:
         spans.extend(cluster.traces.new())
-        root = root_of(spans, name, victim=victim, since_ns=kill.at_ns)
+        root = root_of(spans, kind, victim=victim, since_ns=kill.at_ns)
         if root is not None:
             roots.append(root)
         return root is not None
 
-    deadline = Deadline(cluster.run.clock, within_s, f"the trace of {name}")
+    deadline = Deadline(cluster.run.clock, within_s, f"the trace of a {kind}")
     try:
         await deadline.wait(written, every_s=TRACE_POLL_S, so_far=lambda: f"{len(spans):,} spans")
     except NotInTimeError:
@@ -117,4 +117,4 @@ async def trace(
     # Spans are written every 50 ms: those of the other processes are out as well after this.
     await cluster.run.clock.sleep(TRACE_POLL_S)
     spans.extend(cluster.traces.new())
-    return root_of(spans, name, victim=victim, since_ns=kill.at_ns) or roots[-1], spans
+    return root_of(spans, kind, victim=victim, since_ns=kill.at_ns) or roots[-1], spans

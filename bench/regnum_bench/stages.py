@@ -14,10 +14,10 @@ from regnum_telemetry import conventions
 BY_PRODUCERS: Final = (conventions.FIRST_APPEND_STAGE, conventions.FIRST_ACKNOWLEDGED_STAGE)
 """Stages that are there only where a producer waited."""
 STAGES: Final = {
-    conventions.FAILOVER: conventions.FAILOVER_STAGES,
-    conventions.SUCCESSION: conventions.SUCCESSION_STAGES,
+    conventions.KIND_BROKER_FAILURE: conventions.FAILOVER_STAGES,
+    conventions.KIND_SUCCESSION: conventions.SUCCESSION_STAGES,
 }
-"""Roots and their stages."""
+"""Kinds of changes and their stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +61,18 @@ class Traces:
         return spans
 
 
-def root_of(spans: Sequence[Span], name: str, *, victim: int, since_ns: int) -> Span | None:
+def noticed_ns(root: Span) -> int:
+    """When the controller noticed what the root is about: what lies before it is no work of the controller."""
+    return int(root.attributes.get(conventions.NOTICED_UNIX_NANO, root.start_ns))
+
+
+def root_of(spans: Sequence[Span], kind: str, *, victim: int, since_ns: int) -> Span | None:
     """The root for a victim that was killed at a moment: the one about the most partitions. None: not there (yet)."""
     found = [
         span
         for span in spans
-        if span.name == name
+        if span.name == conventions.LEADERSHIP_CHANGE
+        and span.attributes.get(conventions.CHANGE_KIND) == kind
         and span.attributes.get(conventions.VICTIM) == str(victim)
         and span.end_ns >= since_ns
         and not _ended_before(span, since_ns)
@@ -76,9 +82,9 @@ def root_of(spans: Sequence[Span], name: str, *, victim: int, since_ns: int) -> 
 
 def stages_ms(root: Span, spans: Sequence[Span]) -> dict[str, float]:
     """Length of each stage in milliseconds, and their sum as ``traced_total``; a stage nobody recorded is 0."""
-    reached_ns = root.start_ns
+    begin_ns = reached_ns = noticed_ns(root)
     found: dict[str, float] = {}
-    for stage in STAGES[root.name]:
+    for stage in STAGES[root.attributes[conventions.CHANGE_KIND]]:
         if stage.name in BY_PRODUCERS:
             continue
         if stage.root_attribute is not None:
@@ -89,7 +95,7 @@ def stages_ms(root: Span, spans: Sequence[Span]) -> dict[str, float]:
         after_ns = max(reached_ns, boundary_ns)
         found[stage.name] = (after_ns - reached_ns) / 1e6
         reached_ns = after_ns
-    return {**found, "traced_total": (reached_ns - root.start_ns) / 1e6}
+    return {**found, "traced_total": (reached_ns - begin_ns) / 1e6}
 
 
 def _ended_before(span: Span, since_ns: int) -> bool:

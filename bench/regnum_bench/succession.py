@@ -8,7 +8,7 @@ from regnum_telemetry import conventions
 from regnum_bench.failover import trace
 from regnum_bench.figures import Round
 from regnum_bench.shape import ShapeError
-from regnum_bench.stages import stages_ms
+from regnum_bench.stages import noticed_ns, stages_ms
 from regnum_bench.stand import Measured, Run, Stand, stand
 
 
@@ -44,14 +44,16 @@ async def _once(cluster: Stand, notes: list[str]) -> tuple[str, Round]:
         from_kill_s = await cluster.next_controller(epoch, deadline) - kill.at_s
         run.progress.detail(f"every broker knows the next controller after {from_kill_s:.3f} s")
         figures: dict[str, float] = {"from_kill_s": from_kill_s}
-        found = await trace(cluster, conventions.SUCCESSION, victim=victim, kill=kill, within_s=run.shape.deadline_s)
+        found = await trace(
+            cluster, conventions.KIND_SUCCESSION, victim=victim, kill=kill, within_s=run.shape.deadline_s
+        )
     figures.update(cpu)
     if found is None:
         notes.append("a succession without a trace: when INIT was done is not known")
         return name, figures
     root, spans = found
-    figures["init_done_s"] = (root.end_ns - kill.at_ns) / 1e9
-    figures["notice_ms"] = (root.start_ns - kill.at_ns) / 1e6
+    figures["init_done_s"] = (int(root.attributes[conventions.DISPATCHED_UNIX_NANO]) - kill.at_ns) / 1e9
+    figures["notice_ms"] = (noticed_ns(root) - kill.at_ns) / 1e6
     figures.update({f"{stage}_ms": length for stage, length in stages_ms(root, spans).items()})
     run.progress.detail(f"INIT done after {figures['init_done_s']:.3f} s")
     return name, figures

@@ -11,6 +11,8 @@ from regnum_local.plan import TRACES
 from regnum_telemetry import conventions, setup, tracing
 from regnum_testing.under_load import under_load, until
 
+ELECTION = "regnum-election"
+
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -28,6 +30,20 @@ def _spans(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _roots(spans: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Roots of that kind that are about any partition."""
+    roots = [span for span in spans if span["name"] == conventions.LEADERSHIP_CHANGE]
+    return [
+        span
+        for span in roots
+        if span["told"][conventions.CHANGE_KIND] == kind and span["told"][conventions.PARTITIONS] != "0"
+    ]
+
+
+def _epoch_before(outage: dict[str, Any]) -> str:
+    return str(outage["told"][conventions.LAST_ACK_LEADER_EPOCH])
+
+
 def _told(attributes: Any) -> dict[str, str]:
     return {item["key"]: str(next(iter(item["value"].values()))) for item in attributes}
 
@@ -43,7 +59,8 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
             outage = await running.stage.kill_leader(TopicPartition("traced", 0))
 
             async def written() -> bool:
-                return any(span["name"] == conventions.OUTAGE for span in _spans(folder))
+                names = {span["name"] for span in _spans(folder)}
+                return {conventions.OUTAGE, conventions.LEADERSHIP_CHANGE} <= names
 
             await until(written)
             for name in tuple(running.stage.killed):
@@ -54,9 +71,7 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
         telemetry.close()
         tracing.use(before)
     spans = _spans(folder)
-    (root,) = [
-        span for span in spans if span["name"] == conventions.FAILOVER and span["told"][conventions.PARTITIONS] != "0"
-    ]
+    (root,) = _roots(spans, conventions.KIND_BROKER_FAILURE)
     assert "parentSpanId" not in root
     trace = [span for span in spans if span["traceId"] == root["traceId"]]
     ids = {span["spanId"] for span in trace}
@@ -65,10 +80,12 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
     assert by_service == {"regnum-election", "regnum-broker", "regnum-metadata", "regnum-load"}
     names = {span["name"] for span in trace}
     for expected in (
+        conventions.CHANGE_OPENED,
         conventions.DETECTION,
         conventions.FENCE,
         conventions.DECISION,
         conventions.STORE_WRITE,
+        conventions.ORDER,
         conventions.LEADER_AND_ISR,
         conventions.BECOME_LEADER,
         conventions.METADATA_APPLIED,
@@ -81,12 +98,22 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
     assert root["told"][conventions.COMPLETE] == "True"
     moments = [
         int(root["startTimeUnixNano"]),
+        int(root["told"][conventions.NOTICED_UNIX_NANO]),
         *(int(root["told"][stage.root_attribute]) for stage in conventions.FAILOVER_STAGES if stage.root_attribute),
+        int(root["endTimeUnixNano"]),
     ]
     assert moments == sorted(moments)
+    # It ends with what its leaders said of the first acknowledgements: before the producers heard of them.
+    assert int(root["told"][conventions.ACKNOWLEDGED_UNIX_NANO]) == moments[-1]
+    acknowledged = [int(span["endTimeUnixNano"]) for span in trace if span["name"] == conventions.OUTAGE]
+    assert moments[-1] <= max(acknowledged)
+    orders = {span["spanId"] for span in trace if span["name"] == conventions.ORDER}
+    calls = [span for span in trace if span["name"] == conventions.LEADER_AND_ISR and span["service"] == ELECTION]
+    assert all(call["parentSpanId"] in orders for call in calls)
     outages = [span for span in trace if span["name"] == conventions.OUTAGE]
-    assert len(outages) == outage.partitions
-    for span in outages:
+    moved = [span for span in outages if _epoch_before(span) != span["told"][conventions.LEADER_EPOCH]]
+    assert len(moved) == outage.partitions
+    for span in moved:
         # The client's own share: when it learned of the new leader, and when it sent what was acknowledged.
         client = [
             int(span["startTimeUnixNano"]),
@@ -95,7 +122,10 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
             int(span["endTimeUnixNano"]),
         ]
         assert client == sorted(client)
-    longest_s = max(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in outages) / 1e9
+    # Those whose leader stayed waited for the replica that was gone: below the order that took it out of the ISR.
+    served = {span["spanId"] for span in trace if span["name"] == conventions.LEADER_AND_ISR}
+    assert {span["parentSpanId"] for span in outages} <= served
+    longest_s = max(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in moved) / 1e9
     assert longest_s == pytest.approx(outage.client_s, abs=0.02)
 
 
@@ -106,12 +136,12 @@ async def test_a_killed_controller_leaves_a_trace_of_its_succession(cluster: Loc
         await running.stage.kill_controller()
 
         async def written() -> bool:
-            return any(span["name"] == conventions.SUCCESSION for span in _spans(folder))
+            return bool(_roots(_spans(folder), conventions.KIND_SUCCESSION))
 
         await until(written)
         assert (await running.judged()).clean
     spans = _spans(folder)
-    (root,) = [span for span in spans if span["name"] == conventions.SUCCESSION]
+    (root,) = _roots(spans, conventions.KIND_SUCCESSION)
     assert root["told"][conventions.VICTIM] == str(look.controller)
     assert root["told"][conventions.VICTIM_KIND] == "controller"
     assert root["told"][conventions.CAUSE] == conventions.CAUSE_LIFELINE

@@ -1,36 +1,45 @@
 """What comes out: Parquet, what was set aside, and a table for people or JSON for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
-from regnum_telemetry import conventions as names
+from pyspark.sql import SparkSession
+from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change
+from regnum_insight.reporting.rows import chains_of, row_of, started
+from regnum_insight.reporting.text import chain_text, tables_of
 
+from regnum_failover.changes import changes_of
 from regnum_failover.reading import Reading
-from regnum_failover.stages import ORDER, failovers, rootless
 
 FAILOVERS_DIR: Final = "failovers"
-"""Below the output: a row for each failover."""
-BY_PRODUCERS: Final = (names.FIRST_APPEND_STAGE, names.FIRST_ACKNOWLEDGED_STAGE)
-"""Stages that are there only when a producer waited."""
+"""Below the output: a row for each change of leadership."""
 STAGES_DIR: Final = "stages"
-"""Below the output: a row for each stage of each failover."""
+"""Below the output: a row for each step of each chain."""
 MALFORMED_DIR: Final = "malformed"
 """Below the output: what was set aside, as JSON lines."""
+
+_FAILOVER: Final = {
+    "trace_id": "STRING", "kind": "STRING", "cause": "STRING", "evidence": "STRING", "victim": "STRING",
+    "controller": "STRING", "partitions": "BIGINT", "started": "STRING", "start_ns": "BIGINT", "complete": "BOOLEAN",
+    "planned": "BOOLEAN", "unfinished": "BOOLEAN", "total_ms": "DOUBLE", "stages_ms": "MAP<STRING, DOUBLE>",
+    "unexplained_ms": "DOUBLE", "missing": "ARRAY<STRING>", "before_root_ms": "DOUBLE", "outage_ms": "DOUBLE",
+    "outage_partitions": "BIGINT", "worst": "STRING", "links": "ARRAY<STRING>",
+}  # fmt: skip
+_STAGE: Final = {
+    "trace_id": "STRING", "kind": "STRING", "victim": "STRING", "started": "STRING", "partition": "STRING",
+    "leader": "STRING", "client": "STRING", "seen_by": "STRING", "position": "INT", "stage": "STRING",
+    "until": "STRING", "ms": "DOUBLE", "raw_ms": "DOUBLE", "bound_ms": "DOUBLE", "process": "STRING",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the job found."""
 
-    failovers: Sequence[Mapping[str, Any]]
-    """A row for each failover, oldest first, as plain values."""
-    rootless_n: int
-    """Failovers that began and whose root was never written."""
+    changes: Sequence[Change]
+    """All changes, oldest first, and outages of clients that no change names."""
     spans_n: int
     """Spans read, each once."""
     lines_malformed_n: int
@@ -44,10 +53,20 @@ class Report:
     notes: Sequence[str] = ()
     """What else is to be known of them: what of the traces was left out."""
 
+    @property
+    def failovers(self) -> list[dict[str, Any]]:
+        """A row for each change, as plain values."""
+        return [row_of(change) for change in self.changes if change.kind != UNTRACED]
+
+    @property
+    def rootless_n(self) -> int:
+        """Changes that began and whose root was never written."""
+        return sum(1 for row in self.failovers if row["unfinished"] or row["kind"] == UNKNOWN_KIND)
+
     def to_json(self) -> str:
         """One JSON document."""
         value = {
-            "failovers": list(self.failovers),
+            "failovers": self.failovers,
             "failovers_without_root": self.rootless_n,
             "spans": self.spans_n,
             "spans_repeated": self.spans_repeated_n,
@@ -58,12 +77,11 @@ class Report:
         return json.dumps(value, indent=2)
 
     def to_text(self) -> str:
-        """Tables for people: one for each kind of failover that there was, times in milliseconds."""
-        parts = [
-            _table([row for row in self.failovers if row["kind"] == kind], stages) for kind, stages in ORDER.items()
-        ]
-        if not self.failovers:
-            parts.append("No failover in these traces.")
+        """Tables for people: changes of leaders and of controllers, times in milliseconds; and the longest chain."""
+        parts = [tables_of(self.changes)]
+        waited = [change for change in self.changes if change.chains and change.kind != UNTRACED]
+        if waited:
+            parts.append(chain_text(max(waited, key=lambda change: change.total_ms)))
         notes = [f"{self.spans_n:,} spans read; tables below {self.out}"]
         aside = self.lines_malformed_n + self.spans_malformed_n
         if aside:
@@ -72,14 +90,8 @@ class Report:
                 f"were set aside into {self.out}/{MALFORMED_DIR}"
             )
         if self.rootless_n:
-            notes.append(f"{self.rootless_n:,} more began and were never finished by the controller that noticed them")
-        for row in self.failovers:
-            # Without a producer that waited there is nothing to acknowledge, and without partitions nothing to do.
-            unrecorded = [name for name in row["missing"] if name not in BY_PRODUCERS or row["outage_partitions"]]
-            if unrecorded and row["partitions"]:
-                notes.append(f"{row['victim']} at {row['started'][11:23]}: no end of {', '.join(unrecorded)} recorded")
-        notes += self.notes
-        return "\n\n".join([*(part for part in parts if part), "\n".join(notes)])
+            notes.append(f"{self.rootless_n:,} of them were never finished by the controller that noticed them")
+        return "\n\n".join([*parts, "\n".join([*notes, *self.notes])])
 
 
 def write_report(reading: Reading, out: str, *, named: str | None = None, notes: Sequence[str] = ()) -> Report:
@@ -87,14 +99,13 @@ def write_report(reading: Reading, out: str, *, named: str | None = None, notes:
 
     ``named`` is where they will lie in the end, when that is elsewhere.
     """
-    found = failovers(reading.spans).cache()
-    found.coalesce(1).write.mode("overwrite").parquet(f"{out}/{FAILOVERS_DIR}")
-    _long(found).coalesce(1).write.mode("overwrite").parquet(f"{out}/{STAGES_DIR}")
+    spark = reading.spans.sparkSession
+    found = changes_of(reading.spans).cache()
+    _write(spark, found.filter(_is_change).map(_failover), _FAILOVER, f"{out}/{FAILOVERS_DIR}")
+    _write(spark, found.filter(_is_change).flatMap(_stages), _STAGE, f"{out}/{STAGES_DIR}")
     reading.malformed.coalesce(1).write.mode("overwrite").json(f"{out}/{MALFORMED_DIR}")
-    rows = [row.asDict() for row in found.orderBy("start_ns").collect()]
     return Report(
-        failovers=[_plain(row) for row in rows],
-        rootless_n=rootless(reading.spans).count(),
+        changes=sorted(found.collect(), key=lambda change: (change.start_ns, change.trace_id)),
         spans_n=reading.spans_n,
         lines_malformed_n=reading.lines_malformed_n,
         spans_malformed_n=reading.spans_malformed_n,
@@ -104,68 +115,24 @@ def write_report(reading: Reading, out: str, *, named: str | None = None, notes:
     )
 
 
-def _long(found: DataFrame) -> DataFrame:
-    """A row for each stage: trace_id, kind, victim, started, position (from 0, in order of time), stage, ms."""
-    by_kind = {
-        kind: F.array(*(F.struct(F.lit(name).alias("stage"), F.col(f"{name}_ms").alias("ms")) for name in stages))
-        for kind, stages in ORDER.items()
-    }
-    failover, succession = (F.when(F.col("kind") == kind, stages) for kind, stages in by_kind.items())
-    stages = F.coalesce(failover, succession)
-    row = found.select("trace_id", "kind", "victim", "started", F.posexplode(stages).alias("position", "of"))
-    return row.select("trace_id", "kind", "victim", "started", "position", "of.stage", "of.ms")
+def _write(spark: SparkSession, rows: Any, columns: Mapping[str, str], folder: str) -> None:
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    spark.createDataFrame(rows, schema).coalesce(1).write.mode("overwrite").parquet(folder)
 
 
-def _plain(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    stages = {name: _rounded(row[f"{name}_ms"]) for name in ORDER[row["kind"]]}
-    return {
-        "trace_id": row["trace_id"],
-        "kind": row["kind"],
-        "cause": row["cause"],
-        "evidence": row["evidence"],
-        "victim": row["victim"],
-        "partitions": row["partitions"],
-        "started": _utc(row["start_ns"]).isoformat(timespec="milliseconds"),
-        "start_ns": row["start_ns"],
-        "complete": row["complete"],
-        "total_ms": _rounded(row["total_ms"]),
-        "stages_ms": stages,
-        "missing": list(row["missing"]),
-        "outage_ms": _rounded(row["outage_ms"]),
-        "outage_partitions": row["outage_partitions"] or 0,
-    }
+def _is_change(change: Change) -> bool:
+    return change.kind != UNTRACED
 
 
-def _utc(unix_ns: int) -> datetime:
-    # Not the row's timestamp: Spark hands those out in the time zone of the machine.
-    return datetime.fromtimestamp(unix_ns / 1e9, UTC)
+def _failover(change: Change) -> tuple[Any, ...]:
+    row: Mapping[str, Any] = row_of(change)
+    return tuple(row[column] for column in _FAILOVER)
 
 
-def _rounded(ms: float | None) -> float | None:
-    # To the nanosecond: the sum of the stages is to show what was measured, not what was rounded.
-    return None if ms is None else round(ms, 6)
-
-
-def _table(rows: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> str:
-    if not rows:
-        return ""
-    head = ["started", "victim", "cause", "partitions", *(name.replace("_", " ") for name in stages), "total", "outage"]
-    lines = [head]
-    for row in rows:
-        lengths = [_ms(row["stages_ms"].get(name)) for name in stages]
-        about = [row["started"][11:23], row["victim"] or "-", row["cause"] or "-", str(row["partitions"] or 0)]
-        lines.append([*about, *lengths, _ms(row["total_ms"]), _ms(row["outage_ms"])])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    text = [
-        "  ".join(_padded(cell, width, column) for column, (cell, width) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
-    ]
-    return "\n".join([f"{rows[0]['kind']} (ms)", *(line.rstrip() for line in text)])
-
-
-def _padded(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column < 3 else cell.rjust(width)
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _stages(change: Change) -> Iterator[tuple[Any, ...]]:
+    for chain in chains_of(change):
+        about = (change.trace_id, change.kind, change.victim or None, started(change), chain.name)
+        of = (chain.leader or None, chain.client or None, chain.seen_by)
+        for position, segment in enumerate(chain.segments):
+            lengths = (segment.ms, segment.raw_ms, segment.bound_ms)
+            yield (*about, *of, position, segment.step, segment.until, *lengths, segment.process)

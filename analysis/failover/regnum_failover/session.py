@@ -1,6 +1,7 @@
 """The Spark session of the job."""
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -33,11 +34,17 @@ def is_submitted(environment: Mapping[str, str]) -> bool:
     return "PYSPARK_GATEWAY_PORT" in environment
 
 
+def use_this_python() -> None:
+    """Have Spark's workers run the interpreter that has this package, and not whichever ``python3`` is found first."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
 def open_session(master: str = "local[*]") -> SparkSession:
     """The session: that of spark-submit, whose master and settings are then used, or a local one."""
     builder = SparkSession.builder.appName("regnum-failover")
     submitted = is_submitted(os.environ)
     if not submitted:
+        use_this_python()
         builder = builder.master(master)
     for key, value in {**({} if submitted else LOCAL_SETTINGS), **SETTINGS}.items():
         builder = builder.config(key, value)

@@ -25,7 +25,7 @@ class Analysis:
     intake: Intake
     """What was read, and what was not."""
     pictured: dict[str, Sequence[Span]]
-    """Spans of the worst changes, by trace id."""
+    """Spans of the longest changes, by trace id."""
 
 
 def analyse(traces: Path, *, progress: Callable[[str], None] = lambda _: None) -> Analysis:

@@ -168,6 +168,21 @@ def complete_bytes(buffer: Buffer) -> int:
     return position
 
 
+def end_of_batches(buffer: Buffer, position: int, batches_max: int) -> tuple[int, int]:
+    """Where so many batches from ``position`` on end, at most, and how many these are.
+
+    The end of ``buffer`` where a batch begins that is torn or none: whoever reads them says which.
+    """
+    end, count = len(buffer), 0
+    while count < batches_max and end - position >= LENGTH_PREFIX_BYTES:
+        _, length = _EXTENT.unpack_from(buffer, position)
+        count += 1
+        if length < HEADER_BYTES - LENGTH_PREFIX_BYTES or position + LENGTH_PREFIX_BYTES + length > end:
+            return end, count
+        position += LENGTH_PREFIX_BYTES + length
+    return (position if end - position >= LENGTH_PREFIX_BYTES else end), count
+
+
 def count_records(buffer: Buffer) -> int:
     """Records of the batches in ``buffer``, as their heads say; nothing is checked."""
     end = len(buffer) - HEADER_BYTES

@@ -107,6 +107,7 @@ class GrpcServer:
         access: ListenerAccess = OPEN,
         own: str = "",
         spawn: Spawn | None = None,
+        outermost: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         """Only assigns.
 
@@ -126,7 +127,9 @@ class GrpcServer:
             access: what it asks of those who connect.
             spawn: runs what goes on beside the calls, on the listener's loop; None: the supervisor.
             own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken.
+            outermost: what calls pass before all else.
         """
+        self._outermost: Final = tuple(outermost)
         self._own: Final = own
         self._spawn: Final[Spawn] = spawn or supervisor.start
         self._gates: Final = tuple(gates)
@@ -180,6 +183,7 @@ class GrpcServer:
             ("grpc.max_receive_message_length", self._request_bytes_max),
             # The first is the outermost: it and the spans see the statuses that the last ones give.
             interceptors=(
+                *self._outermost,
                 *self._counting(),
                 TracingInterceptor(for_clients=self._listener == CLIENT),
                 *((AddresseeInterceptor(self._own),) if self._own else ()),

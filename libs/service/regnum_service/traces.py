@@ -1,11 +1,19 @@
-"""The spans of a service process: where they go."""
+"""The spans of a service process: where they go, and which cluster they are of."""
 
 import sys
+from typing import Final
 
-from regnum_telemetry import setup
+from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
+from regnum_coordination.port import Store
+from regnum_model import paths
+from regnum_telemetry import setup, tracing
 
+from regnum_service.clock import Clock
 from regnum_service.errors import ExitStatus
 from regnum_service.settings import ServiceSettings
+
+CLUSTER_ID_INTERVAL_S: Final = 1.0
+"""Pause before a cluster's id is looked for again: the first controller makes it."""
 
 
 def start_traces(service: str, instance: int, told: ServiceSettings) -> setup.Telemetry:
@@ -23,3 +31,20 @@ def start_traces(service: str, instance: int, told: ServiceSettings) -> setup.Te
     except setup.UnknownVariableError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(ExitStatus.WRONG_USE)
+
+
+async def name_cluster(store: Store, clock: Clock) -> None:
+    """Have spans say which cluster they are of, once the store knows: for processes that need its id for nothing else.
+
+    Returns also when the session is over: the next one goes on.
+    """
+    while True:
+        try:
+            node = await store.get(paths.CLUSTER_ID)
+        except (NoNode, ConnectionLoss):
+            await clock.sleep(CLUSTER_ID_INTERVAL_S)
+        except SessionExpired:
+            return
+        else:
+            tracing.in_cluster(node.data.decode("utf-8", errors="replace"))
+            return

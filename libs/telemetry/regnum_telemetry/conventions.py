@@ -16,15 +16,106 @@ write 3, become leader 5, dispatch 3, metadata 0, first append 65, first acknowl
 
 from typing import Final, NamedTuple
 
+# One change of leadership: one trace, one root.
+
+LEADERSHIP_CHANGE: Final = "regnum.leadership_change"
+"""Root of every change of leadership, whatever began it. Made by the controller.
+
+Of a failure it begins at "failed": the first connection to the victim that any process saw break, or the last sign of
+life where none broke. Of a planned change it begins when its request or decision arrived. It ends with the first
+acknowledgement of every partition that had producers, or 5 s after the last order was answered.
+"""
+
+CHANGE_KIND: Final = "regnum.leadership_change.kind"
+"""On LEADERSHIP_CHANGE: one of the KIND_ values."""
+
+KIND_BROKER_FAILURE: Final = "broker failure"
+"""Value of CHANGE_KIND: a broker was killed, froze, or lost its registration; CAUSE says which."""
+KIND_CONTROLLED_SHUTDOWN: Final = "controlled shutdown"
+"""Value of CHANGE_KIND: a broker asked to be relieved of its leaderships before it ends."""
+KIND_BALANCE: Final = "balance"
+"""Value of CHANGE_KIND: preferred leaders got their partitions back."""
+KIND_REASSIGNMENT: Final = "reassignment"
+"""Value of CHANGE_KIND: a replica list without the leader was completed."""
+KIND_ELECTION: Final = "election by request"
+"""Value of CHANGE_KIND: ElectLeaders, preferred."""
+KIND_UNCLEAN: Final = "unclean election"
+"""Value of CHANGE_KIND: ElectLeaders, unclean, or a topic's unclean.leader.election.enable."""
+KIND_RECOVERY: Final = "recovery"
+"""Value of CHANGE_KIND: a person accepted what is lost."""
+KIND_SUCCESSION: Final = "succession"
+"""Value of CHANGE_KIND: a controller is gone, or resigned, and a standby took its office."""
+
+LEGACY_NAME: Final = "regnum.leadership_change.legacy_name"
+"""On LEADERSHIP_CHANGE: name of the root before 0.2 (``regnum.failover``, ``regnum.succession``,
+``regnum.partition.recovery``); absent on kinds that had no root. For one release."""
+
+FAILED_UNIX_NANO: Final = "regnum.leadership_change.failed_unix_nano"
+"""Boundary on the root of a failure: its beginning; int."""
+
+FAILED_SEEN_BY: Final = "regnum.leadership_change.failed_seen_by"
+"""What saw the failure first: ``lifeline``, ``follower fetch``, ``standby``, ``registration`` or ``last sign of
+life``; with the id of the process behind a space."""
+
+NOTICED_UNIX_NANO: Final = "regnum.leadership_change.noticed_unix_nano"
+"""Boundary on a root: the acting controller knew; int."""
+
+ACKNOWLEDGED_UNIX_NANO: Final = "regnum.leadership_change.acknowledged_unix_nano"
+"""Boundary on a root: the last first acknowledgement that leaders reported; int, absent when none came."""
+
+CHANGE_OPENED: Final = "regnum.leadership_change.opened"
+"""Span without length below the root, written when the change is noticed: what is left of it when the controller dies.
+Carries the root's attributes as far as they are known."""
+
+UNDETECTED: Final = "regnum.leadership_change.undetected"
+"""From "failed" to "noticed"."""
+
+ORDER: Final = "regnum.leadership_change.order"
+"""One broker's orders of one change, from the first that is put into its queue to the last answer. Parent of its
+LeaderAndIsr calls. BROKER says which."""
+
+LEADER_JOURNAL: Final = "regnum.broker.become_leader.journal"
+"""Inside BECOME_LEADER: what is ordered is noted on disk."""
+LEADER_EPOCHS: Final = "regnum.broker.become_leader.epochs"
+"""Inside BECOME_LEADER: leader epochs begin in the logs."""
+LEADER_ROLES: Final = "regnum.broker.become_leader.roles"
+"""Inside BECOME_LEADER: replicas take their roles."""
+LEADER_FETCHERS: Final = "regnum.broker.become_leader.fetchers"
+"""Inside BECOME_LEADER: fetchers of what was followed before end."""
+
+MIN_ISR_WAIT: Final = "regnum.broker.min_isr_wait"
+"""A new leader's first batch is not yet allowed: from the first refusal to the ISR that allows it."""
+
+HIGH_WATERMARK_WAIT: Final = "regnum.broker.high_watermark_wait"
+"""From the end of a new leader's first append to the high watermark that covers it."""
+
+PROBE_MISSED: Final = "regnum.lifeline.probe_missed"
+"""A probe of the lifeline without an answer in time: from its sending to the moment it counted as missed."""
+
+LEARN: Final = "regnum.producer.learn"
+"""Inside OUTAGE: from the failed call to the first knowledge of the leadership that acknowledged."""
+
+BACKOFF: Final = "regnum.producer.backoff"
+"""Inside OUTAGE: a pause before a batch is sent again."""
+
+SEND_TO_TOPIC: Final = "send {topic}"
+"""Name of a CLIENT span inside OUTAGE, with the topic's name in it: the call that was acknowledged first. Linked to the
+records' own spans."""
+
+CONSUMER_OUTAGE: Final = "regnum.consumer.outage"
+"""One partition as a consumer saw it: from the last answer of the old leader to the first of the new one."""
+
+OUTAGE_BEFORE_ROOT: Final = "regnum.outage.before_root_nano"
+"""On OUTAGE and CONSUMER_OUTAGE: how much of it lies before the root's beginning, where the leader named that; int."""
+
 # Spans of a failover, in the order of cause and effect.
 
 FAILOVER: Final = "regnum.failover"
-"""Root: a broker is gone, and its partitions get new leaders. From the moment its end was noticed until every new
-leader has acknowledged. Made by the controller."""
+"""Root of a broker's failure before 0.2, from the moment its end was noticed until every new leader had acknowledged;
+now a value of LEGACY_NAME."""
 
 SUCCESSION: Final = "regnum.succession"
-"""Root: a controller is gone and a standby takes its office. Ends when every broker has acknowledged its full set.
-Made by the new controller."""
+"""Root of a succession before 0.2, until every broker had acknowledged its full set; now a value of LEGACY_NAME."""
 
 DETECTION: Final = "regnum.failover.detection"
 """From the moment the lifeline broke (or the oldest unanswered probe was sent, or the registration went) to the
@@ -60,8 +151,8 @@ METADATA_APPLIED: Final = "regnum.broker.metadata_applied"
 """A broker takes a change of metadata up."""
 
 RECOVERY: Final = "regnum.partition.recovery"
-"""Root: partitions that nobody could lead get leaders, because a person accepts what is lost. Made by the
-controller."""
+"""Root before 0.2: partitions that nobody could lead get leaders, because a person accepts what is lost; now a value of
+LEGACY_NAME."""
 
 ORDERS_OVERDUE: Final = "regnum.controller.orders_overdue"
 """A live broker has not acknowledged its orders in time: from the oldest order until that was found out. Lies in the
@@ -80,6 +171,15 @@ SEND: Final = "regnum.producer.send"
 
 RETRIED_SEND: Final = "regnum.producer.retried_send"
 """A batch that was acknowledged only after failures: from its first record to its acknowledgement."""
+
+# Which spans a ratio is about.
+
+DATA_SPANS: Final = frozenset({SEND, RETRIED_SEND})
+"""Spans of which there may be one for each call of a client. All other spans of our own are the control plane's, and
+those of a producer's or a consumer's outage."""
+
+DATA_SERVICES: Final = ("regnum.admin.v1.", "regnum.broker.v1.", "regnum.metadata.v1.")
+"""How the names of remote calls begin that clients make: spans of those are a client's as well."""
 
 # Spans of a succession besides those above.
 
@@ -108,6 +208,18 @@ CAUSE_SILENCE: Final = "silence"
 
 CAUSE_NODE: Final = "node gone"
 """Value of CAUSE: the registration, or /controller, went: the session ended, or the process left."""
+
+CAUSE_CUT_OFF: Final = "cut off"
+"""Value of CAUSE: a leader and its followers agree that no fetches go between them."""
+
+CAUSE_REPLICAS_OFFLINE: Final = "replicas offline"
+"""Value of CAUSE: a live broker cannot use its replicas."""
+
+CAUSE_REQUEST: Final = "request"
+"""Value of CAUSE: a call asked for it."""
+
+CAUSE_DECISION: Final = "decision of the controller"
+"""Value of CAUSE: the controller found by itself that it was due."""
 
 EVIDENCE: Final = "regnum.failover.evidence"
 """What proved the death, in words."""
@@ -143,7 +255,7 @@ WRITTEN_UNIX_NANO: Final = "regnum.failover.written_unix_nano"
 """Boundary on a root: the last of the new leaders is written; int."""
 
 DISPATCHED_UNIX_NANO: Final = "regnum.failover.dispatched_unix_nano"
-"""Boundary on a root: the last new leader (or, in a succession, broker) has acknowledged; int, the root's end."""
+"""Boundary on a root: the last new leader (or, in a succession, broker) has acknowledged its order; int."""
 
 WON_UNIX_NANO: Final = "regnum.succession.won_unix_nano"
 """Boundary on SUCCESSION: the office is won; int."""
@@ -212,22 +324,23 @@ LAST_ACK_LEADER_EPOCH: Final = "regnum.producer.last_ack_leader_epoch"
 
 LEARNED_UNIX_NANO: Final = "regnum.producer.learned_unix_nano"
 """On OUTAGE: when the producer, with records waiting, first knew of the leadership that acknowledged; int. What lies
-before it is the cluster's and the question's share, what lies behind it the producer's and the answer's."""
+before it is the cluster's and the question's share, what lies behind it the producer's and the answer's. On
+CONSUMER_OUTAGE: when the leadership that answered was first asked."""
 
 SENT_UNIX_NANO: Final = "regnum.producer.sent_unix_nano"
-"""On OUTAGE: when the call that was acknowledged began; int."""
+"""On OUTAGE: when the call that was acknowledged began, on CONSUMER_OUTAGE the fetch that was answered; int."""
 
 WAITING_SINCE_UNIX_NANO: Final = "regnum.producer.waiting_since_unix_nano"
 """On OUTAGE: first record of the batch acknowledged first after; int. Long after LAST_ACK for a producer that was
 idle."""
 
 RETRIED: Final = "regnum.producer.retried"
-"""On OUTAGE: whether a batch failed in between; bool. Without it the producer had nothing on its way, and the length
-is only its own silence: leave the span out of outages."""
+"""On OUTAGE: whether a batch failed in between, on CONSUMER_OUTAGE whether a fetch did; bool. Without it the client had
+nothing on its way, and the length is only its own silence: leave the span out of outages."""
 
 FAILOVER_TRACE_ID: Final = "regnum.failover.trace_id"
-"""On OUTAGE and RETRIED_SEND: trace id (hex) of the failover that the new leader named as the cause of its leadership;
-absent when it named none. There is a link to it as well."""
+"""On OUTAGE, CONSUMER_OUTAGE and RETRIED_SEND: trace id (hex) of the change that the new leader named as the cause of
+its leadership; absent when it named none. There is a link to it as well."""
 
 TRUNCATED_FROM: Final = "regnum.broker.truncated_from"
 """On TRUNCATION: log end before; int."""
@@ -280,6 +393,21 @@ SERVICE_INSTANCE: Final = "service.instance.id"
 
 SERVICE_NAMESPACE: Final = "service.namespace"
 """Always ``regnum`` in services."""
+
+CLUSTER_ID: Final = "regnum.cluster.id"
+"""Id of the cluster, once the process knows it."""
+
+SERVICE_VERSION: Final = "service.version"
+"""Version of the product."""
+
+HOST_NAME: Final = "host.name"
+"""Host of the process."""
+
+PROCESS_PID: Final = "process.pid"
+"""Process id; int."""
+
+START_ID: Final = "regnum.process.start_id"
+"""Random id of one run of a process: two runs of the same instance differ in it."""
 
 # Stages.
 

@@ -1,11 +1,22 @@
 """The tracer over OpenTelemetry's SDK."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
 from opentelemetry.trace import Span as SdkSpan
 from opentelemetry.trace.status import Status, StatusCode
 
@@ -20,6 +31,7 @@ _KINDS: Final[Mapping[Kind, SpanKind]] = {
     Kind.SERVER: SpanKind.SERVER,
     Kind.CLIENT: SpanKind.CLIENT,
     Kind.PRODUCER: SpanKind.PRODUCER,
+    Kind.CONSUMER: SpanKind.CONSUMER,
 }
 
 
@@ -35,14 +47,17 @@ class OtelSpan:
 
     @property
     def context(self) -> str:
-        """Its place, as traceparent."""
+        """Its place, as traceparent; one that the sampler leaves out has none, and nothing below it is recorded."""
         place = self._span.get_span_context()
+        if not place.trace_flags.sampled:
+            return ""
         return f"00-{place.trace_id:032x}-{place.span_id:016x}-{int(place.trace_flags):02x}"
 
     @property
     def trace_id(self) -> str:
-        """32 hex digits."""
-        return f"{self._span.get_span_context().trace_id:032x}"
+        """32 hex digits; none of one that the sampler leaves out."""
+        place = self._span.get_span_context()
+        return f"{place.trace_id:032x}" if place.trace_flags.sampled else ""
 
     def set(self, attributes: Mapping[str, Value]) -> None:
         """Add attributes."""
@@ -63,16 +78,61 @@ class OtelSpan:
             self._span.end(at)
 
 
+class PlacedIds(RandomIdGenerator):
+    """Random ids, but for spans whose place was reserved."""
+
+    def __init__(self) -> None:
+        self._given: Final = threading.local()
+
+    @contextmanager
+    def of(self, place: SpanContext) -> Iterator[None]:
+        """The one span that this thread starts in the body has these."""
+        self._given.place = place
+        try:
+            yield
+        finally:
+            self._given.place = None
+
+    def generate_trace_id(self) -> int:
+        """Of the next trace."""
+        place: SpanContext | None = getattr(self._given, "place", None)
+        return super().generate_trace_id() if place is None else place.trace_id
+
+    def generate_span_id(self) -> int:
+        """Of the next span."""
+        place: SpanContext | None = getattr(self._given, "place", None)
+        return super().generate_span_id() if place is None else place.span_id
+
+
 class OtelTracer:
     """Makes spans of a provider."""
 
-    def __init__(self, provider: TracerProvider) -> None:
-        self._tracer: Final = provider.get_tracer(SCOPE)
+    def __init__(self, provider: TracerProvider, provider_of: Callable[[str], TracerProvider] | None = None) -> None:
+        """``provider_of``: makes one whose spans name that cluster (empty: none); None: spans name none."""
+        self._ids: Final = PlacedIds()
+        self._sampler: Final = provider.sampler
+        self._provider_of: Final = provider_of
+        self._clusters: Final[set[str]] = set()
+        self._tracer = self._tracer_of(provider)
+
+    def _tracer_of(self, provider: TracerProvider) -> Tracer:
+        # What is reserved is found again when the cluster is known meanwhile.
+        provider.id_generator = self._ids
+        return provider.get_tracer(SCOPE)
 
     @property
     def recording(self) -> bool:
         """Always."""
         return True
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """See Tracer."""
+        if self._provider_of is None or not cluster_id or cluster_id in self._clusters:
+            return
+        self._clusters.add(cluster_id)
+        # A resource never changes, so spans that have begun keep theirs.
+        named = cluster_id if len(self._clusters) == 1 else ""
+        self._tracer = self._tracer_of(self._provider_of(named))
 
     def start(
         self,
@@ -83,10 +143,17 @@ class OtelTracer:
         attributes: Mapping[str, Value] | None = None,
         links: Sequence[str] = (),
         at_unix_nano: int | None = None,
+        place: str = "",
     ) -> Span:
         """Begin a span."""
+        reserved = _place(place)
+        if reserved is not None:
+            with self._ids.of(reserved):
+                return self.start(
+                    name, parent=parent, kind=kind, attributes=attributes, links=links, at_unix_nano=at_unix_nano
+                )
         above = _place(parent)
-        linked = [place for link in links if (place := _place(link)) is not None]
+        linked = [there for link in links if (there := _place(link)) is not None]
         return OtelSpan(
             self._tracer.start_span(
                 name,
@@ -94,10 +161,23 @@ class OtelTracer:
                 context=set_span_in_context(NonRecordingSpan(above), Context()) if above is not None else Context(),
                 kind=_KINDS[kind],
                 attributes=attributes,
-                links=[Link(place) for place in linked],
+                links=[Link(there) for there in linked],
                 start_time=at_unix_nano,
             ),
             tracing.served(),
+        )
+
+    def reserve(self, name: str) -> str:
+        """A place for a span that begins a trace and is made later."""
+        trace_id = self._ids.generate_trace_id()
+        judged = self._sampler.should_sample(None, trace_id, name)
+        sampled = judged.decision.is_sampled()  # type: ignore[no-untyped-call]
+        return propagation.render(
+            propagation.TraceContext(
+                trace_id=f"{trace_id:032x}",
+                span_id=f"{self._ids.generate_span_id():016x}",
+                flags=propagation.SAMPLED if sampled else 0,
+            )
         )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 TRACEPARENT: Final = "traceparent"
@@ -12,6 +13,10 @@ RECOVERING: Final = "regnum-recovering"
 
 CAUSES: Final = "regnum-cause"
 """Trailing metadata key of the answer to that: ``traceparent;0,3``, once for each cause, with places in the request."""
+
+FETCH_CAUSES: Final = "regnum-fetch-cause"
+"""The same for a consumer: ``traceparent;topic id:0,topic id:3``. What its caller may not read is taken out of a
+request before that is served, so places would not be the same to both."""
 
 CAUSE_PLACES_MAX: Final = 500
 """Places in one answer; metadata is small."""
@@ -70,6 +75,29 @@ def render_causes(causes: Iterable[tuple[int, str]]) -> list[tuple[str, str]]:
             break
         places.setdefault(cause, []).append(place)
     return [(CAUSES, f"{cause};{','.join(map(str, held))}") for cause, held in places.items()]
+
+
+def render_fetch_causes(causes: Iterable[tuple[str, int, str]]) -> list[tuple[str, str]]:
+    """Trailing metadata that names the cause of the leadership of each partition: topic id, number, cause."""
+    named: dict[str, list[str]] = {}
+    for topic_id, partition, cause in islice((one for one in causes if one[2]), CAUSE_PLACES_MAX):
+        named.setdefault(cause, []).append(f"{topic_id}:{partition}")
+    return [(FETCH_CAUSES, f"{cause};{','.join(held)}") for cause, held in named.items()]
+
+
+def parse_fetch_causes(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[tuple[str, int], str]:
+    """Cause by topic id and partition; what does not parse is left out."""
+    causes: dict[tuple[str, int], str] = {}
+    for key, value in metadata or ():
+        if key != FETCH_CAUSES or not isinstance(value, str):
+            continue
+        cause, _, partitions = value.partition(";")
+        if parse(cause) is not None:
+            for one in partitions.split(","):
+                topic_id, _, number = one.rpartition(":")
+                if topic_id and number.isascii() and number.isdigit():
+                    causes[topic_id, int(number)] = cause
+    return causes
 
 
 def parse_causes(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[int, str]:

@@ -7,12 +7,18 @@ OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL  how: ``grpc``, 
 otherwise             OTLP/JSON lines below the traces folder, if the process has one
 What else these say is refused: spans that go nowhere look like spans that are not made. A collector is reached
 directly, never through a web proxy.
-OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and the like mean what they mean everywhere.
+OTEL_TRACES_SAMPLER   which data spans are recorded (``sampling``); ``always_off`` and ``parentbased_always_off`` are
+                      about all spans
+OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and the like mean what they mean everywhere. What the process knows of
+itself (host, process id, version, an id for this run) may be given by them otherwise. The cluster's id joins the
+resource when the process has learned it: spans that began before have none.
 """
 
 import enum
 import os
+import socket
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,11 +28,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from regnum_telemetry import conventions, tracing
+from regnum_telemetry.build import this_build
 from regnum_telemetry.export_queue import ExportQueue, Sink
 from regnum_telemetry.file_names import file_name
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.otel import OtelTracer
 from regnum_telemetry.rpc_client import DIRECT
+from regnum_telemetry.sampling import ControlPlaneSampler
 from regnum_telemetry.scraping import Render
 
 if TYPE_CHECKING:
@@ -39,6 +47,7 @@ ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_EN
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 """Variables that say how."""
 EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 
 
 class Destination(enum.Enum):
@@ -61,7 +70,7 @@ class UnknownVariableError(ValueError):
 def choose(environ: Mapping[str, str], *, has_folder: bool) -> Destination:
     """Where spans go; see the head of the module. Raises UnknownVariableError."""
     exporter = _said(environ, EXPORTER)
-    if exporter == "none" or _said(environ, "OTEL_SDK_DISABLED") == "true":
+    if exporter == "none" or _said(environ, "OTEL_SDK_DISABLED") == "true" or _said(environ, SAMPLER) == "always_off":
         return Destination.NOWHERE
     if exporter not in {"", "otlp"}:
         raise UnknownVariableError(f"{EXPORTER} is {environ[EXPORTER]!r}; there are otlp and none")
@@ -163,19 +172,34 @@ def start(
 
 def start_with(service: str, instance: str, sink: Sink, *, environ: Mapping[str, str]) -> Telemetry:
     """Set the tracer up with a given sink."""
-    resource = Resource.create(
+    known = Resource(
+        {
+            conventions.SERVICE_VERSION: this_build().version,
+            conventions.HOST_NAME: socket.gethostname(),
+            conventions.PROCESS_PID: os.getpid(),
+            conventions.START_ID: uuid.uuid4().hex,
+        }
+    )
+    named = Resource.create(
         {
             conventions.SERVICE_NAME: environ.get("OTEL_SERVICE_NAME") or service,
             conventions.SERVICE_INSTANCE: instance,
             conventions.SERVICE_NAMESPACE: "regnum",
         }
     )
-    # Ends with the process by itself (``shutdown_on_exit``), within a bounded time.
-    provider = TracerProvider(resource=resource)
-    queue = ExportQueue(sink)
+    resource, queue = known.merge(named), ExportQueue(sink)
+
+    def provider_of(cluster_id: str) -> TracerProvider:
+        told = resource.merge(Resource({conventions.CLUSTER_ID: cluster_id})) if cluster_id else resource
+        # Ends with the process by itself (``shutdown_on_exit``), within a bounded time.
+        provider = TracerProvider(resource=told)
+        if _said(environ, SAMPLER) != "parentbased_always_off":
+            provider.sampler = ControlPlaneSampler(provider.sampler)
+        provider.add_span_processor(queue)
+        return provider
+
     queue.start()
-    provider.add_span_processor(queue)
-    tracing.use(OtelTracer(provider))
+    tracing.use(OtelTracer(provider_of(""), provider_of))
     return Telemetry(queue)
 
 

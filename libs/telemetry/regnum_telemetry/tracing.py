@@ -8,8 +8,8 @@ import contextvars
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
 from typing import Final, Protocol
 
 Value = str | int | float | bool
@@ -27,6 +27,8 @@ class Kind(enum.Enum):
     """The caller."""
     PRODUCER = "producer"
     """Whoever sends a message."""
+    CONSUMER = "consumer"
+    """Whoever takes one."""
 
 
 class Span(Protocol):
@@ -57,6 +59,9 @@ class Tracer(Protocol):
     def recording(self) -> bool:
         """Whether spans go anywhere."""
 
+    def in_cluster(self, cluster_id: str) -> None:
+        """Spans that begin from now on are of that cluster; of none, once the process has named a second one."""
+
     def start(
         self,
         name: str,
@@ -66,8 +71,15 @@ class Tracer(Protocol):
         attributes: Mapping[str, Value] | None = None,
         links: Sequence[str] = (),
         at_unix_nano: int | None = None,
+        place: str = "",
     ) -> Span:
-        """Begin a span, now or at that moment; without a parent it begins a trace."""
+        """Begin a span, now or at that moment; without a parent it begins a trace. ``place``: as it was reserved."""
+
+    def reserve(self, name: str) -> str:
+        """A place for a span of that name that begins a trace and is made later, when all of it is known.
+
+        What belongs to it may be made, and told of, before; empty when nothing is recorded.
+        """
 
 
 class NoSpan:
@@ -109,6 +121,9 @@ class NoTracer:
         """Never."""
         return False
 
+    def in_cluster(self, cluster_id: str) -> None:
+        """Nothing."""
+
     def start(
         self,
         name: str,  # noqa: ARG002
@@ -118,9 +133,14 @@ class NoTracer:
         attributes: Mapping[str, Value] | None = None,  # noqa: ARG002
         links: Sequence[str] = (),  # noqa: ARG002
         at_unix_nano: int | None = None,  # noqa: ARG002
+        place: str = "",  # noqa: ARG002
     ) -> Span:
         """A span that is not recorded."""
         return NO_SPAN
+
+    def reserve(self, name: str) -> str:  # noqa: ARG002
+        """Nowhere."""
+        return ""
 
 
 class _Process:
@@ -192,6 +212,11 @@ def use(tracer: Tracer) -> Tracer:
     return before
 
 
+def in_cluster(cluster_id: str) -> None:
+    """The process has learned which cluster it belongs to: spans that begin from now on say so."""
+    _Process.tracer.in_cluster(cluster_id)
+
+
 def current() -> str:
     """The place that calls and writes of this task belong to; empty: none."""
     return _CURRENT.get()
@@ -205,6 +230,23 @@ def within(context: str) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+async def each_within(context: str, steps: AsyncGenerator[None, None]) -> AsyncGenerator[None, None]:
+    """The same for each step of what runs in steps, whoever has them run; what runs between them does not belong."""
+    async with aclosing(steps):
+        while True:
+            with within(context):
+                try:
+                    await anext(steps)
+                except StopAsyncIteration:
+                    return
+            yield
+
+
+def enter(context: str) -> None:
+    """What is called and written from here to the end of the ``within`` around it belongs to that place."""
+    _CURRENT.set(context)
 
 
 def served() -> ServedCall | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic_core import PydanticUndefined
-from regnum_broker.configs.flags import DYNAMIC, is_sensitive
+from regnum_broker.configs.flags import READ_ONLY, is_sensitive
 from regnum_broker.settings import BrokerSettings
 from regnum_model.config_definition import ConfigDefinition
 from regnum_model.configs import DEFAULTS, DEFINITIONS
@@ -74,7 +74,7 @@ def page() -> str:
             "",
             "| name | flag | default | meaning |",
             "|---|---|---|---|",
-            *map(_flag_row, sorted(set(BrokerSettings.model_fields) - set(DYNAMIC))),
+            *map(_flag_row, READ_ONLY),
             "",
         ]
     )

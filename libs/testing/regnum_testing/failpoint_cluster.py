@@ -1,13 +1,14 @@
-"""Real processes whose controller ends or stops itself at a step that a test chooses.
+"""Real processes whose controller or brokers end, stop or wait at a step that a test chooses.
 
 One cluster serves many steps: the election process that was killed is started again and stands by for the next one.
 """
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +64,7 @@ class FailpointCluster:
         return found[-1]
 
     def failpoint(self, name: str) -> Path:
-        """Where the failpoint of an election process stands."""
+        """Where the failpoint of an election process, or a broker, stands."""
         return failpoint_file(self.cluster.data_dir, name)
 
     def steps(self, name: str) -> list[dict[str, Any]]:
@@ -135,13 +136,13 @@ class FailpointCluster:
 
 
 def failpoint_file(data_dir: Path, name: str) -> Path:
-    """Where the failpoint of an election process of a cluster stands."""
+    """Where the failpoint of an election process, or a broker, of a cluster stands."""
     return data_dir / f"{name}.failpoint"
 
 
-def _with_failpoints(member: Member, launch: Launch) -> list[str]:
+def _with_failpoints(roles: Collection[Role], member: Member, launch: Launch) -> list[str]:
     words = command(member, launch)
-    if member.role is Role.ELECTION:
+    if member.role in roles:
         words += ["--failpoint-file", str(failpoint_file(launch.data_dir, member.name))]
     return words
 
@@ -154,8 +155,9 @@ async def failpoint_cluster(
     brokers: int = 3,
     elections: int = 2,
     extra: Mapping[Role, Sequence[str]] | None = None,
+    roles: Collection[Role] = (Role.ELECTION,),
 ) -> AsyncIterator[FailpointCluster]:
-    """Start one, with as few processes as it needs; ends it afterwards, whatever happened."""
+    """Start one, with as few processes as it needs, those of ``roles`` with failpoints; ends it, whatever happened."""
     told: dict[Role, Sequence[str]] = {Role.BROKER: ("--stray-grace-s", "1")}
     cluster = LocalCluster(
         data_dir,
@@ -165,7 +167,7 @@ async def failpoint_cluster(
         coordination=coordination,
         report=lambda _text: None,
         extra={**told, **(extra or {})},
-        make_command=_with_failpoints,
+        make_command=partial(_with_failpoints, roles),
     )
     async with cluster:
         store = await open_store(cluster.coordination)

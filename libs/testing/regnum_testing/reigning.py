@@ -21,7 +21,8 @@ from regnum_election.history.events import Entry
 from regnum_election.history.missing import AskLog, nothing_logged
 from regnum_election.publication.subscriber import DeathDetector
 from regnum_election.reign.events import CatchingUp
-from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.reign.reign import DeposedError, Predecessor, Reign
+from regnum_election.reign.witnesses import NO_WITNESSES, Earlier, Witnesses
 from regnum_election.standby.picture import Followed
 from regnum_model import paths
 from regnum_model.bucket import Limit
@@ -38,6 +39,7 @@ from regnum_model.quotas import QuotaProcessNode
 from regnum_service.addressee import ANSWERED_BY
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import tracing
 from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.fake_metadata import FakeMetadata
@@ -71,6 +73,8 @@ class FakeBroker:
     """Newest state of each partition it was told of."""
     requests: list[control_pb2.LeaderAndIsrRequest] = field(default_factory=list)
     """Every LeaderAndIsr it took."""
+    places: list[str] = field(default_factory=list)
+    """Where in a trace each of them was called; empty: in none."""
     stops: list[control_pb2.StopReplicaPartition] = field(default_factory=list)
     """Every stop it took."""
     stop_requests: list[control_pb2.StopReplicaRequest] = field(default_factory=list)
@@ -101,6 +105,8 @@ class FakeBroker:
     """What the next stops answer for their first replica, one each, in place of having stopped it."""
     answers_max: int | None = None
     """Results that one answer holds, whatever was ordered; None: all of them."""
+    reports: set[PartitionKey] = field(default_factory=set)
+    """Partitions that it leads of which it says that the first acknowledgement to a producer follows."""
     held: asyncio.Event | None = None
     """While set and not fired, LeaderAndIsr does not return."""
 
@@ -148,6 +154,7 @@ class FakeChannel:
             await self._broker.held.wait()
         self._check(request.controller_epoch, request.broker_epoch)
         self._broker.requests.append(request)
+        self._broker.places.append(tracing.current())
         results = []
         for item in request.partitions:
             key = PartitionKey(TopicId(item.topic_id), item.state.partition)
@@ -159,7 +166,12 @@ class FakeChannel:
             else:
                 self._broker.states[key] = item
             results.append(
-                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=error)
+                control_pb2.ReplicaResult(
+                    topic_id=item.topic_id,
+                    partition=item.state.partition,
+                    error_code=error,
+                    acknowledgement_follows=key in self._broker.reports and item.state.leader == self._broker.id,
+                )
             )
         return control_pb2.LeaderAndIsrResponse(results=results[: self._broker.answers_max])
 
@@ -249,6 +261,10 @@ class FakeCluster:
         """What brokers were told of how far they are from being in sync."""
         self.recorded: list[Entry] = []
         """What reigns wrote into the event log."""
+        self.earlier: tuple[Earlier, ...] = ()
+        """Changes of leadership that reigns before the next may not have ended."""
+        self.witnesses: Witnesses = NO_WITNESSES
+        """What others saw of those that fail."""
         self.open_store: Callable[[MemoryServer], MemoryStore] = MemoryStore
         """Opens the next controller's session."""
         self.controller_store: MemoryStore | None = None
@@ -339,6 +355,7 @@ class FakeCluster:
         went_back: str = "",
         access_warnings: tuple[str, ...] = (),
         store_warnings: tuple[str, ...] = (),
+        predecessor: Predecessor | None = None,
     ) -> Controller:
         """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
@@ -352,6 +369,9 @@ class FakeCluster:
             went_back=went_back,
             access_warnings=access_warnings,
             store_warnings=store_warnings,
+            predecessor=predecessor,
+            witnesses=self.witnesses,
+            earlier=self.earlier,
         )
         controller = Controller(
             reign=reign,

@@ -142,6 +142,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "broker.v1.ProduceStreamRequest.more": Refused("regnum_broker.servicers.produce_stream", "TOGETHER_MAX"),
     "broker.v1.Record.headers": RECORDS,
     "broker.v1.SyncGroupRequest.assignments": Refused(_GROUP, "MEMBERS_MAX"),
+    "election.v1.BrokenConnections.connections": CLUSTER,
+    "election.v1.BrokerLifelineRequest.first_acknowledgements": CLUSTER,
     "election.v1.BrokerLifelineRequest.isr_reports": CLUSTER,
     "election.v1.BrokerLifelineRequest.moving_replicas": CLUSTER,
     "election.v1.BrokerLifelineRequest.offline_replicas": CLUSTER,

@@ -56,12 +56,18 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []
+        self.clusters: list[str] = []
+        """Clusters that the process has named."""
         self._numbers = count(1)
 
     @property
     def recording(self) -> bool:
         """Always."""
         return True
+
+    def in_cluster(self, cluster_id: str) -> None:
+        """Note it."""
+        self.clusters.append(cluster_id)
 
     def start(
         self,
@@ -72,14 +78,16 @@ class SpanRecorder:
         attributes: Mapping[str, Value] | None = None,
         links: Sequence[str] = (),
         at_unix_nano: int | None = None,
+        place: str = "",
     ) -> RecordedSpan:
         """Begin a span."""
         above = propagation.parse(parent)
+        reserved = propagation.parse(place)
         number = next(self._numbers)
         span = RecordedSpan(
             name=name,
-            trace_id=f"{number:032x}" if above is None else above.trace_id,
-            span_id=f"{number:016x}",
+            trace_id=_trace_id(number, above or reserved),
+            span_id=f"{number:016x}" if reserved is None else reserved.span_id,
             parent="" if above is None else above.span_id,
             kind=kind,
             links=tuple(links),
@@ -89,6 +97,11 @@ class SpanRecorder:
         self.spans.append(span)
         return span
 
+    def reserve(self, name: str) -> str:  # noqa: ARG002
+        """A place for a span that is made later."""
+        number = next(self._numbers)
+        return f"00-{number:032x}-{number:016x}-01"
+
     def named(self, name: str) -> list[RecordedSpan]:
         """Spans of that name, in the order of their making."""
         return [span for span in self.spans if span.name == name]
@@ -97,6 +110,10 @@ class SpanRecorder:
         """The only span of that name."""
         (span,) = self.named(name)
         return span
+
+
+def _trace_id(number: int, within: propagation.TraceContext | None) -> str:
+    return f"{number:032x}" if within is None else within.trace_id
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.settings import tokens_of
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
+from regnum_service.failpoints.trigger import FailpointTrigger
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer
 from regnum_service.store_contact import StoreContact
@@ -105,6 +106,8 @@ class Broker:
             disk: system calls on files; tests inject faults here.
             store_refuses: why the store refuses what the process asks for; empty: it does not.
         """
+        file = settings.failpoint_file
+        self._failpoints: Final = None if file is None else FailpointTrigger(file)
         self._store_refuses: Final = store_refuses
         self._disk: Final = disk
         self._audit: Final = audit
@@ -156,7 +159,7 @@ class Broker:
         channels = Channels(tls.open_channel)
         supervisor.defer("channels", channels.close)
         storage = self._storage = await open_storage(
-            self._settings, clock=clock, metrics=self._metrics, disk=self._disk
+            self._settings, clock=clock, metrics=self._metrics, disk=self._disk, failpoints=self._failpoints
         )
         show_limits(self._metrics, self._limits)
         lifeline = Lifeline(
@@ -195,7 +198,7 @@ class Broker:
             clock=clock,
             metrics=self._metrics,
         )
-        mover, fetchers = start_fetching(parts, channels)
+        mover, fetchers = start_fetching(parts, channels, lifeline)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
         orders = make_orders(parts, fetchers, lifeline)
         internal = internal_server(
@@ -322,6 +325,7 @@ class Broker:
             configs=DynamicConfigs(self._settings),
             tokens=tokens_of(self._settings, self._clock),
             throttle=self.throttle,
+            failpoints=self._failpoints,
             fresh=FreshAppends(),
         )
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
+from pydantic_settings import CLI_SUPPRESS
 from regnum_service.access.tokens.settings import TokenSettings
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import ListenerSettings
@@ -171,6 +172,9 @@ class BrokerSettings(ListenerSettings, TokenSettings):
         default=6_000, ge=100, description="Shortest session time-out that a member of a consumer group may have."
     )
     group_max_size: int = Field(default=1_000, ge=1, le=1_000, description="Members that a consumer group may have.")
+
+    failpoint_file: Path | None = Field(default=None, description=CLI_SUPPRESS)
+    """For tests: where a failpoint may stand (see ``failpoints``). Nobody comes across it in ``--help``."""
 
     @model_validator(mode="after")
     def _check_messages(self) -> "BrokerSettings":

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -32,7 +31,9 @@ from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
 from regnum_service.detection import HealthWatchDetector, connect
-from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.errors import StartRefusedError
+from regnum_service.failpoints.announcing import announce
+from regnum_service.failpoints.trigger import FailpointTrigger
 from regnum_service.incarnation import Incarnations
 from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import OF_CONTROL, Budget
@@ -47,10 +48,12 @@ from regnum_service.settings import advertised
 from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
+from regnum_telemetry import tracing
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.quota_channel import GrpcQuotaChannel
 from regnum_election.auditing.servicer import AuditedServicer
+from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
 from regnum_election.candidacy.reach import Isolation, Reach, ask_candidate
@@ -61,9 +64,8 @@ from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
 from regnum_election.dispatch.ports import ControlChannel
 from regnum_election.failpoints.channel import FailpointChannel
-from regnum_election.failpoints.failpoint import FailpointError
+from regnum_election.failpoints.lifeline import FailpointLifelines, failpoint_probe
 from regnum_election.failpoints.store import FailpointStore
-from regnum_election.failpoints.trigger import FailpointTrigger, end_or_stop
 from regnum_election.health.gauges import show_controller, show_muting
 from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
@@ -81,6 +83,7 @@ from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
 from regnum_election.tokens.calls import TokenCalls
 from regnum_election.tokens.sweeping import TokenSweeper
+from regnum_election.traces.change_trace import FIRST_ACKNOWLEDGEMENT_S
 
 ADMIN_SERVICE: Final = "regnum.admin.v1.AdminService"
 """Served to clients, and to brokers that pass on what clients ask of them."""
@@ -130,7 +133,7 @@ class ElectionService:
         self._listeners: dict[str, Address] = {}
         self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
         failpoint = settings.failpoint_file
-        self._failpoints = None if failpoint is None else FailpointTrigger(failpoint, end_or_stop)
+        self._failpoints = None if failpoint is None else FailpointTrigger(failpoint)
         self._muting = Muting(clock)
         self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         authorizer = access.authorizer
@@ -210,14 +213,17 @@ class ElectionService:
             session_timeout_s=settings.session_timeout_s,
             report=self._role.report,
             fences=settings.lifeline_detection,
+            probe=connect if self._failpoints is None else failpoint_probe(connect, self._failpoints),
+            served_as=self._lifelines_served,
             metrics=self._metrics,
             access=access.at(tls.internal),
             own=addressee.election(self._id),
+            election_id=str(self._id),
         )
 
     async def start(self) -> None:
         """Listen and begin to campaign. Raises StartRefusedError."""
-        _warn_of_failpoints(self._settings.failpoint_file, self._failpoints)
+        announce(self._failpoints)
         quiet_poller(asyncio.get_running_loop())
         client, internal = self._servers
         await client.start()
@@ -250,6 +256,9 @@ class ElectionService:
         channel = GrpcControlChannel(broker.id, broker.internal, self._tls.open_channel)
         return channel if self._failpoints is None else FailpointChannel(channel, broker.id, self._failpoints)
 
+    def _lifelines_served(self, lifelines: Lifelines) -> controller_pb2_grpc.LifelineServiceServicer:
+        return lifelines if self._failpoints is None else FailpointLifelines(lifelines, self._failpoints)
+
     async def _serve_session(self, store: Store) -> None:
         self._store = store
         following = self._access.start_following(store, self._supervisor.start)
@@ -265,6 +274,7 @@ class ElectionService:
         await require_spoken(store, self._clock)
         await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)
         cluster_id = await self._cluster_id(store)
+        tracing.in_cluster(cluster_id)
         self._open_events(cluster_id)
         incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
         membership = self._membership(store, incarnation)
@@ -353,7 +363,14 @@ class ElectionService:
             raise StartRefusedError(WORDS)
         proof = await proof_that_it_went_back(store, self._clock)
         warnings = self._told_store.trust.warnings
-        reign = replace(reign, went_back=proof, access_warnings=self._tls.warnings, store_warnings=warnings)
+        reign = replace(
+            reign,
+            went_back=proof,
+            access_warnings=self._tls.warnings,
+            store_warnings=warnings,
+            witnesses=self._lifelines,
+            earlier=self._events.changes_before(reign.epoch, _unfinished_since_ms(reign)),
+        )
         brokers: Mapping[BrokerId, Broker] = {}
 
         def picture_changed(picture: Cluster) -> None:
@@ -361,6 +378,8 @@ class ElectionService:
             brokers = picture.brokers
             self._lifelines.show(reign.epoch, brokers)
 
+        if self._failpoints is not None:
+            reign = replace(reign, before_deciding=partial(self._failpoints.reach, "decide"))
         controller = Controller(
             reign=reign,
             store=store,
@@ -417,18 +436,11 @@ class ElectionService:
         await self._lifelines.set_serving(serving=serving)
 
 
-def _warn_of_failpoints(file: Path | None, failpoints: FailpointTrigger | None) -> None:
-    if failpoints is None:
-        return
-    try:
-        failpoints.check()
-    except FailpointError as error:
-        raise StartRefusedError(f"--failpoint-file: {error}", exit_status=ExitStatus.WRONG_USE) from error
-    structlog.get_logger("election").warning(
-        "failpoints are on: this process kills or stops itself at the step that the file names. Never in "
-        "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
-        file=str(file),
-    )
+def _unfinished_since_ms(reign: Reign) -> int:
+    """Changes of leadership that began later had not ended when the reign before did."""
+    before = reign.predecessor
+    ended_unix_nano = reign.won_unix_nano if before is None else before.noticed_unix_nano
+    return round(ended_unix_nano / 1e6 - FIRST_ACKNOWLEDGEMENT_S * 1000)
 
 
 async def _ready(store: Store) -> Store:

@@ -16,13 +16,11 @@ from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId, is_topi
 from regnum_model.nodes import MalformedNodeError, Membership, PartitionDeletionNode
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
-from regnum_telemetry.tracing import Value
 
 from regnum_election.brokers.changes import leave_strangers_out, read_brokers
 from regnum_election.brokers.draining import take_up_draining
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.deletion import Removal
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION
 from regnum_election.reign.writing import WENT_BACK
 from regnum_election.state.context import ControllerContext
@@ -32,6 +30,7 @@ from regnum_election.topics.deletion import read_deletions
 from regnum_election.topics.deletion_orders import tell_deletions
 from regnum_election.topics.found import read_guards
 from regnum_election.topics.settling import settle_in_steps, settle_some
+from regnum_election.traces.change_trace import ChangeTrace
 
 PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -83,7 +82,7 @@ async def _take_office(
     adopter: TopicAdopter,
     configs: ConfigBook,
     brokers_known: Callable[[], None],
-    trace: FailoverTrace | None,
+    trace: ChangeTrace | None,
 ) -> None:
     started_s = context.clock.monotonic()
     await configs.begin()
@@ -101,7 +100,8 @@ async def _take_office(
         trace.reached(conventions.LOADED_UNIX_NANO)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
     urgent, rest = await divided(context)
-    await settle_some(context, urgent, SUCCESSION)
+    with context.traced(trace):
+        await settle_some(context, urgent, SUCCESSION)
     await publish(context, brokers_changed=True)
     if trace is not None:
         trace.since(conventions.LOADED_UNIX_NANO, conventions.VERIFY)
@@ -124,27 +124,21 @@ async def _take_office(
         context.defer("settle followed partitions", settle_in_steps(context, rest, SUCCESSION))
 
 
-def begin_trace(context: ControllerContext) -> FailoverTrace | None:
-    """The trace of a succession; None when nothing is traced, or nobody reigned before."""
+def begin_trace(context: ControllerContext) -> ChangeTrace | None:
+    """The trace of a succession; None for the first reign."""
     reign, predecessor = context.reign, context.reign.predecessor
     if predecessor is None:
         return None
-    attributes: dict[str, Value] = {
-        conventions.CAUSE: predecessor.cause,
-        conventions.VICTIM_KIND: "controller",
-        conventions.VICTIM: predecessor.id,
-    }
-    trace = context.watch_trace(conventions.SUCCESSION, attributes, noticed_unix_nano=predecessor.noticed_unix_nano)
-    if trace is not None:
-        moment = predecessor.noticed_unix_nano
-        for boundary, name, at in (
-            (conventions.DETECTED_UNIX_NANO, conventions.DETECTION, predecessor.detected_unix_nano),
-            (conventions.FENCED_UNIX_NANO, conventions.FENCE, predecessor.fenced_unix_nano),
-            (conventions.WON_UNIX_NANO, conventions.CAMPAIGN, reign.won_unix_nano),
-        ):
-            tracing.between(name, moment, at, parent=trace.context)
-            trace.reached(boundary, at)
-            moment = max(moment, at)
+    moment = predecessor.noticed_unix_nano
+    trace = context.changes.succession_of(predecessor.id, cause=predecessor.cause, noticed_unix_nano=moment)
+    for boundary, name, at in (
+        (conventions.DETECTED_UNIX_NANO, conventions.DETECTION, predecessor.detected_unix_nano),
+        (conventions.FENCED_UNIX_NANO, conventions.FENCE, predecessor.fenced_unix_nano),
+        (conventions.WON_UNIX_NANO, conventions.CAMPAIGN, reign.won_unix_nano),
+    ):
+        tracing.between(name, moment, at, parent=trace.context)
+        trace.reached(boundary, at)
+        moment = max(moment, at)
     return trace
 
 

@@ -40,6 +40,7 @@ from regnum_service.settings import advertised
 from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
+from regnum_service.traces import name_cluster
 from regnum_telemetry.metrics import Metrics
 
 from regnum_metadata.broker_stream import GrpcBrokerStream
@@ -182,6 +183,7 @@ class MetadataService:
         peers = self._supervisor.start("peers", self._watch_peers(store))
         following = self._access.start_following(store, self._supervisor.start)
         tokens = self._supervisor.start("follow-tokens", self._tokens.follow(partial(_ready, store)))
+        naming = self._supervisor.start("name-cluster", name_cluster(store, self._clock))
         try:
             while True:
                 try:
@@ -195,6 +197,7 @@ class MetadataService:
         finally:
             end_task(peers)
             end_task(tokens)
+            end_task(naming)
             following()
             # No part of the cluster any more: what it would go on showing by rules of its time, others show by theirs.
             self._access.surrendered()

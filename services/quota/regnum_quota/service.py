@@ -36,6 +36,7 @@ from regnum_service.settings import advertised
 from regnum_service.store_session import ToldStore
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
+from regnum_service.traces import name_cluster
 from regnum_telemetry.metrics import Metrics
 
 from regnum_quota.candidacy import Candidacy, Seat
@@ -145,6 +146,7 @@ class QuotaService:
             spawn=self._supervisor.start,
             exempt=self._settings.exempt,
         )
+        naming = self._supervisor.start("name-cluster", name_cluster(store, self._clock))
         try:
             await self._internal.set_serving(serving=True)
             self._log.info("standing by", incarnation=me.incarnation)
@@ -155,6 +157,7 @@ class QuotaService:
         finally:
             self._office.heard_of(None)
             end_task(registration)
+            end_task(naming)
         self._log.warning("no longer active, opening another session", reason=loss)
         await self._clock.sleep(REOPEN_INTERVAL_S)
 

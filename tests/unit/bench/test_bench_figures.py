@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from regnum_bench.figures import Spread, median_between, quantile, ratios, spreads, unit
 from regnum_bench.growth import Growth, log_log_slope
 from regnum_bench.idle import judged as judged_idle
+from regnum_bench.spans import spans_complaints
 from regnum_bench.start import judged as judged_start
 from regnum_bench.told import judged as judged_told
 
@@ -122,3 +123,9 @@ def test_pairs_that_show_nothing_are_void_and_say_so() -> None:
     assert void == ()
     assert judged_told([40.0, -40.0] * 8)[1]
     assert judged_told([40.0] * 5)[1]
+
+
+def test_spans_may_cost_three_per_cent_in_the_median_of_the_pairs() -> None:
+    assert spans_complaints({"spans_cost_ratio": Spread(values=(0.5, 0.03, -0.1))}) == ()
+    (said,) = spans_complaints({"spans_cost_ratio": Spread(values=(0.031, 0.04, -0.1))})
+    assert said.startswith("spans take 3.1% of a batch's processor time")

@@ -12,12 +12,21 @@ START = 1_000_000 * MS
 
 def root(*, victim: int = 1, partitions: int = 5, start_ns: int = START, **boundaries: int) -> Span:
     attributes = {
+        conventions.CHANGE_KIND: conventions.KIND_BROKER_FAILURE,
+        conventions.NOTICED_UNIX_NANO: str(start_ns),
         conventions.VICTIM: str(victim),
         conventions.PARTITIONS: str(partitions),
         **{f"regnum.failover.{name}_unix_nano": str(start_ns + ms * MS) for name, ms in boundaries.items()},
     }
     end_ns = start_ns + max(boundaries.values(), default=0) * MS
-    return Span(name=conventions.FAILOVER, trace_id="t", start_ns=start_ns, end_ns=end_ns, attributes=attributes)
+    # It failed 7 ms before that was noticed.
+    return Span(
+        name=conventions.LEADERSHIP_CHANGE,
+        trace_id="t",
+        start_ns=start_ns - 7 * MS,
+        end_ns=end_ns,
+        attributes=attributes,
+    )
 
 
 def applied(ms: int, trace_id: str = "t") -> Span:
@@ -49,8 +58,11 @@ def test_a_boundary_that_nobody_recorded_is_the_one_before_it() -> None:
 def test_the_root_is_that_of_the_victim_since_its_kill_with_the_most_partitions() -> None:
     before = root(start_ns=START - 900 * MS, partitions=99, detected=10)
     small, large, other = root(partitions=0, detected=5), root(partitions=7, detected=5), root(victim=2, partitions=50)
-    assert root_of([before, small, large, other], conventions.FAILOVER, victim=1, since_ns=START - 100 * MS) is large
-    assert root_of([before, other], conventions.FAILOVER, victim=1, since_ns=START - 100 * MS) is None
+    assert (
+        root_of([before, small, large, other], conventions.KIND_BROKER_FAILURE, victim=1, since_ns=START - 100 * MS)
+        is large
+    )
+    assert root_of([before, other], conventions.KIND_BROKER_FAILURE, victim=1, since_ns=START - 100 * MS) is None
 
 
 def test_only_new_whole_lines_are_read(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """What a broker adds to the trace of a failover, and how it names the cause of its leadership."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from regnum.broker.v1 import log_pb2
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -38,6 +40,7 @@ async def test_a_new_leader_records_its_begin_and_its_first_append_only(
     cause = recorder.start("cause")
     with tracing.within(cause.context):
         await world.elect(1, [1])
+    assert recorder.clusters == ["cluster"], "it has read which cluster it is of"
     began = recorder.one(conventions.BECOME_LEADER)
     assert began.trace_id == cause.trace_id
     assert began.attributes[conventions.PARTITIONS] == 1
@@ -72,3 +75,72 @@ async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld
     await call
     assert propagation.parse_causes(await call.trailing_metadata()) == {}
     assert recorder.spans == []
+
+
+async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_once(
+    world: BrokerWorld, recorder: SpanRecorder
+) -> None:
+    state = await world.elect(1, [1])
+    running = world.brokers[BrokerId(1)]
+    first, key = running.broker.replicas.first_acknowledgements, running.partition().key
+    told: list[tuple[PartitionKey, LeaderEpoch]] = []
+    assert not (await world.send(1, [world.order(state, 0)])).results[0].acknowledgement_follows
+    first.report(lambda _: True, lambda key, epoch: told.append((key, epoch)))
+    with tracing.within(recorder.start("cause").context):
+        state = await world.elect(1, [1], epoch=1)
+    # A repeated order is answered alike.
+    (again,) = (await world.send(1, [world.order(state, running.partition().version)])).results
+    assert again.acknowledgement_follows
+    assert told == []
+    for number in range(2):
+        await world.produce(1, batch_of(b"%d" % number))
+    assert told == [(key, LeaderEpoch(1))]
+    assert not first.awaited
+    # A leadership without a trace, and one of a partition without producers.
+    await world.elect(1, [1], epoch=2)
+    first.report(lambda _: False, lambda key, epoch: told.append((key, epoch)))
+    with tracing.within(recorder.start("cause").context):
+        await world.elect(1, [1], epoch=3)
+    await world.produce(1, batch_of(b"c"))
+    assert len(told) == 1
+
+
+async def test_records_that_waited_for_a_replica_name_the_change_that_took_it_out(
+    world: BrokerWorld, recorder: SpanRecorder
+) -> None:
+    await world.start(2)
+    await world.elect(1, [1, 2], tell=[1])
+    waiting = [asyncio.create_task(world.call(1, _request())) for _ in range(3)]
+    partition = world.brokers[BrokerId(1)].partition()
+
+    async def wait() -> bool:
+        return len(partition.acks) == len(waiting)
+
+    await until(wait)
+    cause = recorder.start("cause")
+    with tracing.within(cause.context):
+        await world.elect(1, [1], replicas=[1, 2], tell=[1])
+    for task in waiting:
+        (result,) = (await task).results
+        told = propagation.parse(result.isr_change)
+        assert told is not None
+        assert told.trace_id == cause.trace_id
+    # Of what waited there is one span, however many waited; what comes later did not wait for anybody.
+    waited = recorder.one(conventions.HIGH_WATERMARK_WAIT)
+    assert waited.trace_id == cause.trace_id
+    assert waited.begin_unix_nano <= waited.end_unix_nano
+    (result,) = (await world.call(1, _request())).results
+    assert not result.error_code
+    assert not result.isr_change
+    assert recorder.named(conventions.BECOME_LEADER) == [], "its leader stayed"
+
+
+async def test_an_isr_that_frees_nothing_is_named_by_nobody(world: BrokerWorld, recorder: SpanRecorder) -> None:
+    await world.start(2)
+    await world.elect(1, [1, 2])
+    await world.produce(1, batch_of(b"a"))
+    with tracing.within(recorder.start("cause").context):
+        await world.elect(1, [1], replicas=[1, 2])
+    (result,) = (await world.call(1, _request())).results
+    assert not result.isr_change
+    assert recorder.named(conventions.HIGH_WATERMARK_WAIT) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_broker.replication.followed import Followed, waiting_apart
+from regnum_broker.replication.followed import Followed, Stored, waiting_apart
 from regnum_broker.replication.partition import Following
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId, LeaderEpoch
@@ -22,7 +22,9 @@ async def parted(path: Path) -> tuple[list[int], list[int]]:
     async with LeadingReplicas(path) as replicas:
         replicas.replicas.configure(replicas.partition(1), ReplicaSettings(flush_messages=1))
         following = Following(leader=BrokerId(2), leader_epoch=LeaderEpoch(0), cause="", filled=False)
-        work = [(Followed(replicas.partition(number), following), answer) for number in (0, 1) for answer in answers]
+        work = [
+            Stored(Followed(replicas.partition(number), following), answer) for number in (0, 1) for answer in answers
+        ]
         at_once, waiting = waiting_apart(work)
     return [work.index(item) for item in at_once], [work.index(item) for item in waiting]
 

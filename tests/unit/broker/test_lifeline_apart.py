@@ -118,7 +118,7 @@ async def test_beats_and_answered_probes_go_on_while_the_main_loop_is_held(
     lifeline = Lifeline(BrokerId(1), offline=lambda: ())
     running = asyncio.create_task(lifeline.run())
     lifeline.identify(Identity(broker_epoch=BrokerEpoch(7), registration=Registration(0)))
-    lifeline.move(ControllerLocation(election_id=ElectionId("e"), internal=address, lifeline=address))
+    lifeline.move(ControllerLocation(election_id=ElectionId(1), internal=address, lifeline=address))
     await within(lifeline.wait_open())
     # From here on this thread waits, and with it the loop.
     assert controller.wait_for(len(controller.heard) + 10)
@@ -139,7 +139,7 @@ async def test_a_broker_compares_its_wall_clock_with_the_controllers_and_says_wh
     lifeline = Lifeline(BrokerId(1), offline=lambda: (), expiry=expiry)
     running = asyncio.create_task(lifeline.run())
     lifeline.identify(Identity(broker_epoch=BrokerEpoch(7), registration=Registration(0)))
-    lifeline.move(ControllerLocation(election_id=ElectionId("e"), internal=address, lifeline=address))
+    lifeline.move(ControllerLocation(election_id=ElectionId(1), internal=address, lifeline=address))
     await within(lifeline.wait_open())
     await soon(lambda: expiry.now_ms() is not None, what="a controller of release 0.1.0 to be heard")
     assert not any(request.HasField("clock_difference") for request in controller.heard)

@@ -1,10 +1,19 @@
 """What a broker reports over its lifeline, in which batches, and how often."""
 
 from regnum.election.v1 import controller_pb2
-from regnum_broker.cluster.reports import REPORTS_MAX, UNCOMMITTED_MAX, Reports
+from regnum_broker.cluster.reports import (
+    ACKNOWLEDGEMENTS_MAX,
+    BROKEN_MAX,
+    REPORTS_MAX,
+    UNCOMMITTED_MAX,
+    FirstAcknowledgement,
+    Reports,
+)
 from regnum_broker.disk_room import DiskRoom
 from regnum_broker.replication.isr_writer import WrittenIsr
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_broker.replication.sessions.breaks import Break, Breaks
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId
+from regnum_model.nodes import LeaderAndIsr, Membership
 
 
 def key(partition: int) -> PartitionKey:
@@ -119,3 +128,70 @@ def test_that_callers_are_turned_away_is_told_when_it_changes_and_again_on_every
     said = next_message(reports)
     assert said.HasField("listeners"), "that it takes them again is news"
     assert not said.listeners.turn_away_because
+
+
+def test_broken_connections_are_told_whole_when_they_change_and_again_on_every_stream() -> None:
+    reports = Reports(lambda: ())
+    reports.begin_stream()
+    assert not next_message(reports).HasField("broken_connections")
+    reports.set_broken(BrokerId(1), Break(BrokerEpoch(7), 50))
+    reports.set_broken(BrokerId(2), Break(BrokerEpoch(9), 60))
+    for _ in range(2):
+        said = next_message(reports).broken_connections.connections
+        assert [(one.broker_id, one.broker_epoch, one.unix_nano) for one in said] == [(1, 7, 50), (2, 9, 60)]
+        assert not next_message(reports).HasField("broken_connections")
+        # What a dead controller knew, its successor is told.
+        reports.begin_stream()
+    next_message(reports)
+    reports.set_broken(BrokerId(1), None)
+    reports.set_broken(BrokerId(2), None)
+    message = next_message(reports)
+    assert message.HasField("broken_connections"), "that none is left is news"
+    assert not message.broken_connections.connections
+    for id in range(BROKEN_MAX + 5):
+        reports.set_broken(BrokerId(id), Break(BrokerEpoch(1), id))
+    said = next_message(reports).broken_connections.connections
+    assert [one.broker_id for one in said] == list(range(5, BROKEN_MAX + 5))
+
+
+def test_first_acknowledgements_are_told_once_and_hold_no_batch_up() -> None:
+    reports = Reports(lambda: ())
+    reports.begin_stream()
+    for number in range(ACKNOWLEDGEMENTS_MAX + 5):
+        reports.add_acknowledgement(FirstAcknowledgement(key(number), LeaderEpoch(3), 50 + number))
+    assert not reports.has_due
+    reports.add_isr(written(0, 3))
+    message = next_message(reports)
+    assert len(message.isr_reports) == 1
+    assert len(message.first_acknowledgements) == ACKNOWLEDGEMENTS_MAX
+    first = message.first_acknowledgements[1]
+    assert (first.partition, first.leader_epoch, first.unix_nano) == (1, 3, 51)
+    reports.begin_stream()
+    assert not next_message(reports).first_acknowledgements
+
+
+def test_a_break_is_told_once_the_stream_had_a_leader_and_taken_back_when_it_answers_again() -> None:
+    told: list[tuple[BrokerId, Break | None]] = []
+    breaks = Breaks(BrokerId(2), lambda leader, broken: told.append((leader, broken)))
+    breaks.answered()
+    breaks.broke([], answers=5)
+    assert told == [], "nothing is followed there: nothing fails"
+    member = Membership(broker_epoch=BrokerEpoch(7), log_id=LogId("log"))
+    state = LeaderAndIsr(
+        topic_id=TopicId("t" * 22),
+        leader=BrokerId(2),
+        leader_epoch=LeaderEpoch(0),
+        isr=(BrokerId(2),),
+        elr=(),
+        members={BrokerId(2): member},
+        controller_epoch=ControllerEpoch(1),
+    )
+    breaks.broke([state], answers=0)
+    assert told == [], "it was never connected"
+    breaks.broke([None, state], answers=1)
+    ((leader, broken),) = told
+    assert broken is not None
+    assert (leader, broken.epoch) == (2, 7)
+    breaks.answered()
+    breaks.answered()
+    assert told[1:] == [(BrokerId(2), None)]

@@ -34,6 +34,7 @@ from regnum_model.ids import (
     TopicId,
 )
 from regnum_model.nodes import LeaderAndIsr, Membership
+from regnum_testing.change_traces import FULL_STEPS_MS, FullChangeTrace
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.waiting import DEADLINE_S, eventually
@@ -307,3 +308,23 @@ async def test_events_of_a_broker_are_those_of_the_partitions_that_come_and_go_w
         return len((await regnum("events", "--broker", str(broker), "-o", "jsonl")).out.splitlines())
 
     assert [await seen(1), await seen(2), await seen(4), await seen(3)] == [2, 0, 2, 0]
+
+
+async def test_timing_is_told_by_traces_and_asks_no_cluster(tmp_path, regnum: CommandHere) -> None:
+    FullChangeTrace().write(tmp_path)
+    told = await regnum("explain", "orders/0", "--timing", "--traces", str(tmp_path))
+    assert told.out.startswith("orders/0: lifeline broken, broker 1, ")
+    document = json.loads(
+        (await regnum("explain", "orders/0", "--timing", "--traces", str(tmp_path), "-o", "json")).out
+    )
+    assert sum(segment["ms"] for segment in document["chain"]["segments"]) == pytest.approx(sum(FULL_STEPS_MS.values()))
+
+
+async def test_timing_without_traces_says_what_to_do(tmp_path, regnum: CommandHere) -> None:
+    FullChangeTrace().write(tmp_path)
+    nowhere = await regnum("explain", "orders/0", "--timing", "--traces", str(tmp_path / "nowhere"))
+    assert (nowhere.status, "name the folder that has traces with --traces" in nowhere.err) == (3, True)
+    other = await regnum("explain", "orders/7", "--timing", "--traces", str(tmp_path))
+    assert (other.status, "tell of no change of orders/7's leader" in other.err) == (3, True)
+    alone = await regnum("explain", "orders/0", "--traces", str(tmp_path))
+    assert "go with --timing" in alone.err

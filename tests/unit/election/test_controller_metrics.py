@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum_election.controller import Controller
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.reign.event_times import EventTimes
 from regnum_election.reign.events import BrokersChanged, EventQueue, IsrsWritten, Superseded
+from regnum_election.reign.witnesses import Sign, Signs
 from regnum_election.state.tally import source_of
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
+from regnum_election.traces.change_trace import Beginning, ChangeTrace
 from regnum_model.ids import (
     NO_LEADER,
     BrokerEpoch,
@@ -103,12 +104,16 @@ async def test_elections_failovers_and_events_of_a_reign_are_counted(cluster: Fa
 
 async def test_a_failover_is_timed_from_its_first_sign_to_the_last_acknowledgement() -> None:
     ended: list[tuple[str, float]] = []
-    trace = FailoverTrace(
-        conventions.FAILOVER,
-        noticed_unix_nano=5_000_000_000,
+    beginning = Beginning(
+        kind=conventions.KIND_BROKER_FAILURE,
+        legacy_name=conventions.FAILOVER,
+        noticed=Sign(5_000_000_000, "lifeline 1"),
         attributes={},
-        ended=lambda name, seconds: ended.append((name, seconds)),
+        # What came before it was noticed does not count.
+        signs=lambda: Signs(broken=(Sign(1_000_000_000, "follower fetch 2"),)),
     )
+    trace = ChangeTrace(beginning, ended=lambda name, seconds: ended.append((name, seconds)))
+    trace.open()
     trace.expect([1])
     trace.reached(conventions.WRITTEN_UNIX_NANO, 6_000_000_000)
     trace.seal()

@@ -10,12 +10,12 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Absent, Check, Create, Refused, Set, Written
 from regnum_election.failpoints.channel import FailpointChannel
-from regnum_election.failpoints.failpoint import Action, FailpointError, Moment, Order, Write, parse
 from regnum_election.failpoints.store import FailpointStore
-from regnum_election.failpoints.trigger import FailpointTrigger
 from regnum_election.settings import ElectionSettings
 from regnum_model.ids import BrokerId
 from regnum_service.errors import RegnumError
+from regnum_service.failpoints.failpoint import Action, FailpointError, Moment, Order, Write, parse
+from regnum_service.failpoints.trigger import FailpointTrigger
 from regnum_service.settings import load
 
 SETTINGS = (

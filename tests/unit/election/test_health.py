@@ -105,7 +105,7 @@ async def test_a_leader_that_does_not_acknowledge_its_order_is_an_event_a_metric
     assert len(set(said["first"]) & {f"t/{number}" for number in range(PARTITIONS)}) == 5
     assert said["oldest_age_s"] >= 11.0
     (span,) = [span for span in recorder.spans if span.name == conventions.ORDERS_OVERDUE]
-    (failover,) = [span for span in recorder.spans if span.name == conventions.FAILOVER]
+    (failover,) = [span for span in recorder.spans if span.name == conventions.CHANGE_OPENED]
     (event,) = [entry for entry in cluster.recorded if entry_kind(entry) == words.EVENT_KIND_ORDERS_OVERDUE]
     assert isinstance(event, OtherEntry)
     assert (event.broker, event.count, failover.trace_id in event.reason.traceparent) == (2, PARTITIONS, True)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
-from regnum_election.brokers.beat_news import REASON_MAX
 from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.decisions.cluster import Broker
+from regnum_election.lifelines.beat_news import REASON_MAX
 from regnum_election.reign.events import BrokerDead, ClockCompared, ClusterEvent, Hint, IsrsWritten, ReplicasOffline
 from regnum_election.reign.writability import CommitsWait, DiskSaid
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId

@@ -7,10 +7,12 @@ from collections.abc import ItemsView
 import pytest
 import structlog
 from regnum.election.v1 import controller_pb2
-from regnum_election.brokers.beat_news import BeatNews
-from regnum_election.brokers.lifeline import BUSY_MAX, Lifelines, Stream
+from regnum_election.brokers.lifeline import BUSY_MAX, Lifelines
 from regnum_election.decisions.liveness import Listener, Verdict
 from regnum_election.decisions.relief import CutOff, FetchContacts, cut_leaders
+from regnum_election.lifelines.beat_news import BeatNews
+from regnum_election.lifelines.stream import Stream
+from regnum_election.lifelines.witnessed import Said
 from regnum_election.reign.events import BrokerDead, ClusterEvent, LeaderCutOff
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
@@ -80,7 +82,10 @@ class Silence:
         self.lifelines.show(ControllerEpoch(1), {BrokerId(id): broker(id) for id in ids})
         self.streams = {
             id: Stream(
-                broker=BrokerId(id), epoch=BrokerEpoch(id), news=BeatNews(broker=BrokerId(id), epoch=BrokerEpoch(id))
+                broker=BrokerId(id),
+                epoch=BrokerEpoch(id),
+                news=BeatNews(broker=BrokerId(id), epoch=BrokerEpoch(id)),
+                said=Said(controller_pb2.LifelineHello()),
             )
             for id in ids
         }

@@ -7,7 +7,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from regnum_failover.reading import Reading, read_spans
 from regnum_failover.report import Report, write_report
+from regnum_insight.engine import analyse
 from regnum_telemetry import conventions as names
+from regnum_testing.change_traces import ChangeTrace, FullChangeTrace
 from regnum_testing.otlp_lines import Spans, broker_failover, line, succession
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,80 +75,32 @@ def test_ids_in_capitals_and_an_empty_parent_are_as_good(spark, tmp_path):
     }
 
 
-def test_the_stages_of_the_conventions_own_example(spark, tmp_path):
-    (row,) = report(spark, tmp_path, line(broker_failover(1, 0))).failovers
-    assert row["stages_ms"] == {
-        "detection": 110,
-        "fence": 3,
-        "decision": 1,
-        "store_write": 3,
-        "become_leader": 5,
-        "dispatch": 3,
-        "metadata": 0,
-        "first_append": 65,
-        "first_acknowledged": 6,
-    }
-    assert (row["total_ms"], row["outage_ms"], row["outage_partitions"]) == (196, 206, 2)
-    assert (row["kind"], row["victim"], row["partitions"], row["cause"]) == (
-        "failover",
-        "broker 2",
-        3,
-        "lifeline broken",
-    )
-    assert row["complete"]
-    assert row["missing"] == []
-
-
-@pytest.mark.full
-def test_a_stage_that_nobody_recorded_is_named_and_the_sum_still_holds(spark, tmp_path):
-    left_out = (names.WRITTEN_UNIX_NANO, names.BECOME_LEADER, names.OUTAGE)
-    (row,) = report(spark, tmp_path, line(broker_failover(1, 0, left_out=left_out))).failovers
-    assert row["missing"] == ["store_write", "become_leader", "first_append", "first_acknowledged"]
-    assert row["stages_ms"]["dispatch"] == 11
-    assert row["total_ms"] == 125
-    assert row["outage_ms"] is None
-    assert adds_up(row)
-
-
-@pytest.mark.full
-def test_failovers_at_the_same_time_are_kept_apart(spark, tmp_path):
-    one, other = broker_failover(1, 0), broker_failover(2, 50, victim=3)
-    mixed = [span for pair in zip(one, other, strict=True) for span in pair]
-    found = report(spark, tmp_path, line(mixed[::2]), line(mixed[1::2]), line(succession(3, 60))).failovers
-    assert [row["victim"] for row in found] == ["broker 2", "broker 3", "controller 1"]
-    assert [row["total_ms"] for row in found] == [196, 196, 80]
-    assert all(adds_up(row) for row in found)
-
-
-def test_a_succession_has_stages_of_its_own(spark, tmp_path):
-    (row,) = report(spark, tmp_path, line(succession(3, 0))).failovers
-    assert row["stages_ms"] == {
-        "detection": 5,
-        "fence": 10,
-        "campaign": 15,
-        "load": 15,
-        "verify": 5,
-        "dispatch": 20,
-        "metadata": 10,
-    }
-    assert row["kind"] == "succession"
-
-
-@pytest.mark.full
-def test_an_outage_in_a_trace_of_its_own_belongs_to_the_failover_it_names(spark, tmp_path):
-    failover = broker_failover(1, 0, left_out=(names.OUTAGE,))
-    apart = Spans(2)
+def test_the_changes_are_those_that_one_process_finds(spark, tmp_path):
+    """Clients in traces of their own, both forms of roots, clocks that differ, and spans that came twice."""
+    whole = tmp_path / "traces"
+    FullChangeTrace(1).write(whole / "1", ahead_ms={"broker 2": 500.0})
+    FullChangeTrace(2, kind=names.KIND_BALANCE, before_ms=2_000).write(whole / "2", without=["client 7"])
+    ChangeTrace(3, before_ms=4_000).write(whole / "3")
+    dead = FullChangeTrace(4, before_ms=6_000, links=[f"{1:032x}"])
+    dead.unfinished()
+    dead.write(whole / "4")
+    dead.write(whole / "5")
+    apart = Spans(6)
     named = {names.TOPIC: "t", names.PARTITION: "0", names.RETRIED: True, names.FAILOVER_TRACE_ID: f"{1:032x}"}
     apart.add(names.OUTAGE, -20, 230, **named)
-    (row,) = report(spark, tmp_path, line(failover), line(apart.made, service="producer")).failovers
-    assert (row["outage_ms"], row["stages_ms"]["first_acknowledged"], row["total_ms"]) == (250, 40, 230)
+    (whole / "apart.jsonl").write_text(line(apart.made, service="producer"), encoding="utf-8")
+    (whole / "six.jsonl").write_text(line(succession(7, 60)), encoding="utf-8")
+    found = write_report(read_spans(spark, [f"{whole}/*.jsonl", f"{whole}/*/*.jsonl"]), str(tmp_path / "out"))
+    assert list(found.changes) == list(analyse(whole).changes)
+    assert all(adds_up(row) for row in found.failovers)
+    assert [row["unfinished"] for row in found.failovers].count(True) == 1
 
 
 @pytest.mark.full
-def test_a_failover_that_lost_its_controller_is_counted(spark, tmp_path):
+def test_a_change_that_lost_its_controller_is_counted(spark, tmp_path):
     found = report(spark, tmp_path, line(broker_failover(1, 0, left_out=(names.FAILOVER,))))
-    assert (list(found.failovers), found.rootless_n) == ([], 1)
-    assert "1 more began" in found.to_text()
+    assert ([row["kind"] for row in found.failovers], found.rootless_n) == (["unknown"], 1)
+    assert "1 of them were never finished" in found.to_text()
 
 
 @pytest.mark.full
@@ -155,17 +109,20 @@ def test_tables_are_written_and_written_again(spark, tmp_path):
     write_report(reading, str(tmp_path / "out"))
     again = write_report(reading, str(tmp_path / "out"))
     stages = spark.read.parquet(f"{tmp_path}/out/stages")
-    totals = {row["trace_id"]: row["sum(ms)"] for row in stages.groupBy("trace_id").sum("ms").collect()}
-    assert totals == pytest.approx({f"{1:032x}": 196.0, f"{3:032x}": 80.0})
-    assert spark.read.parquet(f"{tmp_path}/out/failovers").count() == 2
-    text = again.to_text()
-    assert "broker 2" in text
-    assert "196.0" in text
-    assert json.loads(again.to_json())["failovers"] == list(again.failovers)
+    lengths = {}
+    for row in stages.collect():
+        key = (row["trace_id"], row["partition"], row["client"])
+        lengths[key] = lengths.get(key, 0.0) + row["ms"]
+    told = {row["trace_id"]: row["total_ms"] for row in spark.read.parquet(f"{tmp_path}/out/failovers").collect()}
+    assert told == {row["trace_id"]: row["total_ms"] for row in again.failovers}
+    for trace_id, total in told.items():
+        assert max(ms for key, ms in lengths.items() if key[0] == trace_id) == pytest.approx(total)
+    assert "broker 2" in again.to_text()
+    assert json.loads(again.to_json())["failovers"] == again.failovers
 
 
 def test_nothing_to_read_is_said(spark, tmp_path):
     with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
         read_spans(spark, [f"{tmp_path}/*.jsonl"])
     found = report(spark, tmp_path, "nonsense")
-    assert "No failover in these traces." in found.to_text()
+    assert "No change of leadership in these traces." in found.to_text()

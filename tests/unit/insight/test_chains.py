@@ -29,7 +29,7 @@ def test_the_chain_of_the_worst_partition_is_a_path_that_adds_up(tmp_path):
     ChangeTrace().write(tmp_path)
     change = only(tmp_path)
     assert (change.kind, change.cause, change.victim, change.partitions) == (
-        "failover",
+        names.KIND_BROKER_FAILURE,
         "lifeline broken",
         "broker 1",
         2,
@@ -168,7 +168,7 @@ def test_an_outage_in_a_trace_of_its_own_belongs_to_the_change_it_names(tmp_path
     apart.add(names.OUTAGE, -20, 230, **named)
     (tmp_path / "client.jsonl").write_text(line(apart.made, service="producer"), encoding="utf-8")
     change = only(tmp_path)
-    assert (change.outage_ms, change.kind) == (250, "failover")
+    assert (change.outage_ms, change.kind) == (250, names.KIND_BROKER_FAILURE)
 
 
 def test_a_succession_has_steps_of_its_own(tmp_path):

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from regnum_insight.engine import analyse
 from regnum_insight.reporting.comparing import compare, comparison_text
-from regnum_insight.reporting.files import CSV, JSON, PAGE, text_of, write_files
+from regnum_insight.reporting.files import CSV, JSON, PAGE, ZIPKIN, text_of, write_files
 from regnum_insight.reporting.page import page_of, verdict
 from regnum_insight.reporting.statistics import difference, percentile
 from regnum_insight.reporting.svg import ticks
 from regnum_insight.reporting.text import chain_lines
+from regnum_insight.reporting.timing import COLUMNS, change_of_partition, timing_text
+from regnum_insight.spans.otlp import Process
 from regnum_telemetry import conventions as names
-from regnum_testing.change_traces import STEPS_MS, ChangeTrace
+from regnum_testing.change_traces import STEPS_MS, ChangeTrace, FullChangeTrace
 from regnum_testing.otlp_lines import Spans, line, succession
 
 WHOLE_MS = sum(STEPS_MS.values())
@@ -52,7 +54,7 @@ def test_the_files_agree_with_one_another(tmp_path):
     write_changes(tmp_path / "traces", 3)
     analysis = analyse(tmp_path / "traces")
     write_files(analysis, tmp_path / "out", source="traces", now_s=1_800_000_000)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, JSON, CSV}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, JSON, CSV, ZIPKIN}
     told = json.loads((tmp_path / "out" / JSON).read_text(encoding="utf-8"))
     with (tmp_path / "out" / CSV).open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -175,3 +177,55 @@ def test_outages_that_no_change_names_are_no_changes(tmp_path):
     assert verdict(analyse(tmp_path).changes).startswith(
         "In 1 change of leadership and 1 outage that no change names clients waited"
     )
+
+
+def test_zipkins_form_has_every_span_of_the_longest_changes_and_marks_the_path(tmp_path):
+    FullChangeTrace(links=[f"{9:032x}"]).write(tmp_path / "traces")
+    analysis = analyse(tmp_path / "traces")
+    write_files(analysis, tmp_path / "out", source="traces", now_s=1_800_000_000)
+    spans = {span["id"]: span for span in json.loads((tmp_path / "out" / ZIPKIN).read_text(encoding="utf-8"))}
+    assert set(spans) == {span.span_id for span in analysis.pictured[f"{1:032x}"]}
+    assert all(span["duration"] >= 1 and len(span["traceId"]) == 32 for span in spans.values())
+    root = next(span for span in spans.values() if span["name"] == names.LEADERSHIP_CHANGE)
+    assert root["tags"]["otlp.link.0"].startswith(f"{9:032x}|")
+    assert {span["parentId"] for span in spans.values() if "parentId" in span} <= set(spans)
+    path = {span["name"] for span in spans.values() if span["tags"].get("regnum.chain") == "worst"}
+    assert {names.BECOME_LEADER, names.FIRST_APPEND, names.DETECTION, names.STORE_WRITE, names.BACKOFF} <= path
+
+
+def test_the_page_shows_planned_moves_beside_failures_and_what_wrote_the_traces(tmp_path):
+    FullChangeTrace(1).write(tmp_path / "1")
+    FullChangeTrace(2, kind=names.KIND_BALANCE, partitions=9).write(tmp_path / "2", ahead_ms={"broker 2": 500.0})
+    page = page_of(analyse(tmp_path), made="now", source="traces")
+    for heading in (
+        "Planned moves beside failures",
+        "New leaders compared",
+        "Growth with partitions",
+        "Steps over time",
+    ):
+        assert heading in page
+    assert "clock corrected" in page
+    assert 'class="k-server path"' in page
+
+
+def test_one_change_of_a_partition_fits_a_terminal(tmp_path):
+    trace = FullChangeTrace(links=[f"{9:032x}"])
+    trace.unfinished()
+    trace.write(tmp_path / "1", without=["client 7"], ahead_ms={"broker 2": 500.0})
+    FullChangeTrace(2, kind=names.KIND_ELECTION, before_ms=5_000).write(tmp_path / "2")
+    changes = analyse(tmp_path).changes
+    change, chain = change_of_partition(changes, "orders", 1)
+    assert (change.kind, chain.name, chain.seen_by) == (names.KIND_ELECTION, "orders/1", "producer")
+    first, waited = change_of_partition(changes, "orders", 0, f"{1:032x}")
+    text = timing_text("orders/0", first, waited)
+    assert "its consumer waited" in text
+    assert "unfinished" in text
+    assert f"belongs together with {9:032x}" in text
+    assert "of which journal" in text
+    assert all(len(line) <= COLUMNS for line in text.splitlines())
+    assert change_of_partition(changes, "orders", 7) is None
+
+
+def test_a_comparison_says_which_versions_and_zones_wrote():
+    wrote = ({Process("broker 1", "0.1.0", "a")}, {Process("broker 1", "0.2.0", "a")})
+    assert compare([], [], wrote=wrote).around == ("versions of processes: 0.1.0 (1) before, 0.2.0 (1) after",)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from regnum_local.demo.report import timeline_tables
 from regnum_local.demo.timeline import Outage, match
 
 LEADER = Outage(
@@ -16,6 +17,8 @@ def row(
     stages_ms = {"detection": 200.0, "fence": 50.0}
     return {
         "victim": victim,
+        "kind": "broker failure",
+        "planned": False,
         "start_ns": start_ns,
         "stages_ms": stages_ms,
         "total_ms": total_ms,
@@ -48,3 +51,13 @@ def test_outages_that_differ() -> None:
     assert timeline.complaints == ("broker 2: 279 ms without an ack in the traces, 300 ms seen",)
     (timeline,) = match([LEADER], [row("broker 2", outage_ms=None)])
     assert timeline.complaints == ("broker 2: no producer left a span of its outage",)
+
+
+def test_a_planned_move_stands_beside_the_kills() -> None:
+    move = replace(LEADER, victim="preferred leaders", process="", planned="election by request")
+    of_move = {**row("broker 2", outage_ms=295.0), "kind": "election by request", "planned": True}
+    killed, moved, untraced = match([LEADER, move, move], [of_move, row("broker 2", start_ns=7)])
+    assert (killed.traced_outage_ms, moved.traced_outage_ms) == (290.0, 295.0)
+    assert (killed.complaints, moved.complaints, untraced.complaints) == ((), (), ())
+    (table,) = timeline_tables([killed, moved])
+    assert [str(column.header) for column in table.columns] == ["until the end of", "broker 2", "election by request"]

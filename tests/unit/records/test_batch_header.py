@@ -12,6 +12,7 @@ from regnum_records.header import (
     assign,
     assigned_prefix,
     complete_bytes,
+    end_of_batches,
     iterate,
     read_header,
 )
@@ -79,3 +80,16 @@ def test_any_bytes_are_read_or_refused(data):
     except CorruptBatchError:
         return
     assert sum(header.size_bytes for _, header in parts) <= len(data)
+
+
+def test_ends_of_some_batches_are_found_by_their_lengths():
+    sizes = [len(batch_of(bytes(size))) for size in (1, 50, 3)]
+    buffer = b"".join(batch_of(bytes(size)) for size in (1, 50, 3))
+    assert end_of_batches(buffer, 0, 1) == (sizes[0], 1)
+    assert end_of_batches(buffer, sizes[0], 1) == (sizes[0] + sizes[1], 1)
+    assert end_of_batches(buffer, 0, 3) == end_of_batches(buffer, 0, 9) == (len(buffer), 3)
+    assert end_of_batches(b"", 0, 5) == (0, 0)
+    # A torn one, one without a whole length, and one whose length is none belong to what is before them.
+    for torn in (batch_of(b"x")[:-1], b"\0" * 11, b"\0" * 8 + b"\xff" * 4 + bytes(60)):
+        end, _ = end_of_batches(buffer + torn, sizes[0], 9)
+        assert end == len(buffer + torn)

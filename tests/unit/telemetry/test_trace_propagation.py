@@ -1,7 +1,9 @@
 """W3C trace context and the causes that trail an answer."""
 
+from collections.abc import AsyncGenerator
+
 import pytest
-from regnum_telemetry import propagation
+from regnum_telemetry import propagation, tracing
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -62,3 +64,37 @@ def test_causes_are_bounded_and_what_is_malformed_is_left_out() -> None:
     assert sum(len(key) + len(value) for key, value in told) < 4_096
     broken = [(propagation.CAUSES, "x;1"), (propagation.CAUSES, f"{GOOD};1,x,-2,3"), ("other", f"{GOOD};9")]
     assert propagation.parse_causes(broken) == {1: GOOD, 3: GOOD}
+
+
+def test_causes_of_fetches_go_by_topic_id_and_partition() -> None:
+    one, two = (f"00-{'ab' * 16}-{id * 16}-01" for id in "12")
+    told = propagation.render_fetch_causes([("T1", 0, one), ("T1", 3, two), ("T2", 0, one), ("T3", 1, "")])
+    assert told == [(propagation.FETCH_CAUSES, f"{one};T1:0,T2:0"), (propagation.FETCH_CAUSES, f"{two};T1:3")]
+    assert propagation.parse_fetch_causes(told) == {("T1", 0): one, ("T2", 0): one, ("T1", 3): two}
+    odd = [(propagation.FETCH_CAUSES, f"{one};:1,T,T:x,T:²,T:7"), (propagation.FETCH_CAUSES, "nothing;T:1"), ("k", one)]
+    assert propagation.parse_fetch_causes(odd) == {("T", 7): one}
+    assert propagation.parse_fetch_causes(None) == {}
+    many = propagation.render_fetch_causes(("T", number, one) for number in range(10_000))
+    assert len(propagation.parse_fetch_causes(many)) == propagation.CAUSE_PLACES_MAX
+
+
+async def test_steps_belong_to_a_place_and_what_runs_between_them_does_not() -> None:
+    seen: list[str] = []
+    closed: list[bool] = []
+
+    async def steps() -> AsyncGenerator[None, None]:
+        try:
+            for _ in range(3):
+                seen.append(tracing.current())
+                yield
+        finally:
+            closed.append(True)
+
+    async for _ in tracing.each_within(GOOD, steps()):
+        assert tracing.current() == ""
+    assert (seen, closed) == ([GOOD] * 3, [True])
+    # Who gives up between two of them ends them as well.
+    given_up = tracing.each_within(GOOD, steps())
+    await anext(given_up)
+    await given_up.aclose()
+    assert closed == [True, True]

@@ -27,6 +27,7 @@ from regnum_model.nodes import Address
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import tracing
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
@@ -344,6 +345,7 @@ class Metadata:
                 view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
             # What refusals said while a thread was busy is as true as before: leader epochs never go back.
             self._view = with_leaders(view, hints)
+        tracing.in_cluster(view.cluster_id)
         self._last_error = None
         if question.whole:
             self._end_news()

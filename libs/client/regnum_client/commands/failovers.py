@@ -69,10 +69,7 @@ def report(
     """Where the time went: a chain of steps for each partition that had to wait, and a page with pictures."""
 
     async def work() -> str:
-        from regnum_local.profile import read_profile  # noqa: PLC0415
-
-        profile = read_profile() if traces is None else None
-        source = traces or (DATA_DIR if profile is None else profile.data_dir) / "traces"
+        source = traces_of(traces)
         into = out or source.absolute().parent / "failovers"
         if spark:
             return await _by_spark(source, into, output)
@@ -85,6 +82,14 @@ def report(
         emit_one(json.loads(printed), output)
 
 
+def traces_of(traces: Path | None) -> Path:
+    """The folder that is named, or that of the cluster of `regnum up`."""
+    from regnum_local.profile import read_profile  # noqa: PLC0415
+
+    profile = read_profile() if traces is None else None
+    return traces or (DATA_DIR if profile is None else profile.data_dir) / "traces"
+
+
 def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
     """In this process. Raises CommandFailedError where there are no traces."""
     # Only this command needs what reads traces.
@@ -94,13 +99,17 @@ def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
 
     try:
         analysis = analyse(source)
-        compared = None if before is None else compare(analyse(before).changes, analysis.changes)
+        compared = None
+        if before is not None:
+            other = analyse(before)
+            wrote = (other.intake.processes, analysis.intake.processes)
+            compared = compare(other.changes, analysis.changes, wrote=wrote)
     except FileNotFoundError as error:
-        raise _failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
+        raise failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
     try:
         write_files(analysis, out, source=str(source), now_s=time.time())
     except OSError as error:
-        raise _failed(1, f"the report cannot be written: {error}") from error
+        raise failed(1, f"the report cannot be written: {error}") from error
     if output is Output.TABLE:
         told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
         return "\n".join([text_of(analysis, out), *told, ""])
@@ -115,10 +124,11 @@ async def _by_spark(source: Path, out: Path, output: Output) -> str:
     try:
         return await run_failover_job(source, out, form="table" if output is Output.TABLE else "json")
     except JobError as error:
-        raise _failed(int(error.exit_status), str(error)) from error
+        raise failed(int(error.exit_status), str(error)) from error
 
 
-def _failed(status: int, message: str) -> CommandFailedError:
+def failed(status: int, message: str) -> CommandFailedError:
+    """A failure of a command that reads traces, by its exit status."""
     return CommandFailedError(Failure(code=CODES[status], message=message, exit_status=status, metadata={}))
 
 

@@ -10,6 +10,7 @@ from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
+from regnum_telemetry import tracing
 
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
@@ -19,6 +20,7 @@ from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
+from regnum_client.consumer.fetching.outages import ConsumerOutages
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
 from regnum_client.consumer.positions import Offset, ResetPolicy
 from regnum_client.consumer.reader import Reader
@@ -28,6 +30,7 @@ from regnum_client.consumer.topics.subscriptions import Subscriptions
 from regnum_client.errors import BackgroundTaskError, ClientClosedError
 from regnum_client.records import TopicPartition
 from regnum_client.tasks import Tasks
+from regnum_client.traces import ensure_traces
 
 
 class ConsumerSession:
@@ -67,6 +70,7 @@ class ConsumerSession:
         settings = self._settings
         if self._place is not None:
             check(settings)
+        await ensure_traces(self._client_id)
         self._tasks = Tasks("consumer")
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
@@ -101,6 +105,7 @@ class ConsumerSession:
             client_rack=settings.client_rack,
             request_timeout_s=settings.request_timeout_s,
             tasks=self._tasks,
+            outages=ConsumerOutages(tracing.tracer()),
         )
         self._tasks.listen(self._wake_reader)
         self._reader = Reader(self._fetcher, self._tasks, skip_unreadable=settings.skip_unreadable)

@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from regnum.broker.v1.log_pb2 import Acks, ProduceRequest, ProduceResponse, ProduceStreamRequest
 from regnum.types.v1 import errors_pb2
@@ -25,6 +26,8 @@ from regnum_client.producer.outcomes import Receipt
 from regnum_client.producer.streams import ProduceStreams
 from regnum_client.records import TopicPartition
 from regnum_client.tasks import Abandonable, AbandonedError, Tasks
+
+T = TypeVar("T")
 
 CALL_BYTES_MAX: Final = 8 * 1024 * 1024
 """A call carries no more than this, unless one batch alone is larger."""
@@ -54,6 +57,18 @@ class Item(NamedTuple):
     """The leadership it is sent to."""
 
 
+class Failpoints(Protocol):
+    """Steps at which a test has this client wait: ``regnum_service.failpoints.trigger``."""
+
+    async def reach(self, point: str, topics: Iterable[str] = ()) -> None:
+        """Take a step that has no answer."""
+
+    async def around_point(
+        self, point: str, topics: Iterable[str], take: Callable[[], Awaitable[T]], broker: BrokerId | None = None
+    ) -> T:
+        """Take a step that has an answer; ``broker``: whose."""
+
+
 class ProduceCall:
     """A produce call under way."""
 
@@ -65,6 +80,7 @@ class ProduceCall:
         "items",
         "leader",
         "looked_s",
+        "place",
         "sent_s",
         "size_bytes",
         "task",
@@ -85,6 +101,8 @@ class ProduceCall:
         self.answer: Final = Abandonable()
         self.causes: dict[int, str] = {}
         """What made the leaderships, by place among the items, where that was asked for."""
+        self.place = ""
+        """Its span, as traceparent; empty: it has none."""
         self.task: asyncio.Task[None] | None = None
 
     def abandon_if_moved(self, view: ClusterView, *, idempotent: bool) -> None:
@@ -168,8 +186,10 @@ class ProduceCalls:
         clock: Clock,
         chance: random.Random,
         tasks: Tasks,
+        failpoints: Failpoints | None = None,
     ) -> None:
-        """Only assigns."""
+        """Only assigns; ``failpoints``: for tests, where batches are sent."""
+        self._failpoints: Final = failpoints
         self._connections: Final = connections
         self._streams: Final = ProduceStreams(connections, clock=clock, tasks=tasks)
         self._header: Final = header
@@ -217,15 +237,28 @@ class ProduceCalls:
                 record_batch=item.batch.encoded(),
             )
         try:
-            if self._outages.enabled and self._is_worth_a_span(under_way.items):
-                return await under_way.answer.answer(self._produce_traced(under_way, request, timeout_s))
-            produced = self._streams.produce(under_way.address, message, timeout_s=timeout_s)
-            return await under_way.answer.answer(produced)
+            return await under_way.answer.answer(self._sent(under_way, message, timeout_s))
         except AbandonedError:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
                 f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",
             ) from None
+
+    async def _sent(self, under_way: ProduceCall, message: ProduceStreamRequest, timeout_s: float) -> ProduceResponse:
+        if self._failpoints is None:
+            return await self._send(under_way, message, timeout_s)
+        topics = [item.partition.topic for item in under_way.items]
+        send = partial(self._send, under_way, message, timeout_s)
+        return await self._failpoints.around_point("send", topics, send, under_way.leader)
+
+    async def _send(self, under_way: ProduceCall, message: ProduceStreamRequest, timeout_s: float) -> ProduceResponse:
+        if self._outages.enabled:
+            now_unix_nano = tracing.now_unix_nano()
+            for item in under_way.items:
+                item.batch.sent_unix_nano = now_unix_nano
+            if self._is_worth_a_span(under_way.items):
+                return await self._produce_traced(under_way, message.request, timeout_s)
+        return await self._streams.produce(under_way.address, message, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Hang up."""
@@ -240,7 +273,8 @@ class ProduceCalls:
         self, under_way: ProduceCall, request: ProduceRequest, timeout_s: float
     ) -> ProduceResponse:
         """A call that asks what made the leaderships, with a span."""
-        with tracing.span(conventions.SEND, root=True):
+        with tracing.span(conventions.SEND, root=True) as span:
+            under_way.place = span.context
             produce = self._connections.log(under_way.address).Produce
             response: ProduceResponse
             response, trailers = await call_asking(produce, request, timeout_s=timeout_s, ask=propagation.RECOVERING)

@@ -28,7 +28,8 @@ from regnum_client.cluster.security.channels import channels_to
 from regnum_client.errors import ClientClosedError
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.partitioner import StickyRoundRobin, partition_for_key
-from regnum_client.producer.outage_watch import OutageWatch
+from regnum_client.producer.calls import Failpoints
+from regnum_client.producer.outage_watch import PLACES_MAX, OutageWatch, places_in
 from regnum_client.producer.outcomes import Outcomes, Receipt
 from regnum_client.producer.sender import Sender
 from regnum_client.records import RecordMetadata, TopicPartition
@@ -131,7 +132,14 @@ class Producer:
         chance: random.Random | None = None,
         channels: Channels | None = None,
         tls: TlsFiles | None = None,
+        failpoints: Failpoints | None = None,
     ) -> None:
+        if failpoints is not None:
+            # For tests of traces; nothing of it is loaded otherwise.
+            from regnum_client.failpoints import FailpointChannels  # noqa: PLC0415
+
+            channels = FailpointChannels(channels or channels_to(bootstrap, tls), failpoints)
+        self._failpoints: Final = failpoints
         self._bootstrap: Final = bootstrap
         self._settings: Final = settings or ProducerSettings()
         self._client_id: Final = client_id
@@ -152,6 +160,7 @@ class Producer:
         )
         self._tasks: Final = Tasks("producer")
         self._tasks.listen(self._outcomes.fail)
+        self._outages = OutageWatch(tracing.NoTracer())
         self._metadata: Metadata | None = None
         self._sender: Sender | None = None
         self._task: asyncio.Task[None] | None = None
@@ -160,6 +169,7 @@ class Producer:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
         settings = self._settings
         await ensure_traces(self._client_id)
+        self._outages = OutageWatch(tracing.tracer())
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
             self._connections,
@@ -181,8 +191,9 @@ class Producer:
             idempotent=settings.numbers_batches,
             in_flight_max=settings.in_flight_max,
             request_timeout_s=settings.request_timeout_s,
-            outages=OutageWatch(tracing.tracer()),
+            outages=self._outages,
             tasks=self._tasks,
+            failpoints=self._failpoints,
         )
         metadata.listen(self._outcomes.wake)
         await metadata.start(timeout_s=settings.topic_wait_s)
@@ -265,6 +276,8 @@ class Producer:
             size_bytes=size_bytes,
             now_s=self._clock.monotonic(),
         )
+        if headers and self._outages.enabled and len(batch.places) < PLACES_MAX:
+            batch.places += places_in(headers)
         self._outcomes.take_in(batch, size_bytes)
         if self._accumulator.has_more or (idle and self._accumulator.next_ready_s is not None):
             self._outcomes.wake()

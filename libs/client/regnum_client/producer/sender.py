@@ -16,9 +16,9 @@ slow) and its batches go on with the same numbers. Without numbers it takes all 
 
 import asyncio
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
-from regnum.broker.v1.log_pb2 import Acks
+from regnum.broker.v1.log_pb2 import Acks, ProduceResponse
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
@@ -34,11 +34,11 @@ from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.lane import Batch
 from regnum_client.producer.batches.verdicts import Fate, judge
-from regnum_client.producer.calls import CallsUnderWay, Item, ProduceCall, ProduceCalls
+from regnum_client.producer.calls import CallsUnderWay, Failpoints, Item, ProduceCall, ProduceCalls
 from regnum_client.producer.departures import Alarms, Departures, Place
 from regnum_client.producer.given_up import GivenUp
 from regnum_client.producer.identities import Identities
-from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch
+from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch, Trouble
 from regnum_client.producer.outcomes import Outcomes, Receipt
 from regnum_client.producer.parting import parts_of
 from regnum_client.producer.route import Route, longest_in_trouble
@@ -73,6 +73,7 @@ class Sender:
         request_timeout_s: float,
         outages: OutageWatch,
         tasks: Tasks,
+        failpoints: Failpoints | None = None,
     ) -> None:
         self._tasks: Final = tasks
         header = RequestHeader(client_id=client_id)
@@ -103,6 +104,7 @@ class Sender:
             clock=clock,
             chance=chance,
             tasks=tasks,
+            failpoints=failpoints,
         )
         self.throttles: Final = self._produce_calls.throttles
         self._identities: Final = Identities(
@@ -241,9 +243,9 @@ class Sender:
             self._departures.wait_for_news(partition, route)
             self._leaderless.lacks(partition.topic, now_s)
             return None
-        if self._outages.enabled:
-            self._outages.learned(partition, term, tracing.now_unix_nano())
         pause_until_s = route.trouble.pause_until_s(term)
+        if self._outages.enabled:
+            self._outages.learned(partition, term, tracing.now_unix_nano(), pauses=now_s < pause_until_s)
         if now_s < pause_until_s:
             self._departures.wait_for_pause(partition, route, pause_until_s)
             return None
@@ -311,9 +313,6 @@ class Sender:
             # It feels the way and will fail if the leader is dead: who leads by now is asked beside it and not after.
             self._metadata.request(doubted=address)
         under_way = ProduceCall(leader, incarnation, address, items, sent_s=now_s)
-        if self._outages.enabled:
-            for item in items:
-                item.batch.sent_unix_nano = tracing.now_unix_nano()
         self._calls.add(under_way)
         under_way.task = self._tasks.start(f"produce-{leader}", self._carry(under_way))
 
@@ -337,9 +336,8 @@ class Sender:
             self._unreachable.answered(under_way.leader)
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
-            for place, (item, result) in enumerate(answered):
-                cause = under_way.causes.get(place, "") if under_way.causes else ""
-                self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
+            for (item, result), traced in zip(answered, _traces(under_way, response), strict=True):
+                self._settle(item, result.error_code, result.error_message, result.base_offset, traced)
         finally:
             self._calls.ended(under_way)
             self._outcomes.wake()
@@ -348,7 +346,7 @@ class Sender:
         for item in items:
             self._settle(item, code, message, -1)
 
-    def _settle(self, item: Item, code: Code, message: str, base_offset: int, cause: str = "") -> None:
+    def _settle(self, item: Item, code: Code, message: str, base_offset: int, traced: "_Traced | None" = None) -> None:
         route, batch = self._routes[item.partition], item.batch
         verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
         parts = parts_of(item.partition, batch, code, accumulator=self._accumulator, outcomes=self._outcomes)
@@ -360,10 +358,10 @@ class Sender:
             route.trouble.succeeded()
             self._outcomes.acknowledged(item.partition, batch, base_offset)
             if self._outages.enabled:
-                error = self._outages.recovered(item.partition)
+                trouble = self._outages.recovered(item.partition)
                 # Right after the callbacks of the records' futures: the moment that the caller sees.
                 asyncio.get_running_loop().call_soon(
-                    _note_acknowledgement, self._outages, self._clock, item, base_offset, cause, error
+                    _note_acknowledgement, self._outages, self._clock, item, base_offset, traced or _Traced(), trouble
                 )
         elif code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
             # The leader is well, and says itself when to come again.
@@ -396,12 +394,32 @@ class Sender:
             # A leader that refuses for long may have been deposed without having heard of it.
             self._metadata.request(doubted=self._metadata.view.address_of(item.term.leader))
         if self._outages.enabled:
-            self._outages.failed(item.partition, reason_of(code))
+            self._outages.failed(item.partition, reason_of(code), tracing.now_unix_nano())
 
     def _look_at_slow_calls(self, now_s: float, view: ClusterView) -> None:
         for under_way in self._calls.slow(now_s):
             self._metadata.request(doubted=under_way.address)
             under_way.abandon_if_moved(view, idempotent=self._idempotent)
+
+
+class _Traced(NamedTuple):
+    """What an answer says of traces, as traceparents; empty: nothing."""
+
+    cause: str = ""
+    """What made the leadership."""
+    place: str = ""
+    """The produce call's own span."""
+    isr_change: str = ""
+    """What ended the wait for a replica that was gone."""
+
+
+def _traces(call: ProduceCall, response: ProduceResponse) -> list[_Traced]:
+    """What an answer says of each partition. It comes when all of it is there: the others waited for the same."""
+    freed_by = next((result.isr_change for result in response.results if result.isr_change), "")
+    return [
+        _Traced(call.causes.get(index, ""), call.place, result.isr_change or freed_by)
+        for index, result in enumerate(response.results)
+    ]
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
@@ -413,7 +431,12 @@ def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
 
 
 def _note_acknowledgement(
-    outages: OutageWatch, clock: Clock, item: Item, base_offset: int, cause: str, error: str
+    outages: OutageWatch,
+    clock: Clock,
+    item: Item,
+    base_offset: int,
+    traced: _Traced,
+    trouble: Trouble | None,
 ) -> None:
     batch = item.batch
     now = Acknowledgement(
@@ -424,7 +447,8 @@ def _note_acknowledgement(
         tries=batch.tries,
         waited_s=clock.monotonic() - batch.opened_s,
         sent_unix_nano=batch.sent_unix_nano,
-        cause=cause,
-        error=error,
+        cause=traced.cause,
+        isr_change=traced.isr_change,
     )
-    outages.acknowledged(item.partition, now)
+    places = (traced.place, *batch.places) if traced.place else batch.places
+    outages.acknowledged(item.partition, now, trouble, places)

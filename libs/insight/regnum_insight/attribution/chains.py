@@ -21,24 +21,41 @@ from regnum_insight.spans.span import Kind, Span
 
 MS: Final = 1e6
 
+PRODUCER: Final = "producer"
+"""A producer waited, and left its spans."""
+CONSUMER: Final = "consumer"
+"""A consumer waited, and left its spans."""
+BROKER: Final = "broker"
+"""Somebody appended who left no spans: the leader saw it."""
+ORDER: Final = "order"
+"""No client is known to have waited."""
+
 _ROOT_BOUNDARIES: Final = (
-    (steps.DETECTED, names.DETECTED_UNIX_NANO),
-    (steps.FENCED, names.FENCED_UNIX_NANO),
-    (steps.WON, names.WON_UNIX_NANO),
-    (steps.LOADED, names.LOADED_UNIX_NANO),
-    (steps.VERIFIED, names.VERIFIED_UNIX_NANO),
+    (steps.DETECTED, names.DETECTED_UNIX_NANO, names.DETECTION),
+    (steps.FENCED, names.FENCED_UNIX_NANO, names.FENCE),
+    (steps.WON, names.WON_UNIX_NANO, names.CAMPAIGN),
+    (steps.LOADED, names.LOADED_UNIX_NANO, names.LOAD),
+    (steps.VERIFIED, names.VERIFIED_UNIX_NANO, names.VERIFY),
 )
+"""Boundaries of a root, and the spans that end with them: where the root was not written, they tell."""
+
+_SEEN_BY: Final = {"follower": "broker", "standby": "election"}
+"""By the first word of what saw a failure: the service of the process that did."""
+
+INSIDE: Final = {
+    names.LEADER_JOURNAL: "journal",
+    names.LEADER_EPOCHS: "epochs",
+    names.LEADER_ROLES: "roles",
+    names.LEADER_FETCHERS: "fetchers",
+}
+"""What becoming a leader consists of."""
+
+Batch = tuple[str, str, str]
+"""Topic, partition and leader epoch."""
 
 
-class Boundary(NamedTuple):
-    """A moment that somebody recorded."""
-
-    step: str
-    """The step that ends with it."""
-    ns: int
-    """By the clock of its process."""
-    process: str
-    """Who recorded it."""
+Boundary = tuple[int, int, str]
+"""A moment that somebody recorded: position of the step that ends with it, nanoseconds, and by whose clock."""
 
 
 class Segment(NamedTuple):
@@ -86,6 +103,12 @@ class Chain(NamedTuple):
     """Whether a send failed."""
     error: str = ""
     """What the client was told last before it succeeded."""
+    seen_by: str = ORDER
+    """PRODUCER, CONSUMER, BROKER or ORDER."""
+    inside: tuple[tuple[str, float], ...] = ()
+    """What ``leads`` consists of: names, and milliseconds."""
+    path: tuple[str, ...] = ()
+    """Ids of the spans that its boundaries come from."""
 
     @property
     def outage_ms(self) -> float:
@@ -95,7 +118,7 @@ class Chain(NamedTuple):
     @property
     def unexplained_ms(self) -> float:
         """How much of it has no name."""
-        return sum(segment.ms for segment in self.segments if segment.step == steps.UNEXPLAINED)
+        return sum((segment.ms for segment in self.segments if segment.step == steps.UNEXPLAINED), 0.0)
 
     @property
     def name(self) -> str:
@@ -108,44 +131,95 @@ class Trace:
     """The spans of one change, by what they are needed for."""
 
     kind: str
-    """Kind of the change: a key of ``steps.EXPECTED``."""
+    """Kind of the change."""
+    cause: str
+    """Its cause; empty where there is none, or none recorded."""
     root: Span | None
-    """The root; None: it was never written, or its file is lost."""
+    """The root, or what the controller wrote when it noticed; None: neither was written, or their file is lost."""
     by_id: Mapping[str, Span]
     """All spans."""
     offsets: Mapping[str, Offset] = field(default_factory=dict)
     """Clocks, against the controller's where it left a span: see ``clocks``."""
+    ends: Mapping[str, Span] = field(default_factory=dict)
+    """Of spans of the controller that there is one of in a change: by name."""
     decisions: Sequence[Span] = ()
-    """Decisions, by their ends."""
+    """Spans in which next states of partitions were worked out."""
     writes: Sequence[Span] = ()
-    """Writes of new states to the store, by their ends."""
+    """Writes of new states to the store."""
     leaderships: Mapping[str, Span] = field(default_factory=dict)
     """Become-leader spans, by the id of the order that they are below."""
-    appends: Mapping[tuple[str, str, str], Span] = field(default_factory=dict)
-    """First appends, by topic, partition and leader epoch."""
+    appends: Mapping[Batch, Span] = field(default_factory=dict)
+    """First appends."""
+    in_sync: Mapping[Batch, Span] = field(default_factory=dict)
+    """Waits for enough replicas in sync."""
+    replicated: Mapping[Batch, Span] = field(default_factory=dict)
+    """Waits for the high watermark."""
+    below: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    """Parts of a leadership, and of a client's outage, by the id of what they are below."""
+
+
+def batch_of(span: Span) -> Batch:
+    """What a span is about."""
+    about = span.attributes
+    return about.get(names.TOPIC, ""), about.get(names.PARTITION, ""), about.get(names.LEADER_EPOCH, "")
+
+
+def leader_stayed(outage: Span) -> bool:
+    """Whether a producer waited for a replica that was gone, under a leader that stayed, until a change freed it."""
+    about = outage.attributes
+    epoch = about.get(names.LAST_ACK_LEADER_EPOCH)
+    return bool(outage.parent_id) and epoch is not None and epoch == about.get(names.LEADER_EPOCH)
 
 
 def chain_of_outage(outage: Span, trace: Trace) -> Chain:
-    """The chain of what one client saw."""
+    """The chain of what one client saw: a producer, or a consumer."""
     about = outage.attributes
-    key = (about.get(names.TOPIC, ""), about.get(names.PARTITION, ""), about.get(names.LEADER_EPOCH, ""))
-    append = trace.appends.get(key)
+    batch = batch_of(outage)
+    of_producer, stayed = outage.name == names.OUTAGE, leader_stayed(outage)
+    append = None if stayed else trace.appends.get(batch)
     order = trace.by_id.get(append.parent_id if append is not None else outage.parent_id)
-    boundaries = [*_of_root_and_order(trace, order), *_of_client(outage)]
-    if append is not None:
-        boundaries.append(Boundary(steps.APPENDED, append.end_ns, append.process))
-    boundaries.append(Boundary(steps.ACKNOWLEDGED, outage.end_ns, outage.process))
+    found = _of_root_and_order(trace, order, leads=not stayed)
+    _of_client(found, outage, trace)
+    if stayed and order is not None and batch not in trace.replicated:
+        _of_others(found, order, trace)
+    if of_producer:
+        _of_append(found, batch, append, trace)
+        found.add(steps.ACKNOWLEDGED, outage.end_ns, outage)
+        tail = steps.OF_A_WAIT if stayed else steps.OF_A_PRODUCER
+    else:
+        found.add(steps.ANSWERED, outage.end_ns, outage)
+        tail = steps.OF_A_CONSUMER
     return Chain(
-        topic=key[0],
-        partition=key[1],
+        topic=batch[0],
+        partition=batch[1],
         leader=about.get(names.BROKER, ""),
-        leader_epoch=key[2],
+        leader_epoch=batch[2],
         client=outage.process,
         start_ns=outage.start_ns,
         end_ns=outage.end_ns,
-        segments=_segments(boundaries, outage.start_ns, outage.end_ns, outage.process, trace),
+        segments=_segments(found.boundaries, outage.start_ns, outage.end_ns, outage.process, trace, tail),
         retried=about.get(names.RETRIED) == "true",
         error=about.get(names.ERROR_TYPE, ""),
+        seen_by=PRODUCER if of_producer else CONSUMER,
+        inside=found.inside,
+        path=tuple(found.path),
+    )
+
+
+def chain_of_append(append: Span, trace: Trace) -> Chain:
+    """The chain of a leader's first append that no client left spans of: from the root to its replication."""
+    batch = batch_of(append)
+    found = _of_root_and_order(trace, trace.by_id.get(append.parent_id))
+    _of_append(found, batch, append, trace)
+    return _without_client(
+        found,
+        trace,
+        topic=batch[0],
+        partition=batch[1],
+        leader=append.attributes.get(names.BROKER, ""),
+        leader_epoch=batch[2],
+        seen_by=BROKER,
+        tail=steps.OF_NO_CLIENT,
     )
 
 
@@ -155,105 +229,219 @@ def chain_of_order(leadership: Span | None, trace: Trace) -> Chain:
     Raises ValueError without a root and a leadership.
     """
     order = None if leadership is None else trace.by_id.get(leadership.parent_id)
-    boundaries = _of_root_and_order(trace, order)
-    if leadership is not None and not any(one.step == steps.LEADS for one in boundaries):
-        boundaries.append(Boundary(steps.LEADS, leadership.end_ns, leadership.process))
+    found = _of_root_and_order(trace, order)
+    if leadership is not None and not any(position == _LEADS for position, _, _ in found.boundaries):
+        found.add(steps.LEADS, leadership.end_ns, leadership)
     dispatched = None if trace.root is None else trace.root.number(names.DISPATCHED_UNIX_NANO)
     if trace.root is not None and dispatched is not None and leadership is None:
-        boundaries.append(Boundary(steps.DISPATCHED, dispatched, trace.root.process))
-    if not boundaries:
+        found.add(steps.DISPATCHED, dispatched, trace.root)
+    if not found.boundaries:
         raise ValueError("neither a root nor a leadership")
-    at = {one.step: one.ns - trace.offsets.get(one.process, UNKNOWN).correction_ns for one in boundaries}
-    first = trace.root.process if trace.root is not None else min(boundaries, key=lambda one: at[one.step]).process
-    ahead_ns = trace.offsets.get(first, UNKNOWN).correction_ns
-    start_ns = trace.root.start_ns if trace.root is not None else min(at.values()) + ahead_ns
-    end_ns = max(start_ns, max(at.values()) + ahead_ns)
-    return Chain(
-        topic="",
-        partition="",
+    return _without_client(
+        found,
+        trace,
         leader="" if leadership is None else leadership.attributes.get(names.BROKER, ""),
-        leader_epoch="",
-        client="",
-        start_ns=start_ns,
-        end_ns=end_ns,
-        segments=_segments(boundaries, start_ns, end_ns, first, trace),
+        tail=steps.OF_AN_ORDER,
     )
 
 
-def _of_root_and_order(trace: Trace, order: Span | None) -> list[Boundary]:
-    """What the controller and the new leader recorded on the way to one leadership."""
+def _without_client(
+    found: "_Found",
+    trace: Trace,
+    *,
+    topic: str = "",
+    partition: str = "",
+    leader: str,
+    leader_epoch: str = "",
+    seen_by: str = ORDER,
+    tail: frozenset[str],
+) -> Chain:
+    """A chain that begins with the root, or with the first thing that is told, and ends with the last."""
+    at = [ns - trace.offsets.get(process, UNKNOWN).correction_ns for _, ns, process in found.boundaries]
+    if trace.root is not None:
+        first, start_ns = trace.root.process, trace.root.start_ns
+    else:
+        _, start_ns, first = found.boundaries[at.index(min(at))]
+    end_ns = max(start_ns, max(at) + trace.offsets.get(first, UNKNOWN).correction_ns)
+    return Chain(
+        topic=topic,
+        partition=partition,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        client="",
+        start_ns=start_ns,
+        end_ns=end_ns,
+        segments=_segments(found.boundaries, start_ns, end_ns, first, trace, tail),
+        seen_by=seen_by,
+        inside=found.inside,
+        path=tuple(found.path),
+    )
+
+
+class _Found:
+    """Boundaries of one chain, and where they were found."""
+
+    __slots__ = ("boundaries", "inside", "path")
+
+    def __init__(self) -> None:
+        self.boundaries: list[Boundary] = []
+        self.path: list[str] = []
+        self.inside: tuple[tuple[str, float], ...] = ()
+
+    def add(self, step: str, ns: int, span: Span, *, process: str = "") -> None:
+        """A boundary of a span."""
+        self.boundaries.append((steps.ORDER[step], ns, process or span.process))
+        self.path.append(span.span_id)
+
+
+def _of_root_and_order(trace: Trace, order: Span | None, *, leads: bool = True) -> _Found:
+    """What the controller and a leader recorded on the way to one leadership, or, without ``leads``, to a new ISR."""
+    found = _Found()
     call = None if order is None else trace.by_id.get(order.parent_id)
     if call is not None and call.kind != Kind.CLIENT:
         call = None
-    found = [] if trace.root is None else _of_root(trace.root, trace, call)
+    _of_controller(found, trace, call)
     if call is not None:
-        found.append(Boundary(steps.ORDER_SENT, call.start_ns, call.process))
+        found.add(steps.ORDER_SENT, call.start_ns, call)
     if order is not None and order.kind == Kind.SERVER:
-        found.append(Boundary(steps.RECEIVED, order.start_ns, order.process))
+        found.add(steps.RECEIVED, order.start_ns, order)
         leadership = trace.leaderships.get(order.span_id)
-        if leadership is not None:
-            found.append(Boundary(steps.LEADS, leadership.end_ns, leadership.process))
+        if leadership is not None and leads:
+            found.add(steps.LEADS, leadership.end_ns, leadership)
+            parts = trace.below.get(leadership.span_id, ())
+            found.inside = tuple(
+                (part, sum(one.end_ns - one.start_ns for one in parts if one.name == name) / MS)
+                for name, part in INSIDE.items()
+                if any(one.name == name for one in parts)
+            )
     return found
 
 
-def _of_root(root: Span, trace: Trace, call: Span | None) -> list[Boundary]:
+def _of_controller(found: _Found, trace: Trace, call: Span | None) -> None:
     """What the controller recorded until the order went out."""
-    of = root.process
-    found = [Boundary(steps.NOTICED, root.start_ns, of)]
-    heard = root.number(names.LAST_HEARD_UNIX_NANO)
-    if heard is not None and heard <= root.start_ns and root.attributes.get(names.CAUSE) == names.CAUSE_SILENCE:
-        found.append(Boundary(steps.FAILED, heard, of))
-    boundaries = [(step, root.number(attribute)) for step, attribute in _ROOT_BOUNDARIES]
+    root = trace.root
+    if root is not None:
+        _of_beginning(found, root, trace.cause)
+    elif (detection := trace.ends.get(names.DETECTION)) is not None:
+        found.add(steps.NOTICED, detection.start_ns, detection)
+    for step, attribute, name in _ROOT_BOUNDARIES:
+        at = trace.ends.get(name)
+        ns = None if root is None else root.number(attribute)
+        if ns is not None and root is not None:
+            found.add(step, ns, root)
+            if at is not None:
+                found.path.append(at.span_id)
+        elif at is not None:
+            found.add(step, at.end_ns, at)
     # Large changes go to the store in parts: what counts is the part before this order.
-    boundaries += [
-        (steps.DECIDED, _last_before(trace.decisions, call) or root.number(names.DECIDED_UNIX_NANO)),
-        (steps.WRITTEN, _last_before(trace.writes, call) or root.number(names.WRITTEN_UNIX_NANO)),
-    ]
-    return [*found, *(Boundary(step, ns, of) for step, ns in boundaries if ns is not None)]
+    for step, attribute, spans in (
+        (steps.DECIDED, names.DECIDED_UNIX_NANO, trace.decisions),
+        (steps.WRITTEN, names.WRITTEN_UNIX_NANO, trace.writes),
+    ):
+        part = _last_before(spans, call)
+        if part is not None:
+            found.add(step, part.end_ns, part)
+        elif root is not None and (ns := root.number(attribute)) is not None:
+            found.add(step, ns, root)
 
 
-def _of_client(outage: Span) -> list[Boundary]:
+def _of_beginning(found: _Found, root: Span, cause: str) -> None:
+    """When it failed, and when the controller noticed that; of a planned change when it was asked for."""
+    failed = root.number(names.FAILED_UNIX_NANO)
+    noticed = root.number(names.NOTICED_UNIX_NANO) or root.start_ns
+    if failed is not None:
+        # The moment is that of the process which saw it, by its clock.
+        words = root.attributes.get(names.FAILED_SEEN_BY, "").split()
+        service = _SEEN_BY.get(words[0]) if words else None
+        found.add(steps.FAILED, failed, root, process=f"{service} {words[-1]}" if service else "")
+    else:
+        heard = root.number(names.LAST_HEARD_UNIX_NANO)
+        if heard is not None and heard <= noticed and cause == names.CAUSE_SILENCE:
+            found.add(steps.FAILED, heard, root)
+    found.add(steps.NOTICED, noticed, root)
+
+
+def _of_client(found: _Found, outage: Span, trace: Trace) -> None:
+    """What the client recorded: when it knew the leader, until when it paused, and when its call began."""
     learned, sent = outage.number(names.LEARNED_UNIX_NANO), outage.number(names.SENT_UNIX_NANO)
-    found = [] if learned is None else [Boundary(steps.LEARNED, learned, outage.process)]
-    return found if sent is None else [*found, Boundary(steps.SENT, sent, outage.process)]
+    parts = trace.below.get(outage.span_id, ())
+    for part in parts:
+        if part.name == names.LEARN:
+            learned = part.end_ns if learned is None else learned
+            found.path.append(part.span_id)
+        elif part.kind == Kind.CLIENT:
+            sent = part.start_ns if sent is None else sent
+            found.path.append(part.span_id)
+    if learned is not None:
+        found.add(steps.LEARNED, learned, outage)
+    pauses = [part for part in parts if part.name == names.BACKOFF and (sent is None or part.end_ns <= sent)]
+    if pauses:
+        last = max(pauses, key=lambda part: part.end_ns)
+        found.add(steps.BACKOFF, last.end_ns, last)
+    if sent is not None:
+        found.add(steps.SENT, sent, outage)
 
 
-def _last_before(spans: Iterable[Span], call: Span | None) -> int | None:
-    """The latest end before a call begins, both at the controller."""
+def _of_append(found: _Found, batch: Batch, append: Span | None, trace: Trace) -> None:
+    """What the new leader recorded of the first batch."""
+    waited, covered = trace.in_sync.get(batch), trace.replicated.get(batch)
+    if waited is not None:
+        found.add(steps.IN_SYNC, waited.end_ns, waited)
+    if append is not None:
+        found.add(steps.APPENDED, append.end_ns, append)
+    if covered is not None:
+        found.add(steps.REPLICATED, covered.end_ns, covered)
+
+
+def _of_others(found: _Found, order: Span, trace: Trace) -> None:
+    """What an order freed first: the call of a partition that lacked nobody is answered when all of the call is."""
+    freed = [part for part in trace.below.get(order.span_id, ()) if part.name == names.HIGH_WATERMARK_WAIT]
+    if freed:
+        first = min(freed, key=lambda part: part.end_ns)
+        found.add(steps.REPLICATED, first.end_ns, first)
+
+
+def _last_before(spans: Iterable[Span], call: Span | None) -> Span | None:
+    """The latest that ends before a call begins, both at the controller."""
     if call is None:
         return None
-    return max((span.end_ns for span in spans if span.end_ns <= call.start_ns), default=None)
+    return max((span for span in spans if span.end_ns <= call.start_ns), key=lambda span: span.end_ns, default=None)
 
 
-_ORDER: Final = {step: position for position, step in enumerate(steps.STEPS)}
-
-
-def _segments(boundaries: list[Boundary], start_ns: int, end_ns: int, first: str, trace: Trace) -> tuple[Segment, ...]:
+def _segments(
+    boundaries: list[Boundary], start_ns: int, end_ns: int, first: str, trace: Trace, tail: frozenset[str]
+) -> tuple[Segment, ...]:
     """The steps between two moments of one process, ``first``."""
-    boundaries.sort(key=lambda one: _ORDER[one.step])
-    there = {one.step for one in boundaries}
-    expected = steps.EXPECTED[trace.kind]
-    if trace.root is not None and trace.root.attributes.get(names.CAUSE) == names.CAUSE_NODE:
-        expected -= steps.WITHOUT_DETECTION
-    absent = [_ORDER[step] for step in expected if step not in there]
+    boundaries.sort()
+    there = {position for position, _, _ in boundaries}
+    absent = [position for position in steps.expected(trace.kind, trace.cause, tail) if position not in there]
+    unseen = tail is steps.OF_NO_CLIENT
     made = []
     position = -1
     offset = before = trace.offsets.get(first, UNKNOWN)
-    of = first
+    of = last = first
     at, end, raw_at = start_ns - offset.correction_ns, end_ns - offset.correction_ns, start_ns
-    for step, ns, process in boundaries:
-        offset = trace.offsets.get(process, UNKNOWN)
+    for here, ns, process in boundaries:
+        if process != last:
+            offset, last = trace.offsets.get(process, UNKNOWN), process
         reached = min(max(at, ns - offset.correction_ns), end)
         raw_reached = min(max(raw_at, ns), end_ns)
-        gap = bool(absent) and reached > at and any(position < other < _ORDER[step] for other in absent)
+        step = named = steps.STEPS[here]
+        if absent and reached > at:
+            gaps = [other for other in absent if position < other < here]
+            if gaps:
+                named = steps.UNSEEN if unseen and _OF_CLIENTS.issuperset(gaps) else steps.UNEXPLAINED
         bound = 0.0 if process == of else _sum(before.bound_ns, offset.bound_ns)
-        named = steps.UNEXPLAINED if gap else step
         made.append(Segment(named, (reached - at) / MS, (raw_reached - raw_at) / MS, bound, step, process))
         raw_at = raw_reached
         if reached > at:
             # What was done before its turn is not where the next step begins.
-            at, of, before, position = reached, process, offset, _ORDER[step]
+            at, of, before, position = reached, process, offset, here
     return tuple(made)
+
+
+_LEADS: Final = steps.ORDER[steps.LEADS]
+_OF_CLIENTS: Final = frozenset({steps.ORDER[steps.LEARNED], steps.ORDER[steps.SENT]})
 
 
 def _sum(one: int | None, other: int | None) -> float | None:

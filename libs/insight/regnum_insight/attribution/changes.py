@@ -6,7 +6,7 @@ partition, which is a path; how the others did stands beside it.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple
@@ -14,36 +14,60 @@ from typing import Final, NamedTuple
 from regnum_telemetry import conventions as names
 
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import MS, Chain, Trace, chain_of_order, chain_of_outage
-from regnum_insight.attribution.clocks import Offset, offsets
+from regnum_insight.attribution.chains import (
+    MS,
+    Chain,
+    Trace,
+    batch_of,
+    chain_of_append,
+    chain_of_order,
+    chain_of_outage,
+    leader_stayed,
+)
+from regnum_insight.attribution.clocks import UNKNOWN, Offset, offsets
 from regnum_insight.spans.otlp import Selection
 from regnum_insight.spans.span import Kind, Span
 
 UNKNOWN_KIND: Final = "unknown"
-"""Kind of a change whose root was never written, or whose controller's file is lost."""
+"""Kind of a change of which neither a root nor an opening record was written, or whose controller's file is lost."""
 UNTRACED: Final = "untraced"
 """Kind of a client's outage that no change names as its own."""
-SUCCESSION: Final = "succession"
+SUCCESSION: Final = names.KIND_SUCCESSION
 """Kind of a change of the controller."""
-ROOTS: Final = {names.FAILOVER: "failover", names.SUCCESSION: SUCCESSION, names.RECOVERY: "recovery"}
-"""Roots, and the kinds of what they begin."""
+ROOTS_BEFORE: Final = {
+    names.FAILOVER: names.KIND_BROKER_FAILURE,
+    names.SUCCESSION: names.KIND_SUCCESSION,
+    names.RECOVERY: names.KIND_RECOVERY,
+}
+"""Roots of before there was one for all, and the kinds of what they begin."""
 CLOCK_NOTE_MS: Final = 5.0
 """A clock about which less is known than this is mentioned."""
 
+_NEW: Final = "regnum.leadership_change"
 _PARTS: Final = (
-    "regnum.failover.", "regnum.succession.", names.BECOME_LEADER, names.FIRST_APPEND,
+    "regnum.failover.", "regnum.succession.", _NEW, names.BECOME_LEADER, names.FIRST_APPEND,
 )  # fmt: skip
+_SEND: Final = names.SEND_TO_TOPIC.partition("{")[0]
 _TRACE_ID: Final = re.compile("[0-9a-f]{32}")
-_CALLS: Final = frozenset({names.LEADER_AND_ISR, names.PUBLISH_CHANGES})
-_NAMES: Final = frozenset(
-    {*ROOTS, *_CALLS, names.OUTAGE, names.BECOME_LEADER, names.FIRST_APPEND, names.STORE_WRITE, names.TRUNCATION}
-)
+_OUTAGES: Final = frozenset({names.OUTAGE, names.CONSUMER_OUTAGE})
+NAMES: Final = frozenset({
+    *ROOTS_BEFORE, names.LEADER_AND_ISR, *_OUTAGES, names.STORE_WRITE, names.TRUNCATION, names.MIN_ISR_WAIT,
+    names.HIGH_WATERMARK_WAIT, names.LEARN, names.BACKOFF, names.PROBE_MISSED,
+})  # fmt: skip
+"""Names of spans that say something of a change, and"""
+PREFIXES: Final = (*_PARTS, _SEND)
+"""what the names of others begin with."""
+_ENDS: Final = frozenset({names.DETECTION, names.FENCE, names.CAMPAIGN, names.LOAD, names.VERIFY})
+_BELOW: Final = frozenset({
+    names.LEADER_JOURNAL, names.LEADER_EPOCHS, names.LEADER_ROLES, names.LEADER_FETCHERS, names.LEARN, names.BACKOFF,
+    names.HIGH_WATERMARK_WAIT,
+})  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
 def is_wanted(name: str) -> bool:
     """Whether a span of this name can say something of a change."""
-    return name in _NAMES or name.startswith(_PARTS)
+    return name in NAMES or name.startswith(_PARTS) or (name.startswith(_SEND) and "/" not in name)
 
 
 ATTRIBUTES: Final = frozenset({
@@ -52,7 +76,9 @@ ATTRIBUTES: Final = frozenset({
     names.WRITTEN_UNIX_NANO, names.DISPATCHED_UNIX_NANO, names.WON_UNIX_NANO, names.LOADED_UNIX_NANO,
     names.VERIFIED_UNIX_NANO, names.BROKER, names.TOPIC, names.PARTITION, names.OFFSET, names.LEADER_EPOCH,
     names.ERROR_TYPE, names.LEARNED_UNIX_NANO, names.SENT_UNIX_NANO, names.WAITING_SINCE_UNIX_NANO, names.RETRIED,
-    names.FAILOVER_TRACE_ID, names.RPC_STATUS,
+    names.FAILOVER_TRACE_ID, names.RPC_STATUS, names.CHANGE_KIND, names.FAILED_UNIX_NANO, names.FAILED_SEEN_BY,
+    names.NOTICED_UNIX_NANO, names.ACKNOWLEDGED_UNIX_NANO, names.FIRST,
+    names.LAST_ACK_LEADER_EPOCH,
 })  # fmt: skip
 """Attributes that say something of a change."""
 
@@ -92,7 +118,7 @@ class Change(NamedTuple):
     trace_id: str
     """Trace that all of it is in, as 32 hexadecimal digits."""
     kind: str
-    """``failover``, ``succession``, ``recovery``, ``unknown`` or ``untraced``."""
+    """One of the ``KIND_`` values of the conventions, ``unknown`` or ``untraced``."""
     cause: str
     """What began it; empty where nobody recorded it."""
     evidence: str
@@ -119,6 +145,16 @@ class Change(NamedTuple):
     """Who left spans."""
     links: tuple[str, ...] = ()
     """Trace ids of changes that the root is linked to."""
+    readers: tuple[Chain, ...] = ()
+    """A chain for each partition whose consumer waited, the worst first."""
+    unseen: tuple[Chain, ...] = ()
+    """A chain for each partition to which a client appended that left no spans, as the leader saw it."""
+    unfinished: bool = False
+    """Whether there is an opening record and no root: the controller died, or is not done."""
+    unsaid: tuple[str, ...] = ()
+    """Steps that traces of this form do not tell: they lie in others."""
+    first: tuple[str, ...] = ()
+    """The first of its partitions, as far as they are named: ``orders/0``."""
 
     @property
     def outage_ms(self) -> float | None:
@@ -141,7 +177,7 @@ class Change(NamedTuple):
 
 def trace_of(span: Span) -> str:
     """The trace of the change that a span belongs to: a client that learned of it late names it from its own."""
-    if span.name == names.OUTAGE:
+    if span.name in _OUTAGES:
         named = span.attributes.get(names.FAILOVER_TRACE_ID, "")
         if _TRACE_ID.fullmatch(named):
             return named
@@ -156,49 +192,54 @@ def spread_of(chains: Sequence[Chain]) -> dict[str, Spread]:
             lengths[segment.step].append(segment.ms)
     return {
         step: Spread(n=len(of), min_ms=min(of), median_ms=median(of), max_ms=max(of))
-        for step in (*steps.STEPS, steps.UNEXPLAINED)
+        for step in steps.ALL_STEPS
         if (of := lengths.get(step))
     }
 
 
 def change_of(spans: Sequence[Span]) -> Change | None:
     """The change that the spans of one trace tell of; None where they tell of none."""
-    by_id = {span.span_id: span for span in spans}
-    roots = [span for span in spans if span.name in ROOTS]
-    root = min(roots, key=lambda span: (span.start_ns, span.span_id)) if roots else None
-    parts = any(span.name.startswith(_PARTS) for span in spans)
-    waits = [span for span in spans if span.name == names.OUTAGE]
-    if root is None and not parts and not waits:
+    sorted_out = _Sorted(spans)
+    root = sorted_out.root
+    if root is None and not sorted_out.has_parts and not sorted_out.waits:
         return None
-    kind = ROOTS[root.name] if root is not None else UNKNOWN_KIND if parts else UNTRACED
-    trace = _trace(kind, root, spans, by_id)
-    outages = [span for span in waits if _waited(span, root)]
-    chains = [chain_of_outage(span, trace) for span in outages]
-    chains.sort(key=lambda chain: (-chain.outage_ms, chain.topic, chain.partition, chain.leader_epoch, chain.client))
-    if chains:
-        worst = chains[0]
+    trace = _trace(sorted_out)
+    waited = [span for span in sorted_out.waits if _waited(span, root)]
+    producers = [span for span in waited if span.name == names.OUTAGE]
+    chains = _ranked(chain_of_outage(span, trace) for span in producers)
+    readers = _ranked(chain_of_outage(span, trace) for span in waited if span.name != names.OUTAGE)
+    unseen = _ranked(chain_of_append(span, trace) for span in _of_no_client(trace, sorted_out.waits))
+    if chains or readers or unseen:
+        worst = (chains or readers or unseen)[0]
     elif root is not None or trace.leaderships:
         worst = _slowest_order(trace)
     else:
         return None
     about: Mapping[str, str] = {} if root is None else root.attributes
     victim = f"{about.get(names.VICTIM_KIND, '')} {about.get(names.VICTIM, '')}".strip()
+    begins = {steps.FAILED} if names.FAILED_UNIX_NANO in about else {steps.FAILED, steps.NOTICED}
+    trace_id = spans[0].trace_id
     return Change(
-        trace_id=spans[0].trace_id,
-        kind=kind,
-        cause=about.get(names.CAUSE, ""),
+        trace_id=trace_id,
+        kind=trace.kind,
+        cause=trace.cause,
         evidence=about.get(names.EVIDENCE, ""),
         victim=victim,
         controller=about.get(names.CONTROLLER_ID, ""),
         partitions=(root.number(names.PARTITIONS) or 0) if root is not None else len(chains),
         start_ns=root.start_ns if root is not None else min(span.start_ns for span in spans),
         complete=about.get(names.COMPLETE) == "true",
-        chains=tuple(chains),
+        chains=chains,
         worst=worst,
         clocks=_clock_notes(trace.offsets),
-        before_ms=sum(segment.ms for segment in worst.segments if segment.until in {steps.FAILED, steps.NOTICED}),
+        before_ms=sum((segment.ms for segment in worst.segments if segment.until in begins), 0.0),
         processes=tuple(sorted({span.process for span in spans})),
-        links=tuple(sorted({trace_id for trace_id, _ in root.links if trace_id != spans[0].trace_id})) if root else (),
+        links=tuple(sorted({other for other, _ in root.links if other != trace_id})) if root is not None else (),
+        readers=readers,
+        unseen=unseen,
+        unfinished=sorted_out.unfinished,
+        unsaid=steps.UNSAID_BEFORE if sorted_out.of_before else (),
+        first=sorted_out.first,
     )
 
 
@@ -208,9 +249,81 @@ def changes_of(traces: Iterable[Sequence[Span]]) -> list[Change]:
     return sorted(found, key=lambda change: (change.start_ns, change.trace_id))
 
 
+class _Trait(NamedTuple):
+    """What the name of a span says."""
+
+    of_a_change: bool
+    """Only a change leaves it."""
+    new: bool
+    """Only what writes one root for any change writes it."""
+    below: bool
+    """It is looked for by what it is below."""
+    root: bool
+    """It is a root."""
+
+
+@lru_cache(maxsize=1024)
+def _trait(name: str) -> _Trait:
+    below = name in _BELOW or name.startswith(_SEND)
+    root = name == names.LEADERSHIP_CHANGE or name in ROOTS_BEFORE
+    return _Trait(name.startswith(_PARTS), name.startswith(_NEW) or name in _BELOW, below, root)
+
+
+class _Sorted:
+    """The spans of one trace, by what they are needed for."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.by_id = {span.span_id: span for span in spans}
+        self.spans = [self.by_id[span_id] for span_id in sorted(self.by_id)]
+        """Each once, and in the same order however they came."""
+        self.of: dict[str, list[Span]] = defaultdict(list)
+        """By name."""
+        for span in self.spans:
+            self.of[span.name].append(span)
+        self.waits = [*self.of.get(names.OUTAGE, ()), *self.of.get(names.CONSUMER_OUTAGE, ())]
+        self.has_parts = new = False
+        """Whether anything is there that only a change leaves."""
+        self.below: dict[str, list[Span]] = defaultdict(list)
+        roots: list[Span] = []
+        for name, of_it in self.of.items():
+            trait = _trait(name)
+            self.has_parts = self.has_parts or trait.of_a_change
+            new = new or trait.new
+            if trait.root:
+                roots += of_it
+            if trait.below:
+                for span in of_it:
+                    self.below[span.parent_id].append(span)
+        opened = self.of.get(names.CHANGE_OPENED, [])
+        found = roots or opened
+        self.root = min(found, key=lambda span: (span.start_ns, span.span_id)) if found else None
+        self.unfinished = not roots and bool(opened)
+        self.of_before = (self.root is not None or self.has_parts) and not new
+        telling = [*self.of.get(names.BECOME_LEADER, ()), *([] if self.root is None else [self.root])]
+        named = [
+            one for span in telling if names.FIRST in span.attributes for one in span.attributes[names.FIRST].split(",")
+        ]
+        self.first = tuple(sorted({one.strip() for one in named if one.strip()}))
+
+    @property
+    def kind(self) -> str:
+        """Kind of the change."""
+        if self.root is None:
+            return UNKNOWN_KIND if self.has_parts else UNTRACED
+        return ROOTS_BEFORE.get(self.root.name) or self.root.attributes.get(names.CHANGE_KIND, "") or UNKNOWN_KIND
+
+
+def _ranked(chains: Iterable[Chain]) -> tuple[Chain, ...]:
+    return tuple(
+        sorted(
+            chains, key=lambda chain: (-chain.outage_ms, chain.topic, chain.partition, chain.leader_epoch, chain.client)
+        )
+    )
+
+
 def _waited(outage: Span, root: Span | None) -> bool:
     """Whether a client waited in an outage: an idle one has a silence of its own, however long."""
-    if outage.attributes.get(names.RETRIED) == "true":
+    if outage.attributes.get(names.RETRIED) == "true" or leader_stayed(outage):
         return True
     waiting = outage.number(names.WAITING_SINCE_UNIX_NANO)
     learned = outage.number(names.LEARNED_UNIX_NANO)
@@ -220,38 +333,57 @@ def _waited(outage: Span, root: Span | None) -> bool:
     return waiting <= learned if root is None else root.start_ns - MS * 1000 <= outage.start_ns and waiting <= learned
 
 
-def _trace(kind: str, root: Span | None, spans: Sequence[Span], by_id: Mapping[str, Span]) -> Trace:
-    decisions, writes = [], []
-    leaderships, appends = {}, {}
-    fences = {span.span_id for span in spans if span.name == names.FENCE}
-    for span in spans:
-        if span.name == names.DECISION:
-            decisions.append(span)
-        elif span.name == names.STORE_WRITE and span.parent_id not in fences:
-            writes.append(span)
-        elif span.name == names.BECOME_LEADER:
-            leaderships[span.parent_id] = span
-        elif span.name == names.FIRST_APPEND:
-            about = span.attributes
-            key = (about.get(names.TOPIC, ""), about.get(names.PARTITION, ""), about.get(names.LEADER_EPOCH, ""))
-            appends[key] = span
+def _of_no_client(trace: Trace, waits: Iterable[Span]) -> list[Span]:
+    """First appends whose client left no spans, and that came while the change was under way: none waits for others."""
+    root = trace.root
+    if root is None or root.name != names.LEADERSHIP_CHANGE:
+        return []
+    known = {batch_of(span) for span in waits if span.name == names.OUTAGE}
+    until_ns = max(root.end_ns, root.number(names.ACKNOWLEDGED_UNIX_NANO) or 0)
+    return [
+        span
+        for batch, span in trace.appends.items()
+        if batch not in known and span.end_ns - trace.offsets.get(span.process, UNKNOWN).correction_ns <= until_ns
+    ]
+
+
+def _trace(found: _Sorted) -> Trace:
+    fences = {span.span_id for span in found.of[names.FENCE]}
+    offset_of = offsets(found.spans, found.by_id, _reference(found.root, found.spans))
+    counts = _counted(found, offset_of)
     return Trace(
-        kind=kind,
-        root=root,
-        by_id=by_id,
-        offsets=offsets(spans, by_id, _reference(root, spans)),
-        decisions=decisions,
-        writes=writes,
-        leaderships=leaderships,
-        appends=appends,
+        kind=found.kind,
+        cause="" if found.root is None else found.root.attributes.get(names.CAUSE, ""),
+        root=found.root,
+        by_id=found.by_id,
+        offsets=offset_of,
+        ends={name: max(of_it, key=lambda span: span.end_ns) for name in _ENDS if (of_it := found.of.get(name))},
+        decisions=found.of[names.DECISION],
+        writes=[span for span in found.of[names.STORE_WRITE] if span.parent_id not in fences],
+        leaderships={span.parent_id: span for span in found.of[names.BECOME_LEADER] if counts(span)},
+        appends={batch_of(span): span for span in found.of[names.FIRST_APPEND] if counts(span)},
+        in_sync={batch_of(span): span for span in found.of[names.MIN_ISR_WAIT]},
+        replicated={batch_of(span): span for span in found.of[names.HIGH_WATERMARK_WAIT]},
+        below=found.below,
     )
+
+
+def _counted(found: _Sorted, offset_of: Mapping[str, Offset]) -> Callable[[Span], bool]:
+    """Says of a broker's span whether it counts: what a victim does after its fence is no part of the change."""
+    root = found.root
+    fenced_ns = None if root is None else root.number(names.FENCED_UNIX_NANO)
+    if root is None or fenced_ns is None or root.attributes.get(names.VICTIM_KIND) != "broker":
+        return lambda _: True
+    victim = f"broker {root.attributes.get(names.VICTIM, '')}"
+    ahead_ns = offset_of.get(victim, UNKNOWN).correction_ns
+    return lambda span: span.process != victim or span.end_ns - ahead_ns <= fenced_ns
 
 
 def _reference(root: Span | None, spans: Sequence[Span]) -> str:
     """The controller's clock, or that of its callers of brokers, or that of whoever recorded anything first."""
     if root is not None:
         return root.process
-    callers = sorted(span.process for span in spans if span.kind == Kind.CLIENT and span.name in _CALLS)
+    callers = sorted(span.process for span in spans if span.kind == Kind.CLIENT and span.name == names.LEADER_AND_ISR)
     return callers[0] if callers else min(spans, key=lambda span: (span.start_ns, span.span_id)).process
 
 

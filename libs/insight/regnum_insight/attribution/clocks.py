@@ -104,7 +104,8 @@ def _of_batch(wait: Span, append: Span | None) -> list[tuple[tuple[str, str], in
 
 
 def _batch(span: Span) -> tuple[str | None, ...]:
-    return tuple(span.attributes.get(name) for name in (names.TOPIC, names.PARTITION, names.LEADER_EPOCH, names.OFFSET))
+    of = span.attributes.get
+    return of(names.TOPIC), of(names.PARTITION), of(names.LEADER_EPOCH), of(names.OFFSET)
 
 
 def _shortest(

@@ -5,12 +5,14 @@ of so many comparisons at once (Bonferroni), so that equal sets seldom raise any
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from regnum_insight.attribution import steps
 from regnum_insight.attribution.changes import SUCCESSION, UNTRACED, Change
-from regnum_insight.reporting.rows import ALL_STEPS, label_of, title
+from regnum_insight.reporting.rows import label_of, title
 from regnum_insight.reporting.statistics import Difference, difference
+from regnum_insight.spans.otlp import Process
 
 CHANGES_MIN: Final = 5
 """With fewer changes on a side nothing is said to differ."""
@@ -46,11 +48,16 @@ class Comparison(NamedTuple):
     """What else differs: causes, numbers of partitions, leaders; a sentence each."""
 
 
-def compare(first: Sequence[Change], second: Sequence[Change]) -> Comparison:
-    """Compare the changes of leaders of two sets; successions and outages of no change are left out."""
+def compare(
+    first: Sequence[Change], second: Sequence[Change], *, wrote: tuple[Iterable[Process], Iterable[Process]] = ((), ())
+) -> Comparison:
+    """Compare the changes of leaders of two sets; successions and outages of no change are left out.
+
+    ``wrote``: the processes that wrote the traces of each.
+    """
     one, other = _compared(first), _compared(second)
     of_one, of_other = _lengths(one), _lengths(other)
-    names = [step for step in (*ALL_STEPS, "all") if step in of_one or step in of_other]
+    names = [step for step in (*steps.ALL_STEPS, "all") if step in of_one or step in of_other]
     confidence = 1 - (1 - _CONFIDENCE) / max(1, len(names))
     found = []
     for step in names:
@@ -59,7 +66,7 @@ def compare(first: Sequence[Change], second: Sequence[Change]) -> Comparison:
         between = difference(before, after, confidence=confidence) if enough else None
         found.append(StepDifference(step, len(before), len(after), between))
     found.sort(key=lambda step: (not step.is_clear, step.step == "all", -abs(step.of.value) if step.of else 0.0))
-    return Comparison(tuple(found), _around(one, other))
+    return Comparison(tuple(found), (*_around(one, other), *_wrote(*map(set, wrote))))
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -99,12 +106,23 @@ def _around(first: Sequence[Change], second: Sequence[Change]) -> tuple[str, ...
     for what, of in (
         ("kinds", label_of),
         ("partitions", lambda change: str(change.partitions)),
+        ("victims", lambda change: change.victim or "-"),
         ("new leaders", lambda change: change.worst.leader or "-"),
     ):
         one, other = Counter(map(of, first)), Counter(map(of, second))
         if one.keys() != other.keys():
             texts.append(f"{what}: {_told(one)} before, {_told(other)} after")
     return tuple(texts)
+
+
+def _wrote(first: set[Process], second: set[Process]) -> list[str]:
+    """Versions and zones of the processes, where they differ."""
+    texts = []
+    for what, of in (("versions", "version"), ("zones", "zone")):
+        one, other = (Counter(getattr(process, of) or "-" for process in wrote) for wrote in (first, second))
+        if one.keys() != other.keys():
+            texts.append(f"{what} of processes: {_told(one)} before, {_told(other)} after")
+    return texts
 
 
 def _told(counts: Counter[str]) -> str:

@@ -12,6 +12,7 @@ from regnum_insight.reporting.comparing import Comparison
 from regnum_insight.reporting.page import page_of
 from regnum_insight.reporting.rows import csv_of, row_of
 from regnum_insight.reporting.text import chain_text, notes_of, tables_of
+from regnum_insight.reporting.zipkin import zipkin_of
 
 PAGE: Final = "report.html"
 """The page, below the folder."""
@@ -19,6 +20,8 @@ JSON: Final = "failovers.json"
 """All changes as JSON."""
 CSV: Final = "segments.csv"
 """A line for each segment of each chain."""
+ZIPKIN: Final = "zipkin.json"
+"""Spans of the longest changes, as Zipkin's API takes them (``POST /api/v2/spans``)."""
 
 
 def document_of(analysis: Analysis, out: Path, compared: Comparison | None = None) -> dict[str, Any]:
@@ -35,6 +38,10 @@ def document_of(analysis: Analysis, out: Path, compared: Comparison | None = Non
             "foreign_documents": intake.documents_foreign_n,
             "kept": [{"file": one.file, "reason": one.reason, "text": one.text} for one in intake.aside],
         },
+        "processes": [
+            {"process": one.name, "version": one.version or None, "zone": one.zone or None}
+            for one in sorted(intake.processes)
+        ],
         "notes": notes_of(analysis.changes, intake),
         "out": str(out),
         "report": str(out / PAGE),
@@ -69,13 +76,14 @@ def text_of(analysis: Analysis, out: Path) -> str:
 
 
 def write_files(analysis: Analysis, out: Path, *, source: str, now_s: float) -> Sequence[Path]:
-    """Write page, JSON and CSV, each whole or not at all; what an earlier run left is replaced. Raises OSError."""
+    """Write page, JSON, CSV and Zipkin JSON, each whole or not at all, over those of an earlier run. Raises OSError."""
     out.mkdir(parents=True, exist_ok=True)
     made = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
     contents = {
         PAGE: page_of(analysis, made=made, source=source),
         JSON: json.dumps(document_of(analysis, out), indent=1) + "\n",
         CSV: csv_of(analysis.changes),
+        ZIPKIN: json.dumps(zipkin_of(analysis.changes, analysis.pictured)) + "\n",
     }
     for name, text in contents.items():
         unfinished = out / f".{name}.unfinished"

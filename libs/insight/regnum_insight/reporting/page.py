@@ -10,12 +10,14 @@ from importlib.resources import files
 from statistics import median
 from typing import Final
 
+from regnum_telemetry import conventions as names
+
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import MS, Chain
-from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change
+from regnum_insight.attribution.chains import CONSUMER, MS, Chain
+from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change, ClockNote
 from regnum_insight.engine import Analysis
 from regnum_insight.reporting import svg
-from regnum_insight.reporting.rows import ALL_STEPS, label_of, started, title
+from regnum_insight.reporting.rows import chains_of, label_of, marked_label_of, started, title
 from regnum_insight.reporting.statistics import percentile
 from regnum_insight.reporting.text import notes_of
 from regnum_insight.spans.span import Kind, Span
@@ -30,6 +32,10 @@ LINES_SHOWN: Final = 500
 """Changes that have a line in the table; the longest, in the order of time."""
 HEAT_COLUMNS: Final = 48
 """Columns of the heat map."""
+GROUPS_SHOWN: Final = 12
+"""Lines of a table by number of partitions: of the most frequent numbers."""
+PROCESSES_SHOWN: Final = 200
+"""Processes that have a line."""
 POINTS_SHOWN: Final = 1000
 """Points of a picture."""
 
@@ -37,8 +43,8 @@ _GROUPS: Final = {
     "found": (steps.FAILED, steps.NOTICED, steps.DETECTED),
     "decided": (steps.FENCED, steps.WON, steps.LOADED, steps.DECIDED, steps.WRITTEN, steps.VERIFIED, steps.DISPATCHED),
     "told": (steps.ORDER_SENT, steps.RECEIVED, steps.LEADS),
-    "client": (steps.LEARNED, steps.BACKOFF, steps.SENT),
-    "log": (steps.APPENDED, steps.ACKNOWLEDGED),
+    "client": (steps.LEARNED, steps.BACKOFF, steps.SENT, steps.ANSWERED, steps.UNSEEN),
+    "log": (steps.IN_SYNC, steps.APPENDED, steps.REPLICATED, steps.ACKNOWLEDGED),
     "nobody": (steps.UNEXPLAINED,),
 }
 _LEGEND: Final = {
@@ -67,6 +73,7 @@ def page_of(analysis: Analysis, *, made: str, source: str) -> str:
         f"<p class=verdict>{escape(verdict(analysis.changes))}</p>",
         _key(),
         _kinds(analysis.changes),
+        _planned(changes),
         _worst(changes),
         _each(changes, analysis.pictured),
         _heat(changes),
@@ -115,9 +122,48 @@ def _kinds(changes: Sequence[Change]) -> str:
     for kind, group in sorted(of.items()):
         waits = [change.outage_ms for change in group if change.outage_ms is not None]
         figures = [f"{percentile(waits, share):.1f}" for share in (0.5, 0.9, 0.99, 1.0)] if waits else ["-"] * 4
-        lines.append([kind, str(len(group)), str(len(waits)), *figures, f"{median(c.total_ms for c in group):.1f}"])
-    head = ["kind", "changes", "with an outage", "p50", "p90", "p99", "max", "median chain"]
+        readers = [change.readers[0].outage_ms for change in group if change.readers]
+        of_readers = f"{max(readers):.1f}" if readers else "-"
+        chain = f"{median(change.total_ms for change in group):.1f}"
+        lines.append([kind, str(len(group)), str(len(waits)), *figures, of_readers, chain])
+    head = ["kind", "changes", "with an outage", "p50", "p90", "p99", "max", "consumers, max", "median chain"]
     return f"<h2>Outages of clients by kind, in milliseconds</h2>{_table(head, lines)}"
+
+
+def _planned(changes: Sequence[Change]) -> str:
+    """Planned moves beside failures: how many made a client wait, for how long, and what took most of it."""
+    shown = [change for change in changes if change.kind not in {SUCCESSION, UNKNOWN_KIND}]
+    groups = {
+        "planned moves": [change for change in shown if change.kind in steps.PLANNED],
+        "failures": [change for change in shown if change.kind not in steps.PLANNED],
+    }
+    if not all(groups.values()):
+        return ""
+    lines, rows = [], []
+    for name, of in groups.items():
+        waits = [change.outage_ms for change in of if change.outage_ms is not None]
+        spread = [f"{percentile(waits, share):.1f}" for share in (0.5, 0.9, 1.0)] if waits else ["-"] * 3
+        medians = {
+            step: median(lengths)
+            for step in steps.ALL_STEPS
+            if (lengths := [change.steps_ms.get(step, 0.0) for change in of if change.outage_ms is not None])
+        }
+        largest = max(medians, key=lambda step: medians[step], default="")
+        most = f"{title(largest)} {medians[largest]:.1f}" if largest else "-"
+        lines.append([name, str(len(of)), str(len(waits)), *spread, most])
+        bars, at = [], 0.0
+        for step, ms in medians.items():
+            if ms > 0:
+                bars.append(svg.Bar(at, at + ms, _CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
+                at += ms
+        rows.append(svg.Row(name, bars))
+    end = max((bar.end for row in rows for bar in row.bars), default=1.0)
+    head = ["", "changes", "with an outage", "p50", "p90", "max", "longest step, median"]
+    picture = svg.bars(rows, begin=0, end=end, about="Median of each step, planned moves beside failures")
+    return (
+        f"<h2>Planned moves beside failures, in milliseconds</h2>{_table(head, lines)}"
+        f"<p class=quiet>Median of each step:</p><div class=wide>{picture}</div>"
+    )
 
 
 def _worst(changes: Sequence[Change]) -> str:
@@ -128,7 +174,8 @@ def _worst(changes: Sequence[Change]) -> str:
     if not chains:
         return ""
     rows = [
-        svg.Row(f"{started(change)[11:19]} {label_of(change)}", _chain_bars(chain, 0.0)) for chain, change in chains
+        svg.Row(f"{started(change)[11:19]} {marked_label_of(change)}", _chain_bars(chain, 0.0))
+        for chain, change in chains
     ]
     picture = svg.bars(rows, begin=0, end=chains[0][0].outage_ms, about="The longest chains, one below the other")
     return f"<h2>The longest chains</h2><div class=wide>{picture}</div>"
@@ -140,13 +187,17 @@ def _each(changes: Sequence[Change], pictured: Mapping[str, Sequence[Span]]) -> 
         return ""
     parts = ["<h2>The longest changes, one by one</h2>"]
     for position, change in enumerate(shown):
+        together = "".join(f", belongs together with {other}" for other in change.links)
+        exact = " ".join(f"{step}={ms:.6f}" for step, ms in change.steps_ms.items())
         steps_text = ", ".join(f"{title(step)} {ms:.1f}" for step, ms in change.steps_ms.items() if ms >= 0.05)
-        name = f"{started(change)[:19].replace('T', ' ')}: {label_of(change)}, {change.victim or 'no victim recorded'}"
+        at = started(change)[:19].replace("T", " ")
+        name = f"{at}: {marked_label_of(change)}, {change.victim or 'no victim recorded'}"
         parts.append(
             f"<details{' open' if position < 3 else ''}><summary>{escape(name)}; {change.total_ms:.1f} ms on "
             f"{escape(change.worst.name)}</summary><p data-trace='{change.trace_id}' "
-            f"data-total-ms='{change.total_ms:.6f}'>{escape(steps_text)} = {change.total_ms:.1f} ms. "
-            f"<span class=quiet>trace {change.trace_id}</span></p>"
+            f"data-total-ms='{change.total_ms:.6f}' data-steps-ms='{exact}'>"
+            f"{escape(steps_text)} = {change.total_ms:.1f} ms. "
+            f"<span class=quiet>trace {change.trace_id}{together}</span></p>"
             f"<div class=wide>{_waterfall(change, pictured[change.trace_id])}</div></details>"
         )
     return "".join(parts)
@@ -155,12 +206,13 @@ def _each(changes: Sequence[Change], pictured: Mapping[str, Sequence[Span]]) -> 
 def _waterfall(change: Change, spans: Sequence[Span]) -> str:
     """The chains of its partitions, the worst outlined, and below them the spans by process."""
     ahead = {note.process: round(note.ahead_ms * MS) for note in change.clocks}
-    chains = change.chains[:PARTITIONS_SHOWN] or (change.worst,)
+    chains = chains_of(change)[:PARTITIONS_SHOWN]
+    path = set(change.worst.path)
     first = min(chain.start_ns - ahead.get(chain.client, 0) for chain in chains)
     first = min(first, change.start_ns)
     rows = [
         svg.Row(
-            chain.name,
+            chain.name if chain.seen_by != CONSUMER else f"{chain.name}, consumer",
             _chain_bars(chain, (chain.start_ns - ahead.get(chain.client, 0) - first) / MS),
             outlined=position == 0,
         )
@@ -168,13 +220,17 @@ def _waterfall(change: Change, spans: Sequence[Span]) -> str:
     ]
     end = max(bar.end for row in rows for bar in row.bars)
     of: dict[str, list[svg.Bar]] = defaultdict(list)
-    relevant = [span for span in sorted(spans, key=lambda span: (span.start_ns, span.span_id)) if _is_shown(span)]
-    for span in relevant[:SPANS_SHOWN]:
+    relevant = [span for span in spans if _is_shown(span)]
+    # Those of the path first: what is left out is beside it.
+    relevant.sort(key=lambda span: (span.span_id not in path, span.start_ns, span.span_id))
+    for span in sorted(relevant[:SPANS_SHOWN], key=lambda span: (span.start_ns, span.span_id)):
         begin_ms = (span.start_ns - ahead.get(span.process, 0) - first) / MS
         end_ms = (span.end_ns - ahead.get(span.process, 0) - first) / MS
         short = span.name.rpartition("/")[2].rpartition(".")[2]
         style = _SPAN_CLASS.get(Kind(span.kind), "k-other")
-        of[span.process].append(svg.Bar(begin_ms, end_ms, style, f"{span.name}: {end_ms - begin_ms:.2f} ms", short))
+        style += " path" if span.span_id in path else ""
+        told = f"{span.name}: {end_ms - begin_ms:.2f} ms{', on the worst chain' if span.span_id in path else ''}"
+        of[span.process].append(svg.Bar(begin_ms, end_ms, style, told, short))
     for process, bars in sorted(of.items()):
         for lane, row in enumerate(_lanes(bars)):
             rows.append(svg.Row(process if lane == 0 else "", row))
@@ -182,8 +238,11 @@ def _waterfall(change: Change, spans: Sequence[Span]) -> str:
 
 
 def _is_shown(span: Span) -> bool:
-    # The outage is the chain above.
-    return span.kind != Kind.PRODUCER
+    # Outages are the chains above, and the root is all of it.
+    return span.name not in _NOT_SHOWN
+
+
+_NOT_SHOWN: Final = frozenset({names.OUTAGE, names.CONSUMER_OUTAGE, names.LEADERSHIP_CHANGE})
 
 
 def _lanes(bars: Iterable[svg.Bar]) -> list[list[svg.Bar]]:
@@ -219,7 +278,7 @@ def _heat(changes: Sequence[Change]) -> str:
     first, last = shown[0].start_ns, max(change.start_ns for change in shown)
     columns = min(HEAT_COLUMNS, len(shown))
     width = max(1, -(-(last - first + 1) // columns))
-    sums: dict[str, list[list[float]]] = {step: [[] for _ in range(columns)] for step in ALL_STEPS}
+    sums: dict[str, list[list[float]]] = {step: [[] for _ in range(columns)] for step in steps.ALL_STEPS}
     when = [""] * columns
     for change in shown:
         column = min((change.start_ns - first) // width, columns - 1)
@@ -236,6 +295,7 @@ def _heat(changes: Sequence[Change]) -> str:
 
 
 def _brokers(changes: Sequence[Change]) -> str:
+    """New leaders side by side: what is their own part of a chain."""
     of: dict[str, list[Chain]] = defaultdict(list)
     for change in changes:
         for chain in change.chains or (change.worst,):
@@ -243,13 +303,23 @@ def _brokers(changes: Sequence[Change]) -> str:
                 of[chain.leader].append(chain)
     if not of:
         return ""
-    shown = (steps.RECEIVED, steps.LEADS, steps.APPENDED, steps.ACKNOWLEDGED)
-    lines = []
+    shown = (steps.RECEIVED, steps.LEADS, steps.IN_SYNC, steps.APPENDED, steps.REPLICATED, steps.ACKNOWLEDGED)
+    lines, rows = [], []
     for broker, chains in sorted(of.items()):
         lengths = [[segment.ms for chain in chains for segment in chain.segments if segment.step == s] for s in shown]
-        lines.append([broker, str(len(chains)), *(f"{median(ms):.1f}" if ms else "-" for ms in lengths)])
-    head = ["broker", "leaderships", *(f"{title(step)}, median" for step in shown)]
-    return f"<h2>New leaders compared, in milliseconds</h2>{_table(head, lines)}"
+        medians = [median(ms) if ms else None for ms in lengths]
+        lines.append([broker, str(len(chains)), *map(_ms, medians)])
+        bars, at = [], 0.0
+        for step, ms in zip(shown, medians, strict=True):
+            if ms:
+                bars.append(svg.Bar(at, at + ms, _CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
+                at += ms
+        rows.append(svg.Row(f"broker {broker}", bars))
+    head = ["broker", "leaderships", *map(title, shown)]
+    end = max((bar.end for row in rows for bar in row.bars), default=1.0)
+    picture = svg.bars(rows, begin=0, end=end, about="Median of the new leader's own steps, by broker")
+    table = f"<div class=wide>{_table(head, lines)}</div>"
+    return f"<h2>New leaders compared: medians in milliseconds</h2>{table}<div class=wide>{picture}</div>"
 
 
 def _growth(changes: Sequence[Change]) -> str:
@@ -266,7 +336,16 @@ def _growth(changes: Sequence[Change]) -> str:
         y_name="length, ms",
         about="Length of changes by the number of partitions",
     )
-    return f"<h2>Growth with partitions</h2><div class=wide>{picture}</div>"
+    of: dict[int, list[float]] = defaultdict(list)
+    for change in shown:
+        of[change.partitions].append(change.total_ms)
+    counts = sorted(of, key=lambda count: -len(of[count]))[:GROUPS_SHOWN]
+    lines = [
+        [str(count), str(len(of[count])), f"{median(of[count]):.1f}", f"{max(of[count]):.1f}"]
+        for count in sorted(counts)
+    ]
+    table = _table(["partitions", "changes", "median, ms", "max, ms"], lines)
+    return f"<h2>Growth with partitions</h2><div class=wide>{picture}</div>{table}"
 
 
 def _all(changes: Sequence[Change]) -> str:
@@ -274,11 +353,12 @@ def _all(changes: Sequence[Change]) -> str:
         return ""
     longest = sorted(changes, key=lambda change: -change.total_ms)[:LINES_SHOWN]
     ids = {change.trace_id for change in longest}
-    used = [step for step in ALL_STEPS if any(change.steps_ms.get(step, 0) >= 0.05 for change in longest)]
+    used = [step for step in steps.ALL_STEPS if any(change.steps_ms.get(step, 0) >= 0.05 for change in longest)]
     lines = [
         [
-            started(change)[:23].replace("T", " "), label_of(change), change.victim or "-", str(change.partitions),
-            change.worst.name, *(_ms(change.steps_ms.get(step)) for step in used), _ms(change.total_ms),
+            started(change)[:23].replace("T", " "), marked_label_of(change), change.victim or "-",
+            str(change.partitions), change.worst.name, *(_ms(change.steps_ms.get(step)) for step in used),
+            _ms(change.total_ms),
         ]
         for change in changes
         if change.trace_id in ids
@@ -292,15 +372,43 @@ def _all(changes: Sequence[Change]) -> str:
 
 def _quality(analysis: Analysis) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in notes_of(analysis.changes, analysis.intake))
-    whole = sum(change.total_ms for change in analysis.changes if change.kind not in {UNTRACED, UNKNOWN_KIND})
-    nameless = sum(
-        change.worst.unexplained_ms for change in analysis.changes if change.kind not in {UNTRACED, UNKNOWN_KIND}
-    )
+    known = [change for change in analysis.changes if change.kind not in {UNTRACED, UNKNOWN_KIND}]
+    whole = sum(change.total_ms for change in known)
+    nameless = sum(change.worst.unexplained_ms for change in known)
     notes += f"<li>{100 * nameless / whole if whole else 0:.1f} % of the time of changes is unexplained</li>"
     aside = analysis.intake.aside[:20]
     lines = [[one.file, one.reason, one.text[:80]] for one in aside]
     table = _table(["file", "reason", "text"], lines) if lines else ""
-    return f"<h2>What is to be known of the data</h2><ul>{notes}</ul><div class=wide>{table}</div>"
+    return (
+        f"<h2>What is to be known of the data</h2><ul>{notes}</ul>{_processes(analysis)}<div class=wide>{table}</div>"
+    )
+
+
+def _processes(analysis: Analysis) -> str:
+    """What wrote the traces: versions, and how far its clock was from the controller's."""
+    clocks: dict[str, list[ClockNote]] = defaultdict(list)
+    for change in analysis.changes:
+        for note in change.clocks:
+            clocks[note.process].append(note)
+    about: dict[str, list[str]] = defaultdict(list)
+    for one in sorted(analysis.intake.processes):
+        about[one.name].append(f"{one.version or '-'}{f', {one.zone}' if one.zone else ''}")
+    lines = []
+    for process in sorted({*about, *clocks})[:PROCESSES_SHOWN]:
+        notes = clocks[process]
+        ahead = [note.ahead_ms for note in notes if note.ahead_ms]
+        bounds = [note.bound_ms for note in notes if note.bound_ms is not None]
+        lines.append(
+            [
+                process or "-",
+                "; ".join(about[process]) or "-",
+                f"{min(ahead):+.1f} to {max(ahead):+.1f}" if ahead else "none",
+                f"{max(bounds):.1f}" if bounds else "-",
+                str(sum(note.bound_ms is None for note in notes)),
+            ]
+        )
+    head = ["process", "version, zone", "clock corrected, ms", "bound at worst, ms", "changes without any call"]
+    return f"<div class=wide>{_table(head, lines)}</div>" if lines else ""
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from regnum_telemetry import conventions as names
+
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.chains import Chain
-from regnum_insight.attribution.changes import Change, spread_of
+from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
 
 _DIGITS: Final = 6
 """To the nanosecond: a sum of steps is to show what was measured, and not what was rounded."""
 
 SEGMENT_COLUMNS: Final = (
-    "trace_id", "kind", "cause", "victim", "started", "partition", "leader", "client", "outage_ms", "position", "step",
-    "until", "ms", "raw_ms", "bound_ms", "uncertain", "process",
+    "trace_id", "kind", "cause", "victim", "started", "partition", "leader", "client", "seen_by", "outage_ms",
+    "position", "step", "until", "ms", "raw_ms", "bound_ms", "uncertain", "process",
 )  # fmt: skip
 """Columns of the CSV: a line for each segment of each chain."""
 
@@ -33,6 +35,9 @@ def row_of(change: Change) -> dict[str, Any]:
         "started": started(change),
         "start_ns": change.start_ns,
         "complete": change.complete,
+        "planned": change.kind in steps.PLANNED,
+        "unfinished": change.unfinished,
+        "unsaid": list(change.unsaid),
         "total_ms": _rounded(change.total_ms),
         "stages_ms": {step: _rounded(ms) for step, ms in change.steps_ms.items()},
         "unexplained_ms": _rounded(change.worst.unexplained_ms),
@@ -41,7 +46,9 @@ def row_of(change: Change) -> dict[str, Any]:
         "outage_ms": _rounded(change.outage_ms),
         "outage_partitions": len({(chain.topic, chain.partition) for chain in change.chains}),
         "worst": change.worst.name,
-        "chains": [_chain(chain) for chain in change.chains or (change.worst,)],
+        "chains": [chain_row(chain) for chain in change.chains or (change.worst,)],
+        "readers": [chain_row(chain) for chain in change.readers],
+        "unseen": [chain_row(chain) for chain in change.unseen],
         "spread": {step: _spread(of) for step, of in spread_of(change.chains).items()},
         "clocks": [
             {
@@ -68,8 +75,8 @@ def csv_of(changes: Iterable[Change]) -> str:
     writer.writerow(SEGMENT_COLUMNS)
     for change in changes:
         about: Sequence[object] = (change.trace_id, change.kind, change.cause, change.victim, started(change))
-        for chain in change.chains or (change.worst,):
-            of = (chain.name, chain.leader, chain.client, f"{chain.outage_ms:.6f}")
+        for chain in chains_of(change):
+            of = (chain.name, chain.leader, chain.client, chain.seen_by, f"{chain.outage_ms:.6f}")
             for position, segment in enumerate(chain.segments):
                 bound = "" if segment.bound_ms is None else f"{segment.bound_ms:.6f}"
                 lengths = (f"{segment.ms:.6f}", f"{segment.raw_ms:.6f}", bound, str(segment.uncertain).lower())
@@ -77,12 +84,15 @@ def csv_of(changes: Iterable[Change]) -> str:
     return text.getvalue()
 
 
-def _chain(chain: Chain) -> dict[str, Any]:
+def chain_row(chain: Chain) -> dict[str, Any]:
+    """One chain, for JSON."""
     return {
         "partition": chain.name,
         "leader": chain.leader or None,
         "leader_epoch": chain.leader_epoch or None,
         "client": chain.client or None,
+        "seen_by": chain.seen_by,
+        "inside_ms": {part: _rounded(ms) for part, ms in chain.inside},
         "outage_ms": _rounded(chain.outage_ms),
         "retried": chain.retried,
         "error": chain.error or None,
@@ -111,17 +121,26 @@ def _rounded(ms: float | None) -> float | None:
     return None if ms is None else round(ms, _DIGITS)
 
 
+def chains_of(change: Change) -> Sequence[Chain]:
+    """All chains of a change: of producers, consumers, and clients without spans; or that of its slowest order."""
+    return [*change.chains, *change.readers, *change.unseen] or [change.worst]
+
+
+_LABELS: Final = {UNTRACED: "outage of no change", UNKNOWN_KIND: "without a root"}
+
+
 def label_of(change: Change) -> str:
     """How a change is called in tables: its cause where it has one."""
-    if change.kind == "failover" and change.cause:
+    if change.kind == names.KIND_BROKER_FAILURE and change.cause:
         return change.cause
-    return change.kind
+    return _LABELS.get(change.kind, change.kind)
+
+
+def marked_label_of(change: Change) -> str:
+    """The same, with a mark where the change was never finished."""
+    return f"{label_of(change)} (unfinished)" if change.unfinished else label_of(change)
 
 
 def title(step: str) -> str:
     """A step's name for people: ``order sent``."""
     return step.replace("_", " ")
-
-
-ALL_STEPS: Final = (*steps.STEPS, steps.UNEXPLAINED)
-"""Every step that a table can have, in order."""

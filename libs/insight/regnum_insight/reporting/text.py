@@ -1,15 +1,20 @@
 """The report for a terminal: a table of changes, what is to be known of the data, and one chain drawn as bars. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from regnum_insight.attribution.chains import Chain
+from regnum_insight.attribution import steps
+from regnum_insight.attribution.chains import Chain, Segment
 from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change
-from regnum_insight.reporting.rows import ALL_STEPS, label_of, started, title
-from regnum_insight.spans.intake import Intake
+from regnum_insight.reporting.rows import marked_label_of, started, title
+
+if TYPE_CHECKING:
+    from regnum_insight.spans.intake import Intake
 
 _BAR_COLUMNS: Final = 22
 _SHOWN_MS: Final = 0.05
+_PROCESS: Final = 11
+"""Columns of a process' name beside a bar: a line fits eighty."""
 
 
 def tables_of(changes: Sequence[Change]) -> str:
@@ -22,11 +27,11 @@ def tables_of(changes: Sequence[Change]) -> str:
 
 
 def _table(changes: Sequence[Change], what: str) -> str:
-    used = [step for step in ALL_STEPS if any(change.steps_ms.get(step, 0) >= _SHOWN_MS for change in changes)]
+    used = [step for step in steps.ALL_STEPS if any(change.steps_ms.get(step, 0) >= _SHOWN_MS for change in changes)]
     lines = [["started", "kind", "victim", "parts", "worst", *map(title, used), "total", "outage"]]
     for change in changes:
         lengths = [_ms(change.steps_ms.get(step)) for step in used]
-        about = [started(change)[11:23], label_of(change), change.victim or "-", str(change.partitions)]
+        about = [started(change)[11:23], marked_label_of(change), change.victim or "-", str(change.partitions)]
         lines.append([*about, change.worst.name, *lengths, _ms(change.total_ms), _ms(change.outage_ms)])
     return "\n".join([f"changes of {what} (ms)", *_aligned(lines, left=(0, 1, 2, 4))])
 
@@ -35,7 +40,7 @@ def chain_text(change: Change, *, columns: int = _BAR_COLUMNS) -> str:
     """The worst chain of a change, a line for each step with its bar where it lies in time."""
     chain = change.worst
     waited = f"{chain.name} waited {chain.outage_ms:.1f} ms" if change.chains else f"{chain.outage_ms:.1f} ms"
-    head = f"{label_of(change)}: {change.victim or 'no victim recorded'} at {started(change)[11:23]}; {waited}"
+    head = f"{marked_label_of(change)}: {change.victim or 'no victim recorded'} at {started(change)[11:23]}; {waited}"
     return "\n".join([head, *chain_lines(chain, columns=columns)])
 
 
@@ -51,13 +56,24 @@ def chain_lines(chain: Chain, *, columns: int = _BAR_COLUMNS) -> list[str]:
         begin, end = round(before / whole * columns), round(at / whole * columns)
         bar = " " * begin + ("▏" if end == begin else "█" * (end - begin))
         bound = f" ±{segment.bound_ms:.1f}" if segment.uncertain and segment.bound_ms is not None else ""
-        step = title(segment.step) if segment.step == segment.until else f"until {title(segment.until)}: unexplained"
-        lines.append(f"  {step:<24} {segment.ms:>9.1f}{bound:<7} {bar:<{columns + 1}} {segment.process}".rstrip())
+        step = _step(segment)
+        process = segment.process if len(segment.process) <= _PROCESS else f"{segment.process[: _PROCESS - 1]}…"
+        lines.append(f"  {step:<24} {segment.ms:>9.1f}{bound:<7} {bar:<{columns + 1}} {process}".rstrip())
+        if segment.step == steps.LEADS and chain.inside:
+            lines.append(f"    of which {', '.join(f'{part} {ms:.1f}' for part, ms in chain.inside)}")
     lines.append(f"  {'all':<24} {chain.outage_ms:>9.1f}")
     return lines
 
 
-def notes_of(changes: Sequence[Change], intake: Intake) -> list[str]:
+def _step(segment: Segment) -> str:
+    if segment.step == steps.UNEXPLAINED:
+        return f"unexplained: {title(segment.until)}"
+    if segment.step == steps.UNSEEN:
+        return "client, left no spans"
+    return title(segment.step)
+
+
+def notes_of(changes: Sequence[Change], intake: "Intake") -> list[str]:
     """What is to be known of the data, a sentence each."""
     notes = [f"{intake.spans_n:,} spans of {intake.files_n:,} files"]
     aside = intake.documents_torn_n + intake.spans_refused_n
@@ -71,8 +87,21 @@ def notes_of(changes: Sequence[Change], intake: Intake) -> list[str]:
     unknown = [change for change in changes if change.kind == UNKNOWN_KIND]
     if unknown:
         notes.append(
-            f"{len(unknown):,} changes have no root: their controller died before it wrote it, or its file is missing"
+            f"{len(unknown):,} changes have no root: their controller died before it wrote anything, or its file is "
+            "missing"
         )
+    unfinished = [change for change in changes if change.unfinished]
+    if unfinished:
+        notes.append(f"{len(unfinished):,} changes are unfinished: their controller died, or is not done")
+    before = [change for change in changes if change.unsaid]
+    if before:
+        unsaid = ", ".join(title(step) for step in before[0].unsaid)
+        notes.append(
+            f"{len(before):,} changes were written before there was one root for all, and do not tell: {unsaid}"
+        )
+    unseen = [change for change in changes if change.unseen]
+    if unseen:
+        notes.append(f"in {len(unseen):,} changes clients waited that left no spans: their own part is unknown")
     untraced = [change for change in changes if change.kind == UNTRACED]
     if untraced:
         longest = max(change.total_ms for change in untraced)

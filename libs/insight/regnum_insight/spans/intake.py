@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from regnum_insight.spans.documents import Torn, documents_of
-from regnum_insight.spans.otlp import Refused, Selection, is_request, spans_of
+from regnum_insight.spans.otlp import Process, Refused, Selection, is_request, spans_of
 from regnum_insight.spans.span import Span
 
 ASIDE_KEPT_MAX: Final = 10_000
@@ -49,6 +49,8 @@ class Intake:
     """Spans that were given up."""
     aside: list[Aside] = field(default_factory=list)
     """The first of what was set aside."""
+    processes: set[Process] = field(default_factory=set)
+    """What wrote it."""
     trace_of: Callable[[Span], str] = lambda span: span.trace_id
     """Says of a span to which trace it belongs."""
     _traces: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -117,7 +119,7 @@ def _read(file: Path, selection: Selection, intake: Intake) -> None:
             if not is_request(document):
                 intake.documents_foreign_n += 1
                 continue
-            for span in spans_of(document, selection):
+            for span in spans_of(document, selection, intake.processes):
                 if type(span) is Span:
                     found += 1
                     intake.take(span)

@@ -7,10 +7,11 @@ one object. One odd field costs that field: a span is given up only where it has
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from regnum_insight.spans.span import Kind, Span, process_name
 
@@ -18,6 +19,10 @@ TRACE_ID_BYTES: Final = 16
 SPAN_ID_BYTES: Final = 8
 _SERVICE: Final = "service.name"
 _INSTANCE: Final = "service.instance.id"
+_VERSION: Final = "service.version"
+_ZONE: Final = "cloud.availability_zone"
+_RESOURCE: Final = frozenset({_SERVICE, _INSTANCE, _VERSION, _ZONE})
+_HEXADECIMAL: Final = "0123456789abcdef"
 _VALUES: Final = frozenset({
     "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
     "string_value", "int_value", "bool_value", "double_value", "bytes_value",
@@ -50,32 +55,50 @@ ALL: Final = Selection()
 """Everything."""
 
 
+class Process(NamedTuple):
+    """What a document says of the process that wrote it."""
+
+    name: str
+    """How spans name it: ``broker 2``."""
+    version: str
+    """Version of the product; empty where it says none."""
+    zone: str
+    """Availability zone; empty where it says none."""
+
+
 class Passed(Enum):
     """A span that nothing wanted."""
 
     PASSED = "passed"
 
 
-def spans_of(document: object, selection: Selection = ALL) -> Iterator[Span | Refused | Passed]:
-    """The spans of an ``ExportTraceServiceRequest``, of a list of them, or of one ``ResourceSpans``."""
-    if isinstance(document, list):
-        for item in document:
-            yield from spans_of(item, selection)
-        return
-    if not isinstance(document, dict):
-        return
-    groups = _list(document, "resourceSpans", "resource_spans")
-    if not groups and _scopes(document):
-        groups = [document]
-    for group in groups:
+def spans_of(
+    document: object, selection: Selection = ALL, processes: set[Process] | None = None
+) -> list[Span | Refused | Passed]:
+    """The spans of an ``ExportTraceServiceRequest``, of a list of them, or of one ``ResourceSpans``.
+
+    Processes that wrote them are added to ``processes``.
+    """
+    found: list[Span | Refused | Passed] = []
+    for group in _groups(document):
         if not isinstance(group, dict):
             continue
-        process = _process(group.get("resource"))
+        told = _process(group.get("resource"))
+        if processes is not None:
+            processes.add(told)
         for scope in _scopes(group):
-            if not isinstance(scope, dict):
-                continue
-            for span in _list(scope, "spans", "spans"):
-                yield _span(span, process, selection)
+            if isinstance(scope, dict):
+                found += [_span(raw, told.name, selection) for raw in _list(scope, "spans", "spans")]
+    return found
+
+
+def _groups(document: object) -> Sequence[Any]:
+    """The ``ResourceSpans`` of a document."""
+    if isinstance(document, list):
+        return [group for item in document for group in _groups(item)]
+    if not isinstance(document, dict):
+        return []
+    return _list(document, "resourceSpans", "resource_spans") or ([document] if _scopes(document) else [])
 
 
 def is_request(document: object) -> bool:
@@ -87,7 +110,40 @@ def is_request(document: object) -> bool:
     )
 
 
-def _span(raw: object, process: str, selection: Selection) -> Span | Refused | Passed:
+def _span(raw: Any, process: str, selection: Selection) -> Span | Refused | Passed:
+    """A span: read at once where it is written as OTLP says, and field by field otherwise."""
+    try:
+        name = raw["name"]
+        if not selection.is_wanted(name):
+            return Passed.PASSED if name else _odd_span(raw, process, selection)
+        trace_id, span_id, kind = raw["traceId"], raw["spanId"], raw["kind"]
+        start_ns, end_ns = int(raw["startTimeUnixNano"]), int(raw["endTimeUnixNano"])
+        parent_id = raw.get("parentSpanId") or ""
+        plain = (
+            type(name) is str
+            and name != ""
+            and _is_id(trace_id, 2 * TRACE_ID_BYTES)
+            and _is_id(span_id, 2 * SPAN_ID_BYTES)
+            and (not parent_id or _is_id(parent_id, 2 * SPAN_ID_BYTES))
+            and type(kind) is int
+            and 0 <= kind <= _KIND_MAX
+            and 0 < start_ns <= end_ns
+        )
+    except (TypeError, KeyError, ValueError, AttributeError):
+        plain = False
+    if not plain:
+        return _odd_span(raw, process, selection)
+    attributes = _attributes(raw.get("attributes"), selection.attributes)
+    links = _links(raw["links"]) if raw.get("links") else ()
+    return Span(trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links)
+
+
+def _is_id(raw: str, digits: int) -> bool:
+    """Whether it is an id as OTLP writes it: hexadecimal digits in lower case, and not all zero."""
+    return len(raw) == digits and not raw.strip(_HEXADECIMAL) and bool(raw.strip("0"))
+
+
+def _odd_span(raw: object, process: str, selection: Selection) -> Span | Refused | Passed:
     if not isinstance(raw, dict):
         return Refused("a span that is no object", repr(raw)[:200])
     name = raw.get("name")
@@ -132,9 +188,15 @@ def _scopes(group: Mapping[str, Any]) -> Sequence[Any]:
     )
 
 
-def _process(resource: object) -> str:
-    attributes = _attributes(resource.get("attributes"), (_SERVICE, _INSTANCE)) if isinstance(resource, dict) else {}
-    return process_name(attributes.get(_SERVICE, ""), attributes.get(_INSTANCE, ""))
+def _process(resource: object) -> Process:
+    attributes = _attributes(resource.get("attributes"), _RESOURCE) if isinstance(resource, dict) else {}
+    of = attributes.get
+    return _known(of(_SERVICE, ""), of(_INSTANCE, ""), of(_VERSION, ""), of(_ZONE, ""))
+
+
+@lru_cache(maxsize=4096)
+def _known(service: str, instance: str, version: str, zone: str) -> Process:
+    return Process(process_name(service, instance), version, zone)
 
 
 def _links(raw: object) -> tuple[tuple[str, str], ...]:
@@ -150,26 +212,38 @@ def _links(raw: object) -> tuple[tuple[str, str], ...]:
 
 
 def _attributes(raw: object, kept: Collection[str] | None = None) -> dict[str, str]:
-    found = {}
+    if type(raw) is list and kept is not None:
+        found: dict[str, str] = {}
+        try:
+            for pair in raw:
+                key = pair["key"]
+                if key in kept:
+                    # One text is what nearly every attribute is.
+                    ((_, text),) = pair["value"].items()
+                    if type(text) is not str:
+                        text = _text(pair["value"])
+                    if text is not None:
+                        found[key] = text
+        except (TypeError, KeyError, ValueError, AttributeError):
+            # One odd attribute costs itself.
+            return _odd_attributes(raw, kept)
+        return found
+    return _odd_attributes(raw, kept)
+
+
+def _odd_attributes(raw: object, kept: Collection[str] | None) -> dict[str, str]:
+    """Attributes in any spelling: a list of pairs of which some are none, or one object."""
     if isinstance(raw, list):
-        for pair in raw:
-            if type(pair) is not dict:
-                continue
-            key = pair.get("key")
-            if type(key) is not str or (kept is not None and key not in kept):
-                continue
-            value = pair.get("value")
-            if type(value) is dict and len(value) == 1 and type(text := next(iter(value.values()))) is str:
-                # What nearly every attribute is.
-                found[key] = text
-            elif (text := _text(value)) is not None:
-                found[key] = text
+        pairs = [(pair.get("key"), pair.get("value")) for pair in raw if isinstance(pair, dict)]
     elif isinstance(raw, dict):
-        for key, value in raw.items():
-            text = _text(value)
-            if text is not None and (kept is None or key in kept):
-                found[str(key)] = text
-    return found
+        pairs = list(raw.items())
+    else:
+        return {}
+    return {
+        key: text
+        for key, value in pairs
+        if isinstance(key, str) and (kept is None or key in kept) and (text := _text(value)) is not None
+    }
 
 
 def _text(value: object) -> str | None:
@@ -206,6 +280,8 @@ def _id(raw: object, length: int) -> str:
     """An id in hexadecimal digits; empty where there is none, or it is all zero, or it is no id."""
     if type(raw) is not str or not raw:
         return ""
+    if len(raw) == 2 * length and not raw.strip(_HEXADECIMAL):
+        return raw if raw.strip("0") else ""
     try:
         value = bytes.fromhex(raw) if len(raw) == 2 * length else base64.b64decode(raw, validate=True)
     except (ValueError, binascii.Error):

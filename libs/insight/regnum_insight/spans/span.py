@@ -47,7 +47,10 @@ class Span(NamedTuple):
 
     def number(self, attribute: str) -> int | None:
         """An attribute that is an integer; None where it is absent or is none."""
+        text = self.attributes.get(attribute)
+        if text is None:
+            return None
         try:
-            return int(self.attributes[attribute])
-        except (KeyError, ValueError):
+            return int(text)
+        except ValueError:
             return None

@@ -130,6 +130,8 @@ async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
     for name in tuple(stage.killed):
         await stage.restart(name)
     await stage.all_in_sync()
+    planned = await stage.elect_preferred()
+    outages += [] if planned is None else [planned]
     for name in HELPERS:
         await stage.kill_helper(name)
     await stage.run_for(2.0)

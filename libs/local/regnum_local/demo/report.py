@@ -1,8 +1,8 @@
 """What the demo prints: steps while it runs, a table at the end."""
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
+from regnum_insight.attribution import steps
 from rich.console import Console
 from rich.table import Table
 
@@ -30,9 +30,9 @@ class Narrator:
 
 
 def outage_table(outages: Sequence[Outage], *, usual_s: float) -> Table:
-    """One row for each kill."""
-    table = Table(title="kill -9, as the client saw it", title_justify="left")
-    table.add_column("killed")
+    """One row for each kill, and for the planned move."""
+    table = Table(title="kills and a planned move, as the client saw them", title_justify="left")
+    table.add_column("what")
     table.add_column("partitions", justify="right")
     table.add_column("longest wait for an ack", justify="right")
     table.add_column("successor known after", justify="right")
@@ -68,18 +68,21 @@ def verdict_table(verdict: Verdict, *, partitions: int, unequal: Sequence[str], 
 
 
 def timeline_tables(timelines: Sequence[Timeline]) -> Iterator[Table]:
-    """A column for each kill: stages as the traces saw them, then the outage as both saw it.
+    """A column for each kill and each planned move: steps as the traces saw them, then the outage as both saw it.
 
-    A controller's succession has other stages than a broker's failover, and a table of its own.
+    A controller's succession has other steps than a change of leaders, and a table of its own, before theirs.
     """
-    for stages, group in groupby(timelines, key=lambda timeline: tuple(timeline.stages_ms)):
-        alike = list(group)
+    for of_leaders in (False, True):
+        alike = [timeline for timeline in timelines if timeline.outage.of_leaders is of_leaders]
+        if not alike:
+            continue
         table = Table(title="where the time went, by the traces", title_justify="left")
         table.add_column("until the end of")
         for timeline in alike:
-            table.add_column(timeline.outage.process, justify="right")
-        for name in stages:
-            table.add_row(name.replace("_", " "), *(_ms(timeline.stages_ms[name]) for timeline in alike))
+            table.add_column(timeline.outage.planned or timeline.outage.process, justify="right")
+        for name in steps.ALL_STEPS:
+            if any(name in timeline.stages_ms for timeline in alike):
+                table.add_row(name.replace("_", " "), *(_ms(timeline.stages_ms.get(name)) for timeline in alike))
         table.add_section()
         table.add_row("total", *(_ms(timeline.total_ms) for timeline in alike))
         table.add_section()

@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regnum_client import Admin, TopicPartition
+from regnum_client.admin.leaders.elections import ElectionType
 from regnum_service.clock import Clock
+from regnum_telemetry import conventions
 
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.report import Narrator
@@ -166,6 +168,42 @@ class Stage:
             partitions=len(before.leaders),
             client_s=client_s,
             successor_s=successor_s,
+        )
+
+    async def elect_preferred(self) -> Outage | None:
+        """Give leaderships back to the preferred replicas, as planned; returns what it cost, or None: nothing moved."""
+        self._narrator.step("electing the preferred leaders again")
+        begun = self._clock.monotonic()
+        moved: dict[TopicPartition, int] = {}
+
+        async def ready() -> bool:
+            # A broker that has just come back may be elected once the controller knows that it is in sync.
+            for result in await self._admin.elect_leaders(ElectionType.PREFERRED):
+                if result.failure is None and result.leader is not None:
+                    moved[TopicPartition(result.topic, result.partition)] = result.leader
+            return bool(moved)
+
+        try:
+            await self.until("a preferred leader elected", ready, within_s=5.0)
+        except SceneError:
+            self._narrator.detail("every preferred leader leads already")
+            return None
+
+        async def led() -> bool:
+            now = await self.look()
+            return all(now.leaders.get(partition) == leader for partition, leader in moved.items())
+
+        successor_s = await self.until("preferred leaders", led, within_s=30.0)
+        client_s = await self._outage(begun, tuple(moved))
+        self._narrator.detail(f"longest wait for an acknowledgement on what moved: {client_s * 1000:.0f} ms")
+        return Outage(
+            victim="preferred leaders, a planned move",
+            process="",
+            of_leaders=True,
+            partitions=len(moved),
+            client_s=client_s,
+            successor_s=successor_s,
+            planned=conventions.KIND_ELECTION,
         )
 
     async def kill_helper(self, name: str) -> None:

@@ -26,6 +26,8 @@ class Outage:
     """Longest time without an acknowledgement on one of them, in seconds, as the producer saw it."""
     successor_s: float
     """From the kill until a broker's metadata named a successor, in seconds."""
+    planned: str = ""
+    """Kind of the change where nothing was killed and leaders were moved as planned; empty for a kill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,9 @@ class Timeline:
     def complaints(self) -> tuple[str, ...]:
         """What does not fit together."""
         victim = self.outage.process
+        if self.total_ms is None and self.outage.planned:
+            # A move that nobody had to wait for, or one by processes that leave no root for it.
+            return ()
         if self.total_ms is None:
             return (f"no trace of the death of {victim}",)
         found = []
@@ -55,6 +60,8 @@ class Timeline:
         if not self.outage.of_leaders:
             return tuple(found)
         seen_ms = self.outage.client_s * 1000
+        if self.traced_outage_ms is None and self.outage.planned:
+            return tuple(found)
         if self.traced_outage_ms is None:
             found.append(f"{victim}: no producer left a span of its outage")
         elif abs(self.traced_outage_ms - seen_ms) > OUTAGE_TOLERANCE_MS:
@@ -65,11 +72,14 @@ class Timeline:
 
 
 def match(outages: Sequence[Outage], failovers: Sequence[Mapping[str, Any]]) -> tuple[Timeline, ...]:
-    """Pair every kill with the job's row for it: the first, oldest, of the same victim that is not taken yet."""
+    """Pair every kill with the row for it: the first, oldest, of the same victim that is not taken yet.
+
+    A planned move is paired by its kind.
+    """
     left = sorted(failovers, key=lambda row: row["start_ns"])
     timelines = []
     for outage in outages:
-        row = next((row for row in left if row["victim"] == outage.process), None)
+        row = next((row for row in left if _is_of(row, outage)), None)
         if row is not None:
             left.remove(row)
         timelines.append(
@@ -81,3 +91,9 @@ def match(outages: Sequence[Outage], failovers: Sequence[Mapping[str, Any]]) -> 
             )
         )
     return tuple(timelines)
+
+
+def _is_of(row: Mapping[str, Any], outage: Outage) -> bool:
+    if outage.planned:
+        return bool(row["kind"] == outage.planned)
+    return bool(row["victim"] == outage.process and not row["planned"])

@@ -21,21 +21,23 @@ from typing import Any, Final, assert_never
 import grpc
 import structlog
 from regnum.election.v1 import controller_pb2
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service import addressee
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.files import WatchedFiles
+from regnum_telemetry import tracing
 
 from regnum_broker.cluster.contacts import FetchContacts
 from regnum_broker.cluster.controller import ControllerLocation
 from regnum_broker.cluster.lifeline_stream import LifelineStream
 from regnum_broker.cluster.readiness import CatchingUp, Readiness
-from regnum_broker.cluster.reports import Reports
+from regnum_broker.cluster.reports import FirstAcknowledgement, Reports
 from regnum_broker.disk_room import DiskRoom
 from regnum_broker.identity import Identity
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_broker.replication.moving import MovingReplica
+from regnum_broker.replication.sessions.breaks import Break
 from regnum_broker.retention.expiry_clock import ExpiryClock
 
 BEAT_INTERVAL_S: Final = 0.1
@@ -82,6 +84,7 @@ class Lifeline:
         self._open: Final = asyncio.Event()
         self._fenced: Final = asyncio.Event()
         self._epoch = UNREGISTERED
+        self._busy: frozenset[PartitionKey] = frozenset()
         self._main: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
@@ -119,7 +122,12 @@ class Lifeline:
 
     def report_busy(self, keys: frozenset[PartitionKey]) -> None:
         """Tell the controller, with the next beat, which partitions are busy from now on."""
+        self._busy = keys
         self._speaker.call(lambda: self._speaker.set_busy(keys))
+
+    def is_busy(self, key: PartitionKey) -> bool:
+        """Whether a partition is busy, as the controller was told last."""
+        return key in self._busy
 
     def report_moving(self, replicas: Sequence[MovingReplica]) -> None:
         """Tell the controller, with the next beat, how far replicas of partitions are that move."""
@@ -136,6 +144,15 @@ class Lifeline:
     def report_uncommitted(self, keys: frozenset[PartitionKey]) -> None:
         """Tell the controller, with the next beat, in which partitions records wait and nothing is committed."""
         self._speaker.call(lambda: self._speaker.reports.set_uncommitted(keys))
+
+    def report_broken(self, broker: BrokerId, broken: Break | None) -> None:
+        """Tell the controller at once that the connection to another broker broke; None: that it is made again."""
+        self._speaker.call(lambda: self._speaker.set_broken(broker, broken))
+
+    def report_acknowledged(self, key: PartitionKey, epoch: LeaderEpoch) -> None:
+        """Tell the controller, with the next beat, that a new leadership has acknowledged its first records now."""
+        first = FirstAcknowledgement(key, epoch, tracing.now_unix_nano())
+        self._speaker.call(lambda: self._speaker.reports.add_acknowledgement(first))
 
     @property
     def is_open(self) -> bool:
@@ -221,6 +238,10 @@ class _Speaker:
         self._probe = 0
         self._interval_s = BEAT_INTERVAL_S
         self._ended = ""
+        self._heard: controller_pb2.LifelineEnd | None = None
+        """What was heard on the present stream; None: nothing."""
+        self._former: controller_pb2.LifelineEnd | None = None
+        """The last stream on which something was heard, and how it ended; for traces."""
         self.awaits_in_sync = False
         """Whether streams ask how far the broker is from being in sync."""
 
@@ -280,6 +301,12 @@ class _Speaker:
         """How far moving partitions are: a hint, which can wait for the next beat."""
         self.reports.set_moving(replicas)
 
+    def set_broken(self, broker: BrokerId, broken: Break | None) -> None:
+        """A connection broke, or is made again."""
+        self.reports.set_broken(broker, broken)
+        if broken is not None:
+            self._due.set()
+
     def in_sync(self) -> None:
         """The broker has been in sync: it does not ask again."""
         self.awaits_in_sync = False
@@ -292,12 +319,17 @@ class _Speaker:
                 await self._changed.wait()
                 continue
             epoch = self._epoch
+            self._heard, broken_unix_nano = None, 0
             try:
                 reason = await self._stream(target, epoch)
             except grpc.RpcError as error:
+                broken_unix_nano = tracing.now_unix_nano()
                 reason = str(from_rpc_error(error))
             except TimeoutError:
                 reason = "the controller is silent"
+            if self._heard is not None:
+                self._former = self._heard
+                self._former.broken_unix_nano = broken_unix_nano
             self._tell_main(_News.ENDED, epoch)
             self._note_end(target.lifeline, reason)
             if not self._changed.is_set():
@@ -321,11 +353,11 @@ class _Speaker:
         self._probe = 0
         self._interval_s = BEAT_INTERVAL_S
         hello = controller_pb2.LifelineHello(
-            broker_id=self._broker, broker_epoch=epoch, awaits_in_sync=self.awaits_in_sync
+            broker_id=self._broker, broker_epoch=epoch, awaits_in_sync=self.awaits_in_sync, former=self._former
         )
         beats = asyncio.create_task(self._send_beats(stream, hello), name="lifeline: beats")
         changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
-        answers = asyncio.create_task(self._read(stream, epoch), name="lifeline: answers")
+        answers = asyncio.create_task(self._read(stream, target, epoch), name="lifeline: answers")
         try:
             await asyncio.wait([beats, changed, answers], return_when=asyncio.FIRST_COMPLETED)
             if answers.done():
@@ -356,13 +388,18 @@ class _Speaker:
                 async with asyncio.timeout(self._interval_s):
                     await self._due.wait()
 
-    async def _read(self, stream: LifelineStream, epoch: int) -> None:
+    async def _read(self, stream: LifelineStream, target: ControllerLocation, epoch: int) -> None:
         opened = fenced = False
         while True:
             async with asyncio.timeout(max(SILENCE_S, 2 * self._interval_s)):
                 answer = await stream.read()
             if answer is None:
                 return
+            self._heard = controller_pb2.LifelineEnd(
+                election_id=target.election_id,
+                controller_epoch=answer.controller_epoch,
+                heard_unix_nano=tracing.now_unix_nano(),
+            )
             if self._expiry is not None:
                 self._expiry.hear(answer.wall_clock_ms if answer.HasField("wall_clock_ms") else None)
             if not opened:

@@ -25,6 +25,7 @@ from regnum_service.advertised import claims_of
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.release import THIS, require_spoken
+from regnum_telemetry import tracing
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
@@ -149,6 +150,7 @@ class Registrar:
                 await self._clock.sleep(CLUSTER_ID_INTERVAL_S)
         directory = self._storage.directory
         cluster_id = node.data.decode("utf-8", errors="replace")
+        tracing.in_cluster(cluster_id)
         if directory.cluster_id == cluster_id:
             return
         try:

@@ -6,8 +6,9 @@ say; what is said twice does no harm.
 Algorithm: one batch is under way at a time. It is sent once on each stream, until the controller acknowledges its
 number. What happened once (an ISR that was written) is forgotten with its acknowledgement. What is so (a replica that
 cannot be used) is reported in full on every new stream, because another controller, or another registration, has heard
-nothing of it. What changes all the time and is short (who fetches from whom, what is busy, disk, listeners) goes out
-whole whenever it has changed, and is not acknowledged.
+nothing of it. What changes all the time and is short (who fetches from whom, what is busy, disk, listeners, broken
+connections) goes out whole whenever it has changed, and is not acknowledged. First acknowledgements of new leaderships
+are for traces alone: each goes out once, with the next beat, and nothing waits for it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,18 +17,36 @@ from itertools import islice
 from typing import Final
 
 from regnum.election.v1 import controller_pb2
-from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 
 from regnum_broker.cluster.contacts import FetchContacts
 from regnum_broker.disk_room import DiskRoom
 from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_broker.replication.moving import MovingReplica
+from regnum_broker.replication.sessions.breaks import Break
 
 REPORTS_MAX: Final = 1_000
 """Reports in one batch."""
 
 UNCOMMITTED_MAX: Final = 1_000
 """Partitions named in which nothing is committed."""
+
+
+BROKEN_MAX: Final = 100
+"""Broken connections that are remembered, the newest."""
+
+ACKNOWLEDGEMENTS_MAX: Final = 1_000
+"""First acknowledgements that wait for the next beat; others are not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAcknowledgement:
+    """The first that a producer got from a new leadership."""
+
+    key: PartitionKey
+    epoch: LeaderEpoch
+    unix_nano: int
+    """When, wall time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +78,10 @@ class Reports:
         self._turns_away_due = False
         self._uncommitted: frozenset[PartitionKey] = frozenset()
         self._uncommitted_due = False
+        self._broken: Final[dict[BrokerId, Break]] = {}
+        self._broken_due = False
+        self._acknowledged: list[FirstAcknowledgement] = []
+        """Said once."""
         self._moving: tuple[MovingReplica, ...] = ()
         """Said once."""
         self._batch: _Batch | None = None
@@ -90,6 +113,20 @@ class Reports:
         """How far moving partitions are now."""
         self._moving = tuple(replicas)
 
+    def set_broken(self, broker: BrokerId, broken: Break | None) -> None:
+        """A connection broke, and is not made again yet; None: it is."""
+        self._broken.pop(broker, None)
+        if broken is not None:
+            self._broken[broker] = broken
+            while len(self._broken) > BROKEN_MAX:
+                del self._broken[next(iter(self._broken))]
+        self._broken_due = True
+
+    def add_acknowledgement(self, acknowledged: FirstAcknowledgement) -> None:
+        """A new leadership acknowledged its first records to a producer."""
+        if len(self._acknowledged) < ACKNOWLEDGEMENTS_MAX:
+            self._acknowledged.append(acknowledged)
+
     def set_disk(self, room: DiskRoom) -> None:
         """How the disk is from now on."""
         self._disk, self._disk_due = room, True
@@ -110,6 +147,7 @@ class Reports:
         self._disk_due = self._disk != DiskRoom()
         self._turns_away_due = bool(self._turns_away)
         self._uncommitted_due = bool(self._uncommitted)
+        self._broken_due = bool(self._broken)
         self._offline = dict.fromkeys(self._offline_now())
 
     def put_into(self, message: controller_pb2.BrokerLifelineRequest) -> None:
@@ -140,6 +178,7 @@ class Reports:
             self._uncommitted_due = False
             message.uncommitted.topics.extend(_by_topic(islice(self._uncommitted, UNCOMMITTED_MAX)))
             message.uncommitted.SetInParent()
+        self._put_for_traces(message)
         moving, self._moving = self._moving, ()
         for one in moving:
             message.moving_replicas.add(
@@ -170,6 +209,23 @@ class Reports:
         message.offline_replicas.extend(
             controller_pb2.OfflineReplica(topic_id=key.topic_id, partition=key.partition) for key in batch.offline
         )
+
+    def _put_for_traces(self, message: controller_pb2.BrokerLifelineRequest) -> None:
+        if self._broken_due:
+            self._broken_due = False
+            for broker, broken in self._broken.items():
+                message.broken_connections.connections.add(
+                    broker_id=broker, broker_epoch=broken.epoch, unix_nano=broken.unix_nano
+                )
+            message.broken_connections.SetInParent()
+        acknowledged, self._acknowledged = self._acknowledged, []
+        for one in acknowledged:
+            message.first_acknowledgements.add(
+                topic_id=one.key.topic_id,
+                partition=one.key.partition,
+                leader_epoch=one.epoch,
+                unix_nano=one.unix_nano,
+            )
 
     def acknowledge(self, number: int) -> None:
         """The controller has taken up all batches up to this one."""

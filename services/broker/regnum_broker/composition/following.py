@@ -20,7 +20,7 @@ from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import RetentionWatch
 
 
-def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, Fetchers]:
+def start_fetching(parts: BrokerParts, channels: Channels, lifeline: Lifeline) -> tuple[StartMover, Fetchers]:
     """Copy logs from their leaders, and have logs begin later, here and then at their followers."""
     replicas, storage, clock, supervisor = parts.replicas, parts.storage, parts.clock, parts.supervisor
 
@@ -32,7 +32,7 @@ def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, 
             partition.committed.fire()
 
     mover = StartMover(storage=storage, moved=start_moved, clock=clock)
-    fetchers = Fetchers(lambda leader: _leader_stream(leader, parts, channels, mover), supervisor)
+    fetchers = Fetchers(lambda leader: _leader_stream(leader, parts, channels, mover, lifeline), supervisor)
     cleaner = LogCleaner(
         replicas=replicas,
         storage=storage,
@@ -55,6 +55,15 @@ def start_fetching(parts: BrokerParts, channels: Channels) -> tuple[StartMover, 
 
 def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> Orders:
     """What carries orders out, and tells of partitions that move as these say."""
+
+    def is_busy(key: PartitionKey) -> bool:
+        partition = parts.replicas.get(key)
+        # What was committed since the last checkpoint counts: its producers may have come this second.
+        return lifeline.is_busy(key) or (
+            partition is not None and partition.high_watermark > parts.storage.directory.stored_high_watermark(key)
+        )
+
+    parts.replicas.first_acknowledgements.report(is_busy, lifeline.report_acknowledged)
     moving = MovingReplicas(replicas=parts.replicas, tell=lifeline.report_moving, clock=parts.clock)
     parts.supervisor.start("moving replicas", moving.run())
     return Orders(
@@ -70,7 +79,9 @@ def make_orders(parts: BrokerParts, fetchers: Fetchers, lifeline: Lifeline) -> O
     )
 
 
-def _leader_stream(leader: BrokerId, parts: BrokerParts, channels: Channels, mover: StartMover) -> LeaderStream:
+def _leader_stream(
+    leader: BrokerId, parts: BrokerParts, channels: Channels, mover: StartMover, lifeline: Lifeline
+) -> LeaderStream:
     return LeaderStream(
         leader,
         broker=parts.id,
@@ -82,4 +93,5 @@ def _leader_stream(leader: BrokerId, parts: BrokerParts, channels: Channels, mov
         move_start=mover.ask,
         throttle=parts.throttle.taking,
         received_bytes=parts.metrics.counter(instruments.REPLICATION_BYTES_IN),
+        tell_break=lifeline.report_broken,
     )

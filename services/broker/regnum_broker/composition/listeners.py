@@ -16,6 +16,7 @@ from regnum_telemetry.instruments import broker as instruments
 from regnum_broker.cluster.controller import ControllerCalls
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.composition.parts import BrokerParts
+from regnum_broker.failpoints.serving import FailpointInterceptor, FailpointMetadata, FailpointSession
 from regnum_broker.forwarding.forwarder import Forwarder
 from regnum_broker.forwarding.old_path import OldPath
 from regnum_broker.replication.fetchers import Fetchers
@@ -30,7 +31,7 @@ from regnum_broker.servicers.log import LogServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.servicers.producer import ProducerServicer
 from regnum_broker.servicers.replica_logs import ReplicaLogs
-from regnum_broker.servicers.replication import ReplicationServicer
+from regnum_broker.servicers.replication import ReplicationServicer, Session
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.handler import FetchHandler
@@ -83,7 +84,22 @@ def internal_server(
         streams: those of followers that are open.
         writer: told of each follower that has caught up.
     """
-    replicas, storage = parts.replicas, parts.storage
+    replicas, storage, failpoints = parts.replicas, parts.storage, parts.failpoints
+
+    def make_session() -> Session:
+        session = FetchSession(
+            find=replicas.get,
+            arrivals=replicas.arrivals,
+            streams=streams,
+            caught_up=writer.wake,
+            storage=storage,
+            clock=parts.clock,
+            throttle=parts.throttle.sending,
+            fresh=parts.fresh,
+            sent_bytes=parts.metrics.counter(instruments.REPLICATION_BYTES_OUT),
+        )
+        return session if failpoints is None else FailpointSession(session, failpoints, replicas.get)
+
     services = (
         ServiceRegistration(
             name="regnum.replication.v1.ReplicaControlService",
@@ -92,7 +108,7 @@ def internal_server(
                 orders=orders,
                 replicas=replicas,
                 logs=ReplicaLogs(replicas, storage),
-                cache=cache,
+                cache=cache if failpoints is None else FailpointMetadata(cache, failpoints),
                 configs=parts.configs,
                 went_back=parts.went_back,
             ),
@@ -100,21 +116,7 @@ def internal_server(
         ),
         ServiceRegistration(
             name="regnum.replication.v1.ReplicationService",
-            servicer=ReplicationServicer(
-                make_session=lambda: FetchSession(
-                    find=replicas.get,
-                    arrivals=replicas.arrivals,
-                    streams=streams,
-                    caught_up=writer.wake,
-                    storage=storage,
-                    clock=parts.clock,
-                    throttle=parts.throttle.sending,
-                    fresh=parts.fresh,
-                    sent_bytes=parts.metrics.counter(instruments.REPLICATION_BYTES_OUT),
-                ),
-                replicas=replicas,
-                held=parts.limits.held,
-            ),
+            servicer=ReplicationServicer(make_session=make_session, replicas=replicas, held=parts.limits.held),
             add_to_server=replication_pb2_grpc.add_ReplicationServiceServicer_to_server,
         ),
     )
@@ -126,6 +128,7 @@ def internal_server(
         own=addressee.broker(parts.id),
         metrics=parts.metrics,
         access=parts.access.at(parts.tls.internal),
+        outermost=() if failpoints is None else (FailpointInterceptor(failpoints),),
     )
 
 

@@ -10,9 +10,12 @@ import structlog
 from regnum_model.ids import BrokerId, encode_id
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
+from regnum_service.failpoints.announcing import announce
+from regnum_service.failpoints.trigger import FailpointTrigger
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.failpoints.storage import FailpointStorage
 from regnum_broker.log.contents import Recovery
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.disk.system_calls import Disk
@@ -36,19 +39,28 @@ LOCK_INTERVAL_S: Final = 0.2
 
 
 async def open_storage(
-    settings: BrokerSettings, *, clock: Clock, metrics: Metrics, disk: Disk | None = None
+    settings: BrokerSettings,
+    *,
+    clock: Clock,
+    metrics: Metrics,
+    disk: Disk | None = None,
+    failpoints: FailpointTrigger | None = None,
 ) -> Storage:
     """The log directory, recovered, with the threads that work in it.
 
     Raises:
         StartRefusedError: the directory cannot be used as told.
     """
+    announce(failpoints)
     try:
         directory = await _free(settings, clock, disk)
     except DirectoryUnusableError as error:
         raise StartRefusedError(str(error)) from error
     _log_damage(directory)
-    storage = Storage(directory, clock=clock, metrics=metrics)
+    if failpoints is None:
+        storage = Storage(directory, clock=clock, metrics=metrics)
+    else:
+        storage = FailpointStorage(directory, failpoints, clock=clock, metrics=metrics)
     storage.start()
     return storage
 

@@ -7,6 +7,7 @@ from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
+from regnum_service.failpoints.trigger import FailpointTrigger
 from regnum_service.store_contact import StoreContact
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -73,5 +74,7 @@ class BrokerParts:
     """Delegation tokens that clients may show."""
     throttle: ReplicationThrottle
     """What replicas that move may take."""
+    failpoints: FailpointTrigger | None
+    """Steps at which a test has this broker wait or end; None: there are none."""
     fresh: FreshAppends
     """What was appended last, for followers that are caught up."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import SecretBytes, SecretStr
+from pydantic_settings import CLI_SUPPRESS
 from regnum.replication.v1 import control_pb2
 from regnum_model.configs import BROKER_KEYS, DEFINITIONS
 
@@ -18,6 +19,15 @@ DYNAMIC: Final[Mapping[str, str]] = {
 }
 """Settings that have a flag and are changed while the broker runs, by the flag's field."""
 
+READ_ONLY: Final = tuple(
+    sorted(
+        field
+        for field, info in BrokerSettings.model_fields.items()
+        if field not in DYNAMIC and info.description != CLI_SUPPRESS
+    )
+)
+"""Fields of the others, but for what is for tests and not shown."""
+
 
 def given(settings: BrokerSettings) -> dict[str, int]:
     """What was given of the settings that are changed while the broker runs, by their names."""
@@ -26,9 +36,8 @@ def given(settings: BrokerSettings) -> dict[str, int]:
 
 def read_only(settings: BrokerSettings) -> Iterator[control_pb2.BrokerSetting]:
     """All other flags, by name."""
-    for field, info in sorted(type(settings).model_fields.items()):
-        if field in DYNAMIC:
-            continue
+    for field in READ_ONLY:
+        info = BrokerSettings.model_fields[field]
         value = getattr(settings, field)
         sensitive = is_sensitive(field, value)
         yield control_pb2.BrokerSetting(

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, LeaderEpoch
 from regnum_records.errors import CorruptBatchError
+from regnum_records.header import end_of_batches
 from regnum_telemetry import conventions, tracing
 
 from regnum_broker.log.directory import LogDirectory
@@ -50,8 +52,57 @@ class Followed:
         return self.partition.role is self.following
 
 
-Stored = tuple[Followed, replication_pb2.FetchedPartition]
-"""A partition and what its leader has answered."""
+BATCHES_AT_ONCE_MAX: Final = 300
+"""Batches of one answer that are one job for the writer: each costs as much as the next, however small. Megabytes of
+small ones would hold up every other partition of the broker for a second."""
+
+
+class Stored(NamedTuple):
+    """What a leader has answered of a partition, or a part of the records in that."""
+
+    followed: Followed
+    """The partition."""
+    answer: replication_pb2.FetchedPartition
+    """All of the answer."""
+    begin: int = 0
+    """Where the part begins, in bytes."""
+    end: int | None = None
+    """Where it ends; None: with the last record."""
+
+    @property
+    def records(self) -> bytes:
+        """The part; without a copy where it is all there is."""
+        return self.answer.records[self.begin : self.end]
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length."""
+        return (len(self.answer.records) if self.end is None else self.end) - self.begin
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the answer is taken up with it."""
+        return self.end is None
+
+
+def shared_out(work: Sequence[Stored]) -> tuple[list[Stored], list[Stored]]:
+    """What is one job for the writer, and what is left for the next ones."""
+    now: list[Stored] = []
+    later: list[Stored] = []
+    left = BATCHES_AT_ONCE_MAX
+    for part in work:
+        records = part.answer.records
+        if records and not left:
+            later.append(part)
+            continue
+        end, count = end_of_batches(records, part.begin, left)
+        left -= count
+        if end == len(records):
+            now.append(part)
+        else:
+            now.append(part._replace(end=end))
+            later.append(part._replace(begin=end))
+    return now, later
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +121,23 @@ class Outcome:
     """None: stored."""
 
 
+async def stored(
+    work: Sequence[Stored], hand_in: Callable[[Sequence[Stored]], Awaitable[asyncio.Future[list[Outcome]]]]
+) -> AsyncIterator[tuple[Stored, Outcome]]:
+    """Have answers stored, job after job, and tell the outcome of each: of the last part, or of what was refused."""
+    left = list(work)
+    while left:
+        now, left = shared_out(left)
+        storing = [(parts, await hand_in(parts)) for parts in waiting_apart(now) if parts]
+        over: set[Followed] = set()
+        for parts, outcomes in storing:
+            for part, outcome in zip(parts, await asyncio.shield(outcomes), strict=True):
+                if part.is_last or outcome.error is not None:
+                    over.add(part.followed)
+                    yield part, outcome
+        left = [part for part in left if part.followed not in over]
+
+
 def waiting_apart(work: Sequence[Stored]) -> tuple[list[Stored], list[Stored]]:
     """What is told as soon as the writer has done it, and appends that may have to wait for the disk (flush.messages).
 
@@ -77,10 +145,10 @@ def waiting_apart(work: Sequence[Stored]) -> tuple[list[Stored], list[Stored]]:
     """
     at_once: list[Stored] = []
     waiting: list[Stored] = []
-    for followed, answer in work:
-        appends = not (answer.HasField("diverging_epoch") or answer.error_code)
-        flushes = followed.partition.log.settings.flush_messages is not None
-        (waiting if appends and flushes else at_once).append((followed, answer))
+    for part in work:
+        appends = not (part.answer.HasField("diverging_epoch") or part.answer.error_code)
+        flushes = part.followed.partition.log.settings.flush_messages is not None
+        (waiting if appends and flushes else at_once).append(part)
     return at_once, waiting
 
 
@@ -104,13 +172,12 @@ def recall_last_batches(logs: Sequence[ReplicaLog]) -> None:
             continue
 
 
-def store(
-    directory: LogDirectory, followed: Followed, answer: replication_pb2.FetchedPartition, *, broker: BrokerId
-) -> Outcome:
+def store(directory: LogDirectory, part: Stored, *, broker: BrokerId) -> Outcome:
     """On the writer thread: append or truncate. A partition whose role changed meanwhile is left alone.
 
     So is one whose log turns out to be of another history than its leader's: it is damaged from then on, as it is.
     """
+    followed, answer = part.followed, part.answer
     partition = followed.partition
     log = partition.log
     error: str | None = None
@@ -127,7 +194,7 @@ def store(
             elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
                 _return_into_range(partition, answer)
             else:
-                log.append_replicated(answer.records)
+                log.append_replicated(part.records)
         except DirectoryFailedError:
             raise
         except (CorruptBatchError, StorageError) as refusal:

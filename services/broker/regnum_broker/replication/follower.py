@@ -50,12 +50,13 @@ from regnum_broker.replication.followed import (
     recall_last_batches,
     record_truncation,
     store,
+    stored,
     take_high_watermark,
     take_truncations,
-    waiting_apart,
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.pauses import Pauses
+from regnum_broker.replication.sessions.breaks import Breaks, TellBreak, untold
 from regnum_broker.replication.sessions.marks import to_wire
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
@@ -120,6 +121,7 @@ class LeaderStream:
         move_start: Callable[[PartitionKey, int], None],
         throttle: Meter | None = None,
         received_bytes: Counter | None = None,
+        tell_break: TellBreak = untold,
     ) -> None:
         """Only assigns.
 
@@ -134,7 +136,9 @@ class LeaderStream:
             move_start: has the log of a replica begin later, soon.
             throttle: how fast new replicas may be filled.
             received_bytes: where what comes is counted.
+            tell_break: told when a stream that was answered breaks, and when another one is answered.
         """
+        self._breaks: Final = Breaks(leader, tell_break)
         self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
         self._filling: Final = Filling(throttle or Meter(clock))
@@ -209,10 +213,11 @@ class LeaderStream:
                 continue
             try:
                 reason = await self._stream(address)
-            except grpc.RpcError as error:
-                reason = str(from_rpc_error(error))
-            except asyncio.InvalidStateError:
-                reason = "the connection broke"
+            except (grpc.RpcError, asyncio.InvalidStateError) as error:
+                states = (followed.partition.ordered for followed in self._followed.values())
+                self._breaks.broke(states, answers=self._answered)
+                known = from_rpc_error(error) if isinstance(error, grpc.RpcError) else "the connection broke"
+                reason = str(known)
             except TimeoutError:
                 reason = "no answer in time"
             self._log.info("fetch stream ended", reason=reason, answers=self._answered)
@@ -244,6 +249,7 @@ class LeaderStream:
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
+                self._breaks.answered()
                 self._filling.answered()
                 self._heard += 1
                 self.heard_s = self._clock.monotonic()
@@ -304,7 +310,7 @@ class LeaderStream:
             self._changed[ended] = None
             await turns.took()
         keys = tuple(self._changed)
-        async for logs in slices(self._without_last_batch(keys), SLICE):
+        async for logs in slices(_without_last_batch(self._followed, keys), SLICE):
             await self._storage.read_for_brokers(partial(recall_last_batches, logs))
         for key in keys:
             await turns.took()
@@ -339,16 +345,10 @@ class LeaderStream:
             stores_nothing_because=self._storage.directory.no_room,
         )
 
-    def _without_last_batch(self, keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
-        """Logs whose last batch the leader is to be told, and is not in memory."""
-        named = (self._followed[key] for key in keys if key in self._followed)
-        logs = [followed.partition.log for followed in named if followed.taken_from is None]
-        return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
-
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
         """Carry an answer out, sent after so many requests: jobs for the writer, and the high watermarks."""
         now_s = self._clock.monotonic()
-        work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
+        work: list[Stored] = []
         refused: dict[Code, list[Followed]] = {}
         turns = Turns(SLICE)
         for answer in answers:
@@ -365,7 +365,7 @@ class LeaderStream:
             if answer.throttled:
                 self._filling.count(len(answer.records))
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
-                work.append((followed, answer))
+                work.append(Stored(followed, answer))
             else:
                 self._take_watermarks(followed.partition, answer)
         for code, some in refused.items():
@@ -376,19 +376,17 @@ class LeaderStream:
             await self._store(part)
 
     async def _store(self, work: Sequence[Stored]) -> None:
-        storing = [(part, await self._hand_in(part)) for part in waiting_apart(work) if part]
-        for part, outcomes in storing:
-            for (_, answer), outcome in zip(part, await asyncio.shield(outcomes), strict=True):
-                self._settle(outcome, answer)
+        async for part, outcome in stored(work, self._hand_in):
+            self._settle(outcome, part.answer)
 
     async def _hand_in(self, work: Sequence[Stored]) -> asyncio.Future[list[Outcome]]:
         directory = self._storage.directory
 
         def append() -> list[Outcome]:
             with directory.many_appends():
-                return [store(directory, followed, answer, broker=self._broker) for followed, answer in work]
+                return [store(directory, part, broker=self._broker) for part in work]
 
-        size_bytes = sum(len(answer.records) for _, answer in work)
+        size_bytes = sum(part.size_bytes for part in work)
         self._received_bytes.add(size_bytes)
         storing = await self._storage.write_later(append, size_bytes=size_bytes)
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
@@ -453,6 +451,13 @@ class LeaderStream:
     def _ask_not_before(self, followed: Followed, moment_s: float) -> None:
         followed.not_before_s = moment_s
         self._pauses.add(followed.partition.key, moment_s)
+
+
+def _without_last_batch(known: Mapping[PartitionKey, Followed], keys: Sequence[PartitionKey]) -> list[ReplicaLog]:
+    """Logs whose last batch the leader is to be told, and is not in memory."""
+    named = (known[key] for key in keys if key in known)
+    logs = [followed.partition.log for followed in named if followed.taken_from is None]
+    return [log for log in logs if log.last_batch is None and log.log_end_offset > log.log_start_offset]
 
 
 def _name(partition: Partition) -> str:

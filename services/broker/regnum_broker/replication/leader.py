@@ -15,6 +15,7 @@ from regnum_model.nodes import LeaderAndIsr
 from regnum_broker.replication.decisions import isr, watermark
 from regnum_broker.replication.decisions.isr import NEVER_S, FollowerProgress
 from regnum_broker.replication.partition import Partition, Role
+from regnum_broker.replication.traces.new_leader import NewLeader
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -73,14 +74,13 @@ class Leadership(Role):
         "_streams",
         "adding",
         "began_s",
-        "began_unix_nano",
         "broker",
         "cause",
-        "cause_pending",
         "cut_off",
         "epoch_start",
         "lag_s",
         "min_insync",
+        "new",
         "partition",
         "proposed_isr",
         "replicas",
@@ -120,10 +120,8 @@ class Leadership(Role):
         """Replicas that a reassignment brings in."""
         self.cause: Final = cause
         """Place in the trace of the failover that made this leadership; empty: none."""
-        self.began_unix_nano: Final = began_unix_nano
-        """When it began, for spans."""
-        self.cause_pending = bool(cause)
-        """Whether the first append since is still to be recorded."""
+        self.new = NewLeader(began_unix_nano) if cause else None
+        """What its first append is still to be recorded with; None: nothing is, or it is."""
         self.began_s: Final = now_s
         """When it began, monotonic seconds."""
         self.cut_off = False
@@ -355,6 +353,8 @@ class Leadership(Role):
             self._take_replicas(replicas, now_s)
         if min_insync != self.min_insync:
             self.min_insync = min_insync
+            if self.new is not None:
+                self.new.look(self)
             self.advance(now_s)
 
     def _take_replicas(self, replicas: Sequence[BrokerId], now_s: float) -> None:
@@ -388,6 +388,8 @@ class Leadership(Role):
         self.version = self.partition.version = version
         self.proposed_isr = None
         self._show()
+        if self.new is not None:
+            self.new.look(self)
         self.advance(now_s)
 
     def _counted(self, now_s: float) -> set[BrokerId]:

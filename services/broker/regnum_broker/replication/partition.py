@@ -14,6 +14,7 @@ from regnum_model.nodes import LeaderAndIsr
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions.orders import Standing
 from regnum_broker.replication.purgatory import AckQueue, Signal
+from regnum_broker.replication.traces.new_leader import FreedRecords
 
 
 class Role:
@@ -77,6 +78,7 @@ class Partition:
         "appended",
         "committed",
         "confirmed",
+        "freed",
         "high_watermark",
         "key",
         "leader_epoch",
@@ -119,6 +121,8 @@ class Partition:
         """Version of the leaderAndISR node as far as this replica knows."""
         self.high_watermark = log.high_watermark
         """Everything below is committed. Goes back only with a truncation."""
+        self.freed: FreedRecords | None = None
+        """What a traced change of the ISR has committed last; None: none has."""
         self._moved: Final = moved
         self.acks: Final = AckQueue()
         """Produce requests that wait for the high watermark."""

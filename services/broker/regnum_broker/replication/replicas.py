@@ -16,6 +16,7 @@ from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Following, Partition, Role
 from regnum_broker.replication.purgatory import Signal
+from regnum_broker.replication.sessions.first_acknowledgements import FirstAcknowledgements
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Replicas:
         self.broker: Final = broker
         self.arrivals: Final = Signal()
         """Fires when replicas were added: sessions may wait for one."""
+        self.first_acknowledgements: Final = FirstAcknowledgements()
+        """Of new leaderships to producers."""
         self._partitions: Final[dict[PartitionKey, Partition]] = {}
         self._topics: Final[dict[TopicId, dict[PartitionKey, None]]] = {}
         self._named: Final[dict[tuple[str, int], Partition]] = {}

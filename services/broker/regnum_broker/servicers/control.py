@@ -1,12 +1,12 @@
 """ReplicaControlService: orders of the controller."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_broker.cluster.fence import Fence
@@ -15,13 +15,21 @@ from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.configs.dynamic import DynamicConfigs
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
-from regnum_broker.serving.metadata_cache import MetadataCache
 
 PARTITIONS_MAX: Final = 500
 """Partitions of one message."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class TakesMetadata(Protocol):
+    """Where changes of metadata go: ``MetadataCache``."""
+
+    async def take(
+        self, request: control_pb2.UpdateMetadataRequest, parts: list[control_pb2.UpdateMetadataRequest]
+    ) -> control_pb2.UpdateMetadataResponse | None:
+        """Take one message of a change; one answer for each change, None for all messages but one."""
 
 
 class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
@@ -34,7 +42,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         orders: Orders,
         replicas: Replicas,
         logs: ReplicaLogs,
-        cache: MetadataCache,
+        cache: TakesMetadata,
         configs: DynamicConfigs,
         went_back: WentBack,
     ) -> None:
@@ -62,7 +70,14 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
             self._note_full_set(request)
         return control_pb2.LeaderAndIsrResponse(
             results=[
-                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=code)
+                control_pb2.ReplicaResult(
+                    topic_id=item.topic_id,
+                    partition=item.state.partition,
+                    error_code=code,
+                    acknowledgement_follows=self._replicas.first_acknowledgements.follows(
+                        PartitionKey(TopicId(item.topic_id), item.state.partition), LeaderEpoch(item.state.leader_epoch)
+                    ),
+                )
                 for item, code in zip(request.partitions, results, strict=True)
             ]
         )

@@ -127,6 +127,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         quota = self._throttling.reading(context, request.header.client_id)
         response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
         response.throttle_time_ms = quota.answered(holding.sent)
+        if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
+            causes = propagation.render_fetch_causes(self._fetching.causes(request))
+            if causes:
+                context.set_trailing_metadata(tuple(causes))
         sending = self._budget.unread.begin(context.peer(), holding.size)
         context.add_done_callback(lambda _: sending.close())
         return response

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
@@ -14,7 +14,6 @@ from regnum_service.slices import slices
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas
-from regnum_broker.replication.sessions.fetch_session import FetchSession
 
 QUERIES_MAX: Final = 10_000
 """Partitions of one OffsetForLeaderEpoch."""
@@ -26,10 +25,30 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
+class Session(Protocol):
+    """What a follower's stream is served by: ``FetchSession``."""
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of records in the newest answer."""
+
+    async def next_answer(self) -> replication_pb2.FetchReplicaResponse | None:
+        """The next answer, as soon as there is one; None: the end."""
+
+    def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
+        """A request arrived."""
+
+    def end(self) -> None:
+        """No further request will come."""
+
+    def close(self) -> None:
+        """The stream is over."""
+
+
 class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
     """One fetch session for each stream."""
 
-    def __init__(self, *, make_session: Callable[[], FetchSession], replicas: Replicas, held: HeldBytes) -> None:
+    def __init__(self, *, make_session: Callable[[], Session], replicas: Replicas, held: HeldBytes) -> None:
         """Only assigns; ``held`` is where the bytes of answers are counted. Nobody is refused for them."""
         self._held: Final = held
         self._make_session: Final = make_session
@@ -57,9 +76,7 @@ class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
             receiver.cancel()
             session.close()
 
-    async def _receive(
-        self, session: FetchSession, requests: AsyncIterator[replication_pb2.FetchReplicaRequest]
-    ) -> None:
+    async def _receive(self, session: Session, requests: AsyncIterator[replication_pb2.FetchReplicaRequest]) -> None:
         try:
             async for request in requests:
                 self._replicas.note_fetch(BrokerId(request.replica_id))

@@ -124,7 +124,12 @@ class ProduceHandler:
         self._batch_bytes_max: Final = batch_bytes_max
         self._supervisor: Final = supervisor
         self._log: Final = structlog.get_logger("produce")
-        self._answers: Final = PendingAnswers(complete=self._complete, took=self._note_duration, supervisor=supervisor)
+        self._answers: Final = PendingAnswers(
+            complete=self._complete,
+            took=self._note_duration,
+            supervisor=supervisor,
+            first=replicas.first_acknowledgements,
+        )
         self._promised: Final = PromisedLeaders(
             admit=self._admit, append=self._append, refuse=self._answers.refused, supervisor=supervisor
         )
@@ -299,6 +304,8 @@ class ProduceHandler:
         known = self._leaders.knows(message.topic, message.partition)
         found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
         if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
+            if found.new is not None:
+                found.new.refused()
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
                 f"{found.insufficiency}; nothing was appended: try again",
@@ -389,20 +396,21 @@ class ProduceHandler:
         self._count(admitted, outcomes)
         for item, outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, Done):
-                self._tell_leadership(item.leadership, outcome, now_s)
+                self._tell_leadership(item, outcome, now_s)
         for item, outcome in zip(admitted, outcomes, strict=True):
             if not self._promised.goes_again(item, outcome):
                 self._answers.appended(item, outcome)
 
-    def _tell_leadership(self, leadership: Leadership, outcome: Done, now_s: float) -> None:
+    def _tell_leadership(self, item: Admitted, outcome: Done, now_s: float) -> None:
+        leadership = item.leadership
         role = leadership.partition.role
         if role is not leadership:
             # If it leads, it began while they were on their way to the disk: nobody else says that they are there.
             _tell_shown(role, now_s)
             return
-        if leadership.cause_pending:
+        if leadership.new is not None:
             # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
-            record_first_append(leadership, outcome)
+            record_first_append(item, outcome)
         if outcome.duplicate:
             _tell_shown(leadership, now_s)
             return

@@ -25,7 +25,8 @@ from regnum_service.supervisor import Supervisor
 from regnum_broker.limits.payers import Payer
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
-from regnum_broker.serving.produce_appends import LET_GO, Admitted, Outcome, Refused, Waiting
+from regnum_broker.replication.sessions.first_acknowledgements import FirstAcknowledgements
+from regnum_broker.serving.produce_appends import LET_GO, Admitted, Outcome, Refused, Waiting, record_replicated
 
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -119,6 +120,7 @@ class PendingAnswers:
         complete: Callable[[Sequence[log_pb2.ProduceResult]], None],
         took: Callable[[float], None],
         supervisor: Supervisor,
+        first: FirstAcknowledgements | None = None,
     ) -> None:
         """Only assigns.
 
@@ -126,7 +128,9 @@ class PendingAnswers:
             complete: called with results, SLICE at most, before they are handed over.
             took: called with the moment at which an answered request came, monotonic seconds.
             supervisor: stops the service when something here fails.
+            first: hears of partitions that are acknowledged while it awaits some; None: they are not told of.
         """
+        self._first: Final = first or FirstAcknowledgements()
         self._complete: Final = complete
         self._took: Final = took
         self._supervisor: Final = supervisor
@@ -208,7 +212,9 @@ class PendingAnswers:
         pending.answer()
 
     def _settle(self, pending: PendingAnswer, index: int) -> None:
-        del pending.open[index]
+        item = pending.open.pop(index)
+        if self._first.awaited and isinstance(item, Admitted) and not pending.results[index].error_code:
+            self._first.acknowledged(item.leadership.partition.key)
         if not pending.open and not pending.coming:
             self.finish(pending)
 
@@ -229,7 +235,14 @@ class PendingAnswers:
             if outcome is AckOutcome.DEPOSED:
                 refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
             else:
-                _check_isr(result, _present(item.leadership))
+                leadership = _present(item.leadership)
+                _check_isr(result, leadership)
+                freed = leadership.partition.freed
+                if freed is not None and freed.has(result.base_offset):
+                    result.isr_change = freed.cause
+                    freed.record(leadership, item.came_ms * 1_000_000)
+                if item.first_unix_nano:
+                    record_replicated(item)
             self._settle(pending, item.index)
         self._taking_up = bool(self._told)
         if self._taking_up:

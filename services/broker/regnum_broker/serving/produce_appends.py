@@ -26,6 +26,7 @@ from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfO
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition, Role
+from regnum_broker.replication.traces.new_leader import record_wait
 from regnum_broker.serving.produce_requests import batch_in
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Admitted:
     """Set when it is in line no more; None: nobody waits for that."""
     unpacks_to_more_than: int = 0
     """Bytes of room that were too few to check it."""
+    first_unix_nano: int = 0
+    """When it was appended, where it is the first under a leadership whose cause is known; 0: it is not."""
     spent_s: float = 0.0
     """For so long a thread was at it that nobody was charged for yet."""
 
@@ -335,19 +338,14 @@ def _translate(outcome: AppendOutcome, batch: bytes) -> Outcome:
             assert_never(outcome)
 
 
-def record_first_append(leadership: Leadership, outcome: Done) -> None:
-    """A span from the beginning of a leadership to its first append."""
-    leadership.cause_pending = False
-    tracing.between(
-        conventions.FIRST_APPEND,
-        leadership.began_unix_nano,
-        tracing.now_unix_nano(),
-        parent=leadership.cause,
-        attributes={
-            conventions.BROKER: leadership.broker,
-            conventions.TOPIC: leadership.partition.topic,
-            conventions.PARTITION: str(leadership.partition.key.partition),
-            conventions.LEADER_EPOCH: leadership.state.leader_epoch,
-            conventions.OFFSET: outcome.base_offset,
-        },
-    )
+def record_first_append(item: Admitted, outcome: Done) -> None:
+    """A span from the beginning of a leadership to its first append, for the leadership that still owes one."""
+    new, item.leadership.new = item.leadership.new, None
+    item.first_unix_nano = tracing.now_unix_nano()
+    if new is not None:
+        record_wait(conventions.FIRST_APPEND, item.leadership, new.began_unix_nano, outcome.base_offset)
+
+
+def record_replicated(item: Admitted) -> None:
+    """A span from the first append of a leadership to the high watermark that covers it."""
+    record_wait(conventions.HIGH_WATERMARK_WAIT, item.leadership, item.first_unix_nano)

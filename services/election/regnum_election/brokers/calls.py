@@ -7,12 +7,14 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_service.errors import RegnumError
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.brokers.draining import BrokerDraining
 from regnum_election.brokers.in_sync import InSyncWatch, Tell, nobody_is_told
 from regnum_election.brokers.producer_ids import next_block
 from regnum_election.brokers.shutdown import Departure, controlled_shutdown
 from regnum_election.decisions.in_sync import WholeStop
+from regnum_election.reign.events import FirstAcknowledgements
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 
@@ -37,6 +39,7 @@ class BrokerCalls:
         if self._broker_error(broker, epoch) is None:
             self._whole_stop.heard(broker, epoch, self._context.clock.monotonic())
         result: asyncio.Future[Departure] = asyncio.get_running_loop().create_future()
+        asked_unix_nano = tracing.now_unix_nano()
         begun = False
 
         def check() -> None:
@@ -58,7 +61,10 @@ class BrokerCalls:
             now_s = self._context.clock.monotonic()
             return can_wait and not self._whole_stop.asks(broker, self._context.picture, now_s)
 
-        steps = controlled_shutdown(self._context, broker, can_wait=may_wait, check=check, done=done)
+        trace = self._context.changes.plan(
+            conventions.KIND_CONTROLLED_SHUTDOWN, asked_unix_nano=asked_unix_nano, victim=broker, link=tracing.current()
+        )
+        steps = controlled_shutdown(self._context, broker, trace, can_wait=may_wait, check=check, done=done)
         self._requests.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
         return await self._requests.answer(result, wait_s)
 
@@ -80,6 +86,10 @@ class BrokerCalls:
         self._requests.check_store(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT)
         self._requests.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
         return await self._requests.answer(result, wait_s)
+
+    def first_acknowledged(self, said: FirstAcknowledgements) -> None:
+        """New leaders say when they acknowledged their first records."""
+        self._context.dispatch.first_acknowledged(said.acknowledged)
 
     def check(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
         """Raise RegnumError unless that is the live broker of that id."""

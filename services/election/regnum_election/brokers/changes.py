@@ -32,14 +32,15 @@ from regnum_election.decisions.registrations import (
     newest,
     without_own_address,
 )
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import Cause, PartitionRow, Reason
 from regnum_election.reign.events import BrokerDead
+from regnum_election.reign.witnesses import Sign
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import DECISIONS_PER_SLICE, Applied, change, found_row, reread
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.deletion_orders import DELETIONS_PER_TURN, tell_deletions
 from regnum_election.topics.settling import leader_of, settle_in_steps, settle_some, urgent_parts
+from regnum_election.traces.change_trace import ChangeTrace
 
 REGISTRATIONS_PER_TURN: Final = 200
 """Registrations decoded between two turns of the event loop (safety rule S22)."""
@@ -186,16 +187,26 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
     return True
 
 
-def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace:
+def _begin_trace(context: ControllerContext, event: BrokerDead) -> ChangeTrace:
     """The trace of a failover that begins with the decision to fence."""
     now_unix_nano = tracing.now_unix_nano()
-    trace = context.begin_trace(
+    trace = context.changes.failure(
         event.broker,
+        event.epoch,
         cause=event.cause,
         evidence=event.evidence,
-        noticed_unix_nano=event.noticed_unix_nano or now_unix_nano,
+        noticed=Sign(event.noticed_unix_nano or now_unix_nano, f"lifeline {context.reign.controller_id}"),
         heard_unix_nano=event.heard_unix_nano,
     )
+    if event.probe_sent_unix_nano:
+        missed = {conventions.BROKER: event.broker}
+        tracing.between(
+            conventions.PROBE_MISSED,
+            event.probe_sent_unix_nano,
+            now_unix_nano,
+            parent=trace.context,
+            attributes=missed,
+        )
     trace.reached(conventions.DETECTED_UNIX_NANO, now_unix_nano)
     trace.since("", conventions.DETECTION, {conventions.EVIDENCE: event.evidence})
     return trace
@@ -205,7 +216,7 @@ async def react(
     context: ControllerContext,
     difference: Difference,
     reason: Reason,
-    trace: FailoverTrace | None = None,
+    trace: ChangeTrace | None = None,
     *,
     busy: Iterable[PartitionKey] = (),
 ) -> None:
@@ -219,7 +230,7 @@ async def react(
         busy: partitions that are settled before all others, if they were assigned to what is gone.
     """
     changed = difference.gone | {broker.id for broker in difference.arrived}
-    lost = changed & frozenset(context.picture.brokers)
+    lost = {id: broker.epoch for id, broker in context.picture.brokers.items() if id in changed}
     _note(context, difference, reason)
     _redraw(context, difference)
     rest: list[PartitionKey] = []
@@ -232,11 +243,8 @@ async def react(
     async with aclosing(urgent_parts(context, assigned, changed, rest)) as parts:
         async for urgent in parts:
             if trace is None and any(leader_of(context, key) in lost for key in urgent):
-                trace = context.begin_trace(
-                    min(lost),
-                    cause=conventions.CAUSE_NODE,
-                    evidence="registration gone or renewed",
-                    noticed_unix_nano=tracing.now_unix_nano(),
+                trace = context.changes.failure(
+                    min(lost), lost[min(lost)], cause=conventions.CAUSE_NODE, evidence="registration gone or renewed"
                 )
                 reason = reason.within(trace.context)
             with context.traced(trace):
@@ -244,12 +252,15 @@ async def react(
                 await settle_some(context, urgent, reason)
     if trace is not None:
         trace.seal()
-    with tracing.within("" if trace is None else trace.context):
+    place = "" if trace is None else trace.context
+    with tracing.within(place):
         if difference.arrived:
             # A broker that bounced is out of the ISRs before it is told anything.
             await settle_some(context, rest, reason)
         elif rest:
-            context.defer("settle followed partitions", settle_in_steps(context, rest, reason))
+            # Producers may wait for the replica that is gone: what frees them says what it belongs to.
+            steps = tracing.each_within(place, settle_in_steps(context, rest, reason))
+            context.defer("settle followed partitions", steps)
         await publish(context, brokers_changed=True)
         for broker in difference.arrived:
             context.dispatch.begin(broker)

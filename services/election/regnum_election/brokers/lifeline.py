@@ -7,7 +7,6 @@ never looks like a dead broker. It decides nothing about the cluster: it reports
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -25,7 +24,6 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
-from regnum_election.brokers.beat_news import BeatNews
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.decisions.liveness import (
@@ -38,6 +36,7 @@ from regnum_election.decisions.liveness import (
 )
 from regnum_election.decisions.registrations import ended_epochs, is_over
 from regnum_election.decisions.relief import FetchContacts, cut_leaders
+from regnum_election.lifelines.stream import UNREGISTERED, Stream, stream_of
 from regnum_election.reign.events import (
     AwaitsInSync,
     BrokerDead,
@@ -50,9 +49,6 @@ from regnum_election.reign.events import (
     ReplicasMoving,
     ReplicasOffline,
 )
-
-UNREGISTERED: Final = BrokerEpoch(0)
-"""Broker epoch in the hello of a broker without registration."""
 
 ATTEMPTS_WITHOUT_STREAM: Final = 2
 """Attempts to connect to a live broker that has no stream."""
@@ -71,52 +67,6 @@ MOVING_MAX: Final = 1_000
 
 WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Stream:
-    """One lifeline."""
-
-    broker: BrokerId
-    """Who holds it."""
-    epoch: BrokerEpoch
-    """Broker epoch it said; 0 when it had none yet."""
-    news: BeatNews
-    """What was reported of what it says in its beats."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the broker's side is over, or the stream has been replaced."""
-    due: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the next beat has something to say that should not wait for a long interval."""
-    probe: int = 0
-    """Number of the newest probe sent."""
-    answered: int = 0
-    """Number of the newest probe answered."""
-    oldest_unanswered_s: float | None = None
-    """When the oldest unanswered probe was sent."""
-    report: int = 0
-    """Number of the newest batch of reports taken up."""
-    heard_unix_nano: int = 0
-    """When the broker last said anything; for traces."""
-    verdict: Verdict = Verdict.NOT_SILENT
-    """What was last decided about its silence."""
-    contacts: FetchContacts = field(default_factory=FetchContacts)
-    """What it last said of fetches between it and others."""
-    busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
-    """What it last said of busy partitions; nobody reads it before the broker is dead."""
-    awaits_in_sync: bool = False
-    """Whether it asked how far it is from being in sync."""
-    catching_up: controller_pb2.CatchingUp | None = None
-    """What it has to be told of that."""
-
-    def take_catching_up(self) -> controller_pb2.CatchingUp | None:
-        """What it is told of that in the next message; None: nothing."""
-        said, self.catching_up = self.catching_up, None
-        return said
-
-    def end(self) -> None:
-        """Let whoever speaks on it hang up."""
-        self.ended.set()
-        self.due.set()
 
 
 class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
@@ -220,6 +170,10 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         """Seconds since any registered broker said something, or answered an attempt to connect."""
         return self._clock.monotonic() - self._heard_s
 
+    def newest(self) -> list[Stream]:
+        """The newest stream of each broker, open or not. Any thread; one copy: the loop's thread changes them."""
+        return [*tuple(self._streams.values()), *tuple(self._left.values())]
+
     def _lags(self) -> list[tuple[Labels, float]]:
         """For how long each broker owes an answer, the longest first. Any thread."""
         now_s = self._clock.monotonic()
@@ -246,7 +200,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the first message of a lifeline carries hello")
         if min(first.hello.broker_id, first.hello.broker_epoch) < 0:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "broker id and broker epoch are not negative")
-        stream = _stream_of(first.hello)
+        stream = stream_of(first.hello)
         replaced = self._streams.get(stream.broker)
         if replaced is not None:
             replaced.end()
@@ -265,6 +219,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 interval_s = beat_interval_s(len(self._brokers))
                 if stream.oldest_unanswered_s is None:
                     stream.oldest_unanswered_s = self._clock.monotonic()
+                    stream.oldest_unanswered_unix_nano = tracing.now_unix_nano()
                 yield controller_pb2.BrokerLifelineResponse(
                     controller_epoch=epoch,
                     beat=beat,
@@ -315,6 +270,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 self._answers.record(self._clock.monotonic() - stream.oldest_unanswered_s)
             # Probes go out at intervals, so the first unanswered one is younger than this moment.
             stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
+            stream.oldest_unanswered_unix_nano = stream.heard_unix_nano
         if request.HasField("fetch_contacts"):
             stream.contacts = FetchContacts(
                 unreachable_leaders=_brokers(request.fetch_contacts.unreachable_leaders),
@@ -324,6 +280,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.busy = request.busy
         for news in stream.news.take(request):
             self._report(news)
+        if (acknowledged := stream.said.take(request, self._clock.monotonic())) is not None:
+            self._report(acknowledged)
         if request.moving_replicas:
             self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:
@@ -348,6 +306,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         if self._streams.get(stream.broker) is not stream:
             return
         del self._streams[stream.broker]
+        stream.ended_unix_nano = tracing.now_unix_nano()
         if self._epoch == epoch:
             if stream.awaits_in_sync:
                 self._report(AwaitsInSync(broker=stream.broker, epoch=stream.epoch, open=False))
@@ -452,26 +411,13 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     cause=conventions.CAUSE_SILENCE,
                     noticed_unix_nano=tracing.now_unix_nano() - round(SILENCE_S * 1e9),
                     heard_unix_nano=stream.heard_unix_nano,
+                    probe_sent_unix_nano=stream.oldest_unanswered_unix_nano,
                     busy=_busy(stream.busy),
                 )
             )
         elif verdict is not before:
             # Once for each reason: it is looked at ten times a second.
             self._log.warning("silent broker not fenced", broker=broker.id, why=verdict.value)
-
-
-def _stream_of(hello: controller_pb2.LifelineHello) -> Stream:
-    # Without a registration there is nothing to be in sync with.
-    awaits = hello.awaits_in_sync and hello.broker_epoch != UNREGISTERED
-    broker, epoch = BrokerId(hello.broker_id), BrokerEpoch(hello.broker_epoch)
-    return Stream(
-        broker=broker,
-        epoch=epoch,
-        news=BeatNews(broker, epoch),
-        awaits_in_sync=awaits,
-        # That it is counted here is said at once: whoever hears nothing of it does not wait for it.
-        catching_up=controller_pb2.CatchingUp() if awaits else None,
-    )
 
 
 def _moving(broker: BrokerId, request: controller_pb2.BrokerLifelineRequest) -> ReplicasMoving:

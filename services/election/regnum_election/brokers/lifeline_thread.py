@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import grpc
 from regnum.election.v1 import controller_pb2_grpc
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId
 from regnum_model.nodes import Address
 from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.cancellation import end_task, is_asked_to_end
 from regnum_service.clock import Clock
-from regnum_service.detection import connect
+from regnum_service.detection import Probe, connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
@@ -28,7 +28,9 @@ from regnum_telemetry.metrics import Metrics
 from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.liveness import SILENCE_S, Listener
+from regnum_election.lifelines.witnessed import signs_of_broker, signs_of_controller
 from regnum_election.reign.events import CatchingUp, ClusterEvent, Hint
+from regnum_election.reign.witnesses import Signs
 
 SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
 START_TIMEOUT_S: Final = 10.0
@@ -49,9 +51,12 @@ class LifelineThread:
         session_timeout_s: float,
         report: Callable[[ControllerEpoch, ClusterEvent | Hint], None],
         fences: bool,
+        probe: Probe = connect,
+        served_as: Callable[[Lifelines], controller_pb2_grpc.LifelineServiceServicer] = lambda lifelines: lifelines,
         metrics: Metrics | None = None,
         access: ListenerAccess = OPEN,
         own: str = "",
+        election_id: str = "",
     ) -> None:
         """Only assigns.
 
@@ -64,10 +69,14 @@ class LifelineThread:
             session_timeout_s: store session time-out.
             report: takes an event and the reign it belongs to; called on the main loop.
             fences: False switches detection off.
+            probe: one attempt to connect to a broker.
+            served_as: what stands between gRPC and the lifelines.
             metrics: where the thread's loop lag is counted.
             access: what the listener asks of those who connect.
             own: how this process is addressed; see ``GrpcServer``.
+            election_id: its election id, for traces.
         """
+        self._election_id: Final = election_id
         self._address = address
         self._clock = clock
         self._supervisor = supervisor
@@ -76,6 +85,8 @@ class LifelineThread:
         self._session_timeout_s = session_timeout_s
         self._report = report
         self._fences = fences
+        self._probe: Final = probe
+        self._served_as: Final = served_as
         self._metrics = metrics
         self._access: Final = access
         self._own: Final = own
@@ -88,6 +99,7 @@ class LifelineThread:
         """Tasks that never end by themselves."""
         self._thread: threading.Thread | None = None
         self._epoch: ControllerEpoch | None = None
+        self._shown: Mapping[BrokerId, Broker] = {}
 
     async def start(self) -> Address:
         """Start the thread and its server; returns where it listens. Raises PortTakenError."""
@@ -114,6 +126,7 @@ class LifelineThread:
 
     def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
         """The live brokers of the reign; the mapping must not change afterwards."""
+        self._shown = brokers
         self._tell(lambda lifelines: lifelines.show(epoch, brokers))
 
     def tell(self, epoch: ControllerEpoch, said: CatchingUp) -> None:
@@ -130,6 +143,17 @@ class LifelineThread:
         """Seconds since any registered broker was heard; 0 before the thread has started. Any thread."""
         lifelines = self._lifelines
         return 0.0 if lifelines is None else lifelines.silent_s
+
+    def of_broker(self, broker: BrokerId, epoch: BrokerEpoch) -> Signs:
+        """What was seen of one life of a broker; for traces. Any thread."""
+        lifelines = self._lifelines
+        streams = () if lifelines is None else lifelines.newest()
+        return signs_of_broker(streams, self._shown, broker, epoch, self._election_id)
+
+    def of_controller(self, id: ElectionId) -> Signs:
+        """What brokers saw of the end of a controller; for traces. Any thread."""
+        lifelines = self._lifelines
+        return signs_of_controller(() if lifelines is None else lifelines.newest(), self._shown, id)
 
     async def set_serving(self, *, serving: bool) -> None:
         """What health says on the lifeline listener."""
@@ -158,7 +182,7 @@ class LifelineThread:
 
         lifelines = Lifelines(
             clock=self._clock,
-            probe=connect,
+            probe=self._probe,
             report=hand_over,
             listening=lambda: self._listener(lag, lifelines),
             spawn=self._spawn,
@@ -167,7 +191,7 @@ class LifelineThread:
         )
         registration = ServiceRegistration(
             name=SERVICE_NAME,
-            servicer=lifelines,
+            servicer=self._served_as(lifelines),
             add_to_server=controller_pb2_grpc.add_LifelineServiceServicer_to_server,
         )
         server = GrpcServer(

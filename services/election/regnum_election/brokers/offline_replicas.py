@@ -14,6 +14,7 @@ comes back as a follower, and its leader takes it into the ISR when it has caugh
 
 from regnum.types.v1 import events_pb2
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.brokers.changes import look_at_brokers
 from regnum_election.history.events import Reason
@@ -25,6 +26,7 @@ from regnum_election.topics.settling import PARTITIONS_PER_WRITE, by_urgency, se
 
 async def take_offline(context: ControllerContext, event: ReplicasOffline) -> None:
     """Do without replicas that their broker cannot use."""
+    came_unix_nano = tracing.now_unix_nano()
     if not await _is_of_now(context, event.broker, event.epoch):
         return
     held = [key for key in event.keys if _holds(context, event.broker, key)]
@@ -37,8 +39,16 @@ async def take_offline(context: ControllerContext, event: ReplicasOffline) -> No
     context.picture = context.picture.with_offline(event.broker, news)
     context.dispatch.note_offline(event.broker, news)
     urgent, rest = await by_urgency(context, news, {event.broker})
+    trace = context.changes.plan(
+        conventions.KIND_BROKER_FAILURE,
+        asked_unix_nano=came_unix_nano,
+        cause=conventions.CAUSE_REPLICAS_OFFLINE,
+        victim=event.broker,
+    )
     for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
-        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], reason)
+        with context.traced(trace):
+            await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], reason)
+    trace.seal()
     if rest:
         context.defer("settle offline followers", settle_in_steps(context, rest, reason))
     leaderless = [key for key in news if not _is_led(context, key)]

@@ -6,6 +6,7 @@ from typing import Final
 
 from regnum.types.v1 import events_pb2
 from regnum_model.ids import BrokerId, PartitionKey
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision, Refusal
@@ -56,14 +57,22 @@ class Relieving:
             events_pb2.EVENT_CAUSE_LEADER_CUT_OFF,
             f"no fetches between broker {leader} and {silent}, as both sides say",
         )
+        trace = context.changes.plan(
+            conventions.KIND_BROKER_FAILURE,
+            asked_unix_nano=tracing.now_unix_nano(),
+            cause=conventions.CAUSE_CUT_OFF,
+            victim=leader,
+        )
         keys = await self._due(leader)
         moved = shrunk = 0
         for start in range(0, len(keys), PARTITIONS_PER_WRITE):
             chunk = keys[start : start + PARTITIONS_PER_WRITE]
-            applied = await change(context, chunk, decide, reason)
-            await tell(context, applied)
+            with context.traced(trace):
+                applied = await change(context, chunk, decide, reason)
+                await tell(context, applied)
             moved += self._note([key for key in chunk if not self._leads(leader, key)])
             shrunk += len(applied.isr_changes)
+        trace.seal()
         if moved:
             context.log.warning(
                 "leadership taken from a broker that its followers cannot reach",

@@ -24,6 +24,7 @@ from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
 from regnum_election.topics.settling import PARTITIONS_PER_WRITE, is_known, leader_of
+from regnum_election.traces.change_trace import ChangeTrace
 
 PARTITIONS_PER_TURN: Final = 500
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
@@ -47,6 +48,7 @@ class Departure:
 async def controlled_shutdown(
     context: ControllerContext,
     id: BrokerId,
+    trace: ChangeTrace,
     *,
     can_wait: Callable[[], bool],
     check: Callable[[], None],
@@ -57,6 +59,7 @@ async def controlled_shutdown(
     Args:
         context: the reign.
         id: the broker.
+        trace: of the change that it makes, if it makes one.
         can_wait: whether it stays where a partition would have too few in-sync replicas without it; asked once, after
             the first ``check``.
         check: raises when the broker is no longer the one that asked; called before each step.
@@ -85,18 +88,23 @@ async def controlled_shutdown(
             min_insync=picture.min_insync(key, partition),
         )
 
-    moved = 0
-    for led in (True, False):
-        chosen = [key for key in keys if (leader_of(context, key) == id) is led]
-        for start in range(0, len(chosen), PARTITIONS_PER_WRITE):
-            check()
-            some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if is_known(context, key)]
-            applied = await change(context, some, decide, reason)
-            await tell(context, applied)
-            moved += len(applied.leader_changes)
-            if not led:
-                context.dispatch.order_stops(id, _stops(context, id, some))
-            yield
+    try:
+        moved = 0
+        for led in (True, False):
+            chosen = [key for key in keys if (leader_of(context, key) == id) is led]
+            for start in range(0, len(chosen), PARTITIONS_PER_WRITE):
+                check()
+                some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if is_known(context, key)]
+                # That it leaves what it follows is no change of leadership.
+                with context.traced(trace if led else None):
+                    applied = await change(context, some, decide, reason)
+                    await tell(context, applied)
+                moved += len(applied.leader_changes)
+                if not led:
+                    context.dispatch.order_stops(id, _stops(context, id, some))
+                yield
+    finally:
+        trace.seal()
     check()
     departure = _departure(context, id, keys, held_back)
     context.log.info(

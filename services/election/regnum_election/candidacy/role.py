@@ -9,7 +9,14 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.candidacy.candidacy import KnownController
 from regnum_election.controller import Controller
-from regnum_election.reign.events import AwaitsInSync, ClusterEvent, HealthSaid, Hint, ReplicasMoving
+from regnum_election.reign.events import (
+    AwaitsInSync,
+    ClusterEvent,
+    FirstAcknowledgements,
+    HealthSaid,
+    Hint,
+    ReplicasMoving,
+)
 
 READY_PATIENCE_S: Final = 5.0
 """How long a call waits for a reign that has just begun to have read everything."""
@@ -47,6 +54,8 @@ class ControllerRole:
             self._controller.reassignments.heard_of(event)
         elif isinstance(event, AwaitsInSync):
             self._controller.brokers.in_sync.heard_of(event)
+        elif isinstance(event, FirstAcknowledgements):
+            self._controller.brokers.first_acknowledged(event)
         elif isinstance(event, HealthSaid):
             self._controller.health.heard_of(event)
         else:

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.traces.change_trace import ChangeTrace
 
 
 class Acknowledgements:
@@ -16,11 +16,16 @@ class Acknowledgements:
         self._awaited: dict[PartitionKey, asyncio.Event] = {}
         self._cut_off: set[PartitionKey] = set()
         """Those of them of which nothing more will be heard in this reign."""
-        self._traces: list[FailoverTrace] = []
+        self._traces: list[ChangeTrace] = []
 
-    def tell(self, trace: FailoverTrace) -> None:
-        """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
+    def tell(self, trace: ChangeTrace) -> None:
+        """A trace hears, until it is written, whose leaderships, full sets and first records are acknowledged."""
+        self._traces = [known for known in self._traces if not known.written]
         self._traces.append(trace)
+
+    def is_change(self, context: str) -> bool:
+        """Whether that is the place of a change of leadership that is not over."""
+        return any(trace.context == context for trace in self._traces if not trace.written)
 
     def expect(self, keys: Iterable[PartitionKey]) -> None:
         """Remember when the leaders of these partitions have taken them up; ask before they are told."""
@@ -61,8 +66,8 @@ class Acknowledgements:
             self._awaited.pop(key, None)
             self._cut_off.discard(key)
 
-    def applied(self, picture: Cluster, id: BrokerId, key: PartitionKey) -> None:
-        """A broker acknowledged the newest state of a partition."""
+    def applied(self, picture: Cluster, id: BrokerId, key: PartitionKey, *, reports: bool = False) -> None:
+        """A broker acknowledged the newest state of a partition; ``reports`` as in ``ChangeTrace.acknowledged``."""
         event = self._awaited.get(key)
         if event is None and not self._traces:
             return
@@ -70,14 +75,22 @@ class Acknowledgements:
         if partition is not None and partition.held is not None and partition.held.state.leader == id:
             if event is not None:
                 event.set()
-            self._tell_traces(key)
+            for trace in self._traces:
+                trace.acknowledged(key, reports=reports)
 
     def full_set_taken(self, id: BrokerId) -> None:
         """A broker acknowledged the last part of its full set."""
-        self._tell_traces(id)
+        for trace in self._traces:
+            trace.acknowledged(id)
 
-    def _tell_traces(self, token: PartitionKey | BrokerId) -> None:
-        if self._traces:
-            ended = [trace for trace in self._traces if trace.acknowledged(token)]
-            for trace in ended:
-                self._traces.remove(trace)
+    def broker_gone(self, id: BrokerId) -> None:
+        """Nothing more is delivered to this life of a broker: traces do not wait for it."""
+        for trace in self._traces:
+            trace.gone(id)
+
+    def first_acknowledged(self, acknowledged: Iterable[tuple[PartitionKey, LeaderEpoch, int]]) -> None:
+        """New leaders have acknowledged their first records to producers: partitions, epochs, moments."""
+        for trace in self._traces:
+            if not trace.written:
+                for key, epoch, unix_nano in acknowledged:
+                    trace.first_acknowledged(key, epoch, unix_nano)

@@ -29,6 +29,12 @@ def each_answered(orders: Sequence[T], results: Sequence[control_pb2.ReplicaResu
     return list(zip(orders, codes, strict=True))
 
 
+def reporting_of(orders: Sequence[T], results: Sequence[control_pb2.ReplicaResult]) -> frozenset[T]:
+    """Orders whose receiver says when it acknowledges the first records to a producer."""
+    said = zip(orders, results, strict=False)
+    return frozenset(order for order, result in said if result.acknowledgement_follows)
+
+
 def seen_epoch(error: RegnumError) -> ControllerEpoch:
     """The highest controller epoch that a refusal names; 0 when it names none."""
     text = error.metadata.get("controller_epoch", "")

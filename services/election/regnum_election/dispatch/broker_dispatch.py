@@ -23,10 +23,11 @@ from regnum_telemetry import tracing
 
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.acknowledgements import Acknowledgements
-from regnum_election.dispatch.answers import each_answered, pause_after_s, seen_epoch
+from regnum_election.dispatch.answers import each_answered, pause_after_s, reporting_of, seen_epoch
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.departing import Departing
 from regnum_election.dispatch.order_ages import OrderAges
+from regnum_election.dispatch.order_spans import OrderSpans
 from regnum_election.dispatch.outbox import Outbox, StatesCall, Stop, StopPlace, StopsCall
 from regnum_election.dispatch.ports import ControlChannel, DispatchListener
 from regnum_election.dispatch.refusals import REFUSED_INTERVAL_S, Refusals, Unusable
@@ -75,9 +76,7 @@ class BrokerDispatch:
         self._unusable = Unusable()
         self._control_wake = asyncio.Event()
         self._failures: dict[str, int] = {}
-        self._causes: dict[PartitionKey, str] = {}
-        """Places in traces of what made the orders that are not acknowledged yet."""
-        self._full_set_cause = ""
+        self._spans = OrderSpans(broker.id, desk.acknowledgements.is_change)
         self._full_set_s: float | None = None
         """When the full set was ordered that is not acknowledged; None: all of it is."""
         self.has_full_set = False
@@ -107,13 +106,14 @@ class BrokerDispatch:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
+        self._spans.close()
         await self._channel.close()
 
     # What it is to be told.
 
     def order_full(self, keys: Sequence[PartitionKey]) -> None:
         """The full set."""
-        self._full_set_cause = tracing.current()
+        self._spans.full_set(len(keys))
         self._outbox.order_full(keys)
         self._states_since.settled(keys)
         self._full_set_s = self._desk.clock.monotonic()
@@ -122,9 +122,7 @@ class BrokerDispatch:
     def order_states(self, keys: Iterable[PartitionKey]) -> None:
         """Newest states of partitions."""
         named = tuple(keys)
-        cause = tracing.current()
-        if cause:
-            self._causes.update(dict.fromkeys(named, cause))
+        self._spans.given(named)
         self._outbox.order_states(named)
         self._states_since.given(named, self._desk.clock.monotonic())
         self._control_wake.set()
@@ -167,7 +165,7 @@ class BrokerDispatch:
 
     def cause_of(self, key: PartitionKey) -> str:
         """Place in a trace of an order that is not acknowledged."""
-        return self._causes.get(key, self._full_set_cause)
+        return self._spans.cause_of(key)
 
     # How it is told.
 
@@ -244,6 +242,7 @@ class BrokerDispatch:
         self._acknowledge(call)
         if call.init and call.part == call.parts - 1:
             self.has_full_set = True
+            self._spans.full_set_acknowledged()
             self._desk.acknowledgements.full_set_taken(self._broker.id)
         self._take_answers(keys, response, making)
         self._settle_states(call)
@@ -263,9 +262,9 @@ class BrokerDispatch:
 
     def _acknowledge(self, call: StatesCall) -> None:
         self._outbox.acknowledge(call)
-        # Also of partitions that have gone meanwhile and were left out.
-        for key in call.keys if self._causes else ():
-            self._causes.pop(key, None)
+        # Also of partitions that have gone meanwhile and were left out; not of those that were ordered once more.
+        again = frozenset(self._outbox.pending_of(call.keys))
+        self._spans.acknowledged(key for key in call.keys if key not in again)
 
     def _take_answers(
         self,
@@ -277,9 +276,11 @@ class BrokerDispatch:
         taken: set[PartitionKey] = set()
         offline: set[PartitionKey] = set()
         fenced: set[PartitionKey] = set()
+        reporting = reporting_of(keys, response.results)
         for key, code in each_answered(keys, response.results):
             if code == errors_pb2.ERROR_CODE_NONE:
-                self._desk.acknowledgements.applied(self._desk.picture, self._broker.id, key)
+                reports = key in reporting
+                self._desk.acknowledgements.applied(self._desk.picture, self._broker.id, key, reports=reports)
                 if key in making:
                     self._desk.book.newborn.has_it(key, self._broker.id)
                 taken.add(key)
@@ -302,10 +303,8 @@ class BrokerDispatch:
             self._desk.listener.replicas_offline(self._broker.id, self._broker.epoch, frozenset(offline))
 
     def _cause_of(self, call: StatesCall) -> str:
-        if call.init:
-            return self._full_set_cause
         # One call may carry orders of several causes; it belongs to the first.
-        return next((self._causes[key] for key in call.keys if key in self._causes), "") if self._causes else ""
+        return self._spans.place_of_full_set() if call.init else self._spans.place_of(call.keys)
 
     async def _send_stops(self, call: StopsCall) -> None:
         request = self._desk.book.stop_replica(self._broker, call.stops)

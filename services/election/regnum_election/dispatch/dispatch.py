@@ -21,9 +21,9 @@ from regnum_election.decisions.leadership import Surroundings
 from regnum_election.dispatch.broker_dispatch import BrokerDispatch, BrokerOrders, Desk
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.departing import Departing
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.dispatch.ports import ControlChannel, DispatchListener
+from regnum_election.traces.change_trace import ChangeTrace
 
 
 class Dispatch:
@@ -79,6 +79,7 @@ class Dispatch:
         """A broker is gone."""
         dispatch = self._brokers.pop(id, None)
         if dispatch is not None:
+            self._desk.acknowledgements.broker_gone(id)
             task = self._spawn(f"dispatch-{id}-closing", dispatch.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -183,10 +184,14 @@ class Dispatch:
         request = self._desk.book.broker_settings(broker)
         return await dispatch.channel.describe_settings(request, timeout_s=timeout_s)
 
-    def tell_of_acknowledgements(self, trace: FailoverTrace) -> None:
-        """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
+    def tell_of_acknowledgements(self, trace: ChangeTrace) -> None:
+        """See ``Acknowledgements.tell``."""
         self._desk.acknowledgements.tell(trace)
-        self._spawn("failover-trace", trace.wait())
+        self._spawn("change-trace", trace.wait())
+
+    def first_acknowledged(self, acknowledged: Sequence[tuple[PartitionKey, LeaderEpoch, int]]) -> None:
+        """See ``Acknowledgements.first_acknowledged``."""
+        self._desk.acknowledgements.first_acknowledged(acknowledged)
 
     def expect(self, keys: Iterable[PartitionKey]) -> None:
         """Remember when the leaders of these partitions have taken them up; ask before they are told."""

@@ -1,1 +1,1 @@
-"""A process that ends or stops itself at a step named beforehand: for tests, off unless a setting names a file."""
+"""Where the failpoints of an election process are: at its ports (see ``regnum_service.failpoints``)."""

@@ -4,10 +4,10 @@ from typing import Final
 
 from regnum.replication.v1 import control_pb2
 from regnum_model.ids import BrokerId
+from regnum_service.failpoints.failpoint import Order
+from regnum_service.failpoints.trigger import FailpointTrigger
 
 from regnum_election.dispatch.ports import ControlChannel
-from regnum_election.failpoints.failpoint import Order
-from regnum_election.failpoints.trigger import FailpointTrigger
 
 
 class FailpointChannel:

@@ -18,9 +18,8 @@ from regnum_coordination.port import (
     Stat,
     Store,
 )
-
-from regnum_election.failpoints.failpoint import Moment, Write
-from regnum_election.failpoints.trigger import FailpointTrigger
+from regnum_service.failpoints.failpoint import Moment, Write
+from regnum_service.failpoints.trigger import FailpointTrigger
 
 _NAMES: Final = {Create: "create", Set: "set", Delete: "delete"}
 
@@ -71,7 +70,7 @@ class FailpointStore(ForwardingStore):
             cut = index if failpoint.moment is Moment.BEFORE else index + 1
             outcomes.extend(await self._store.write_batch(groups[begun:cut], fence=fence) if cut > begun else ())
             begun = cut
-            self._trigger.fire(failpoint)
+            await self._trigger.fire(failpoint)
         if begun == len(groups):
             return tuple(outcomes)
         return (*outcomes, *await self._store.write_batch(groups[begun:], fence=fence))

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +36,8 @@ from regnum_election.history.events import BEGINNING, Entry, OtherEntry, Positio
 from regnum_election.history.missing import LoggedLeaders, logged_leaders
 from regnum_election.history.search import Found, backwards, forwards
 from regnum_election.history.segments import Limits, Record, Segments
+from regnum_election.history.unfinished import changes_in
+from regnum_election.reign.witnesses import Earlier
 
 BATCH_S: Final = 0.05
 """How long entries wait for others."""
@@ -51,6 +53,12 @@ GENTLE_BYTES: Final = 64 * 2**10
 
 GENTLE_S: Final = 0.001
 """Such a pause: as long as the loop takes to get the interpreter."""
+
+LOOKED_AT_MAX: Final = 64
+"""Entries in which changes of an earlier reign are looked for."""
+
+SHORT_BYTES: Final = 2048
+"""Length of those that are read for it."""
 
 PORTION_BYTES: Final = 256 * 2**10
 """What it is sent at a time, about."""
@@ -259,6 +267,17 @@ class EventLog:
         rest = before if oldest is None or (before is not None and before < oldest) else oldest
         older = iter(()) if segments is None else segments.backwards(rest)
         return chain(newer, older)
+
+    def changes_before(self, reign: ControllerEpoch, since_unix_ms: int) -> tuple[Earlier, ...]:
+        """Traced changes of leadership that earlier reigns began since then, each once, as far as memory knows.
+
+        It looks at the newest short entries only, since a reign waits for it.
+        """
+        with self._wake:
+            waiting = [item for item in self._queue if isinstance(item, Record)]
+            newest = [*islice(reversed(waiting), LOOKED_AT_MAX), *islice(reversed(self._recent), LOOKED_AT_MAX)]
+        payloads = [record.payload for record in newest if len(record.payload) <= SHORT_BYTES]
+        return changes_in(payloads, before=reign, since_unix_ms=since_unix_ms)
 
     # The thread.
 

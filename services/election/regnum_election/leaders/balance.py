@@ -15,6 +15,7 @@ from regnum_model.configs import (
     LEADER_IMBALANCE_PER_BROKER_PERCENTAGE,
 )
 from regnum_model.ids import BrokerId, PartitionKey
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.configs import Settings
@@ -71,12 +72,19 @@ async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, No
     # Beside the loop: it looks at every partition there is (safety rule S22).
     keys = await asyncio.to_thread(misplaced, context.picture)
     moved = 0
-    for start in range(0, len(keys), PARTITIONS_PER_STEP):
-        known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
-        applied = await change(context, known, decide, BALANCE)
-        await tell(context, applied)
-        moved += len(applied.leader_changes)
-        yield
+    trace = context.changes.plan(
+        conventions.KIND_BALANCE, asked_unix_nano=tracing.now_unix_nano(), cause=conventions.CAUSE_DECISION
+    )
+    try:
+        for start in range(0, len(keys), PARTITIONS_PER_STEP):
+            known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
+            with context.traced(trace):
+                applied = await change(context, known, decide, BALANCE)
+                await tell(context, applied)
+            moved += len(applied.leader_changes)
+            yield
+    finally:
+        trace.seal()
     if moved:
         context.log.info("leaders moved to preferred replicas", partitions=moved)
 

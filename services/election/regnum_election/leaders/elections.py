@@ -20,6 +20,7 @@ from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Partiti
 from regnum_service.errors import RegnumError
 from regnum_service.limits.threads import for_caller
 from regnum_service.slices import Turns, slices
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.decisions.leadership import Change, Decision, Refusal, Surroundings, prefer
@@ -31,6 +32,7 @@ from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
+from regnum_election.traces.change_trace import ChangeTrace
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one call."""
@@ -63,6 +65,8 @@ class ElectionRequest:
     """Look only."""
     who: str
     """Who asks, for the log."""
+    asked_unix_nano: int = field(default_factory=tracing.now_unix_nano)
+    """When it arrived, for traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,7 @@ class _Preferred:
 
     keys: Sequence[PartitionKey]
     reason: Reason
+    trace: ChangeTrace
     begun: bool = False
     done: dict[PartitionKey, Election] = field(default_factory=dict)
 
@@ -214,7 +219,13 @@ class LeaderElections:
                 judged.update({key: self._looked_at(picture, key) for key in some})
             return judged
         reason = Reason(events_pb2.EVENT_CAUSE_ELECTION_REQUESTED, f"preferred leaders, asked for by {request.who}")
-        call = _Preferred(keys=keys, reason=reason)
+        trace = self._context.changes.plan(
+            conventions.KIND_ELECTION,
+            asked_unix_nano=request.asked_unix_nano,
+            attributes={conventions.CLIENT: request.who},
+            link=tracing.current(),
+        )
+        call = _Preferred(keys=keys, reason=reason, trace=trace)
         if keys:
             result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._requests.submit("elect leaders", self._steps(call, result), result, begun=lambda: call.begun)
@@ -223,19 +234,23 @@ class LeaderElections:
 
     async def _steps(self, call: _Preferred, result: "asyncio.Future[None]") -> AsyncGenerator[None, None]:
         """In the controller's task."""
-        for start in range(0, len(call.keys), PARTITIONS_PER_STEP):
-            some = call.keys[start : start + PARTITIONS_PER_STEP]
-            usable = [key for key in some if self._is_usable(key)]
-            call.begun = call.begun or bool(usable)
-            applied = await change(self._context, usable, self._preference, call.reason)
-            await tell(self._context, applied)
-            picture = self._context.picture
-            for key in some:
-                if key in applied.unfinished:
-                    call.done[key] = self._unfinished(picture, key)
-                else:
-                    call.done[key] = self._judged(picture, key, applied.refusals.get(key))
-            yield
+        try:
+            for start in range(0, len(call.keys), PARTITIONS_PER_STEP):
+                some = call.keys[start : start + PARTITIONS_PER_STEP]
+                usable = [key for key in some if self._is_usable(key)]
+                call.begun = call.begun or bool(usable)
+                with self._context.traced(call.trace):
+                    applied = await change(self._context, usable, self._preference, call.reason)
+                    await tell(self._context, applied)
+                picture = self._context.picture
+                for key in some:
+                    if key in applied.unfinished:
+                        call.done[key] = self._unfinished(picture, key)
+                    else:
+                        call.done[key] = self._judged(picture, key, applied.refusals.get(key))
+                yield
+        finally:
+            call.trace.seal()
         if not result.done():
             result.set_result(None)
 

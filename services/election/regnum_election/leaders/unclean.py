@@ -26,6 +26,7 @@ from typing import Final
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
+from regnum_telemetry import conventions
 
 from regnum_election.recovery.calls import PARTITIONS_MAX, PartitionRecoveries, Recovery, RecoveryRequest
 from regnum_election.state.context import ControllerContext
@@ -122,6 +123,7 @@ class UncleanElections:
                     first_partition=0,
                     accept_loss=not validate_only,
                     who=who,
+                    cause=conventions.CAUSE_DECISION if who == BY_SETTING else conventions.CAUSE_REQUEST,
                     recorded_only=True,
                 )
                 try:

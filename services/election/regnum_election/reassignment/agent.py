@@ -26,6 +26,7 @@ from typing import Final
 
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_service.slices import Turns
+from regnum_telemetry import conventions
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.outbox import Stop
@@ -307,8 +308,16 @@ class Reassigner:
         context.metadata.send_what_waits()
         known = context.picture.partitions
         before = {number: known[PartitionKey(topic_id, number)] for number in changes}
+        former = [
+            _leader(before[number])
+            for number, change in changes.items()
+            if change.state is not None and change.state.leader != _leader(before[number])
+        ]
         try:
-            outcome = await write_assignments(context, topic, changes)
+            with context.traced(self._pacing.trace() if former else None):
+                context.decided((id for id in former if id != NO_LEADER), leaders=bool(former))
+                outcome = await write_assignments(context, topic, changes)
+                context.reached(conventions.WRITTEN_UNIX_NANO, again=True)
         except NotTaken as error:
             self._report_not_taken(topic, changes, str(error))
             return _Fate.TOO_LARGE

@@ -21,16 +21,19 @@ everything. What changes meanwhile is told of as it is by then.
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from regnum_model.ids import BrokerId, PartitionKey
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
 from regnum_election.state.telling import orders_for, publish, tell
+from regnum_election.traces.change_trace import ChangeTrace
 
 PORTIONS: Final = 3
 """In how many parts a look is told of."""
@@ -114,6 +117,8 @@ class Pacing:
         self._portion = PORTION_MIN
         self._brokers = context.picture.brokers
         """Who lived when the oldest of the untold was written."""
+        self._trace: ChangeTrace | None = None
+        """Of the leaders that change by what is untold; None: none do."""
 
     @property
     def has_untold(self) -> bool:
@@ -124,6 +129,16 @@ class Pacing:
     def pause_s(self) -> float:
         """Seconds until something is to be told; 0: now. Where nothing is left, as long as between two portions."""
         return max(self._due_s - self._context.clock.monotonic(), 0.0) if self.has_untold else INTERVAL_S
+
+    def trace(self) -> ChangeTrace:
+        """Of the change of leadership that is about to be written; one for all that is told together."""
+        if self._trace is None or self._trace.done:
+            self._trace = self._context.changes.plan(
+                conventions.KIND_REASSIGNMENT,
+                asked_unix_nano=tracing.now_unix_nano(),
+                cause=conventions.CAUSE_DECISION,
+            )
+        return self._trace
 
     async def written(self, keys: Iterable[PartitionKey], *, led_elsewhere: Collection[PartitionKey]) -> None:
         """These have another state or assignment, which stands in the store and in the picture.
@@ -138,6 +153,11 @@ class Pacing:
         self._led_elsewhere.update(led_elsewhere)
         self._untold = dict.fromkeys((*led_elsewhere, *self._untold, *keys))
         self._portion = max(PORTION_MIN, math.ceil(len(self._untold) / PORTIONS))
+        if self._trace is not None and led_elsewhere:
+            partitions = self._context.picture.partitions
+            held = {key: partitions[key].held for key in led_elsewhere}
+            epochs = {key: one.state.leader_epoch for key, one in held.items() if one is not None}
+            self._trace.expect_leaders(epochs, partitions=len(led_elsewhere))
         if not any(self._context.picture.settings.throttle_rates):
             await self.tell_all()
 
@@ -148,18 +168,31 @@ class Pacing:
             return
         if not self._errands:
             self._begin_portion()
-        for _ in range(min(self._at_once, len(self._errands))):
-            await self._run(self._errands.popleft())
+        with self._within_trace():
+            for _ in range(min(self._at_once, len(self._errands))):
+                await self._run(self._errands.popleft())
+        self._end_trace()
         next_s = self._context.clock.monotonic() + APART_S
         self._due_s = next_s if self._errands else max(next_s, self._portion_due_s)
 
     async def tell_all(self) -> None:
         """Everybody all that is left."""
-        while self._errands:
-            await self._run(self._errands.popleft())
-        some, elsewhere = self._take(len(self._untold))
-        if some:
-            await tell(self._context, Applied(leader_changes=set(some)), can_wait=not elsewhere)
+        with self._within_trace():
+            while self._errands:
+                await self._run(self._errands.popleft())
+            some, elsewhere = self._take(len(self._untold))
+            if some:
+                await tell(self._context, Applied(leader_changes=set(some)), can_wait=not elsewhere)
+        self._end_trace()
+
+    def _within_trace(self) -> AbstractContextManager[None]:
+        trace = self._trace
+        return tracing.within(trace.context if trace is not None and trace.is_open else "")
+
+    def _end_trace(self) -> None:
+        if self._trace is not None and not self.has_untold:
+            self._trace.seal()
+            self._trace = None
 
     def _take(self, most: int) -> tuple[tuple[PartitionKey, ...], set[PartitionKey]]:
         """Some of the untold, and those of them that another broker leads now."""

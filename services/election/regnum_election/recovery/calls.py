@@ -17,7 +17,7 @@ from typing import Final
 
 from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.port import Group, Refused, Written
-from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
+from regnum_model.ids import NO_EPOCH, NO_LEADER, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns, slices
@@ -41,6 +41,7 @@ from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
 from regnum_election.state.telling import tell
+from regnum_election.traces.change_trace import ChangeTrace
 
 PARTITIONS_MAX: Final = 1_000
 """Partitions of one call; there are further pages for the rest."""
@@ -66,6 +67,8 @@ class RecoveryRequest:
     """Whether the chosen replicas are elected."""
     who: str
     """Who asks, for the log: user, client id, address."""
+    cause: str = conventions.CAUSE_REQUEST
+    """What began it, for traces."""
     recorded_only: bool = False
     """Whether partitions whose state or guard is not whole are left alone: what those had, only a person may give up
     (safety rule S14)."""
@@ -97,7 +100,7 @@ class Recovered:
     """Where the next page begins; 0: nowhere."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Call:
     """Partitions on their way to being recovered."""
 
@@ -108,6 +111,8 @@ class _Call:
     begun: bool = False
     loses: bool = True
     """Whether a person accepted a loss; otherwise there is none."""
+    trace: ChangeTrace
+    """Of the change that it makes, if it makes one."""
 
 
 class PartitionRecoveries:
@@ -120,7 +125,7 @@ class PartitionRecoveries:
 
     async def recover(self, request: RecoveryRequest, *, wait_s: float) -> Recovered:
         """Look, and with ``accept_loss`` elect. Raises RegnumError for the call as a whole."""
-        clock = self._context.clock
+        clock, asked_unix_nano = self._context.clock, tracing.now_unix_nano()
         deadline_s = clock.monotonic() + wait_s
         topic = self._topic(request)
         if request.accept_loss:
@@ -133,7 +138,9 @@ class PartitionRecoveries:
         done: Mapping[int, Rejection | LeaderEpoch] = {}
         chosen = {number: one for number, one in found.items() if one[1].chosen is not None}
         if request.accept_loss and chosen:
-            call = _Call(topic=topic, who=request.who, found=chosen)
+            kind = conventions.KIND_UNCLEAN if request.recorded_only else conventions.KIND_RECOVERY
+            trace = self._trace(kind, topic, request.who, asked_unix_nano, request.cause)
+            call = _Call(topic=topic, who=request.who, found=chosen, trace=trace)
             result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._requests.submit("recover partitions", self._steps(call, result), result, begun=lambda: call.begun)
             await self._requests.answer(result, max(deadline_s - clock.monotonic(), 0.0))
@@ -149,7 +156,10 @@ class PartitionRecoveries:
         What became of each partition; the same conditions hold for the writes as for those that a person asks for.
         Raises RegnumError for all of them.
         """
-        call = _Call(topic=topic, who="nobody", found=dict(found), loses=False)
+        trace = self._trace(
+            conventions.KIND_RECOVERY, topic, "nobody", tracing.now_unix_nano(), conventions.CAUSE_DECISION
+        )
+        call = _Call(topic=topic, who="nobody", found=dict(found), loses=False, trace=trace)
         result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._requests.submit("elect after a restore", self._steps(call, result), result, begun=lambda: call.begun)
         await self._requests.answer(result, wait_s)
@@ -185,22 +195,30 @@ class PartitionRecoveries:
         # Without the guard nothing counts before the last write: then there is one step.
         guarded = all(one.nodes.guard is not None for one, _ in call.found.values())
         size = PARTITIONS_PER_STEP if guarded else len(numbers)
-        for start in range(0, len(numbers), size):
-            if result.done():
-                # The caller gave up; what is left was not accepted by anybody who still waits.
-                return
-            with tracing.span(
-                conventions.RECOVERY,
-                root=True,
-                attributes={conventions.TOPIC: call.topic.name, conventions.CLIENT: call.who},
-            ) as span:
-                recovered = await self._recover(call, numbers[start : start + size])
-                span.set({conventions.PARTITIONS: len(recovered)})
-            yield
+        try:
+            for start in range(0, len(numbers), size):
+                if result.done():
+                    # The caller gave up; what is left was not accepted by anybody who still waits.
+                    return
+                with self._context.traced(call.trace):
+                    await self._recover(call, numbers[start : start + size])
+                yield
+        finally:
+            call.trace.seal()
         if not result.done():
             result.set_result(None)
 
-    async def _recover(self, call: _Call, numbers: Sequence[int]) -> dict[PartitionKey, HeldState]:
+    def _trace(self, kind: str, topic: Topic, who: str, asked_unix_nano: int, cause: str) -> ChangeTrace:
+        return self._context.changes.plan(
+            kind,
+            asked_unix_nano=asked_unix_nano,
+            cause=cause,
+            attributes={conventions.TOPIC: topic.name, conventions.CLIENT: who},
+            legacy_name=conventions.RECOVERY,
+            link=tracing.current(),
+        )
+
+    async def _recover(self, call: _Call, numbers: Sequence[int]) -> None:
         context = self._context
         rejected, recoverable = await self._survey.judge(call.topic, numbers)
         call.done.update(rejected)
@@ -214,6 +232,9 @@ class PartitionRecoveries:
             else:
                 writes.append(decided)
         call.begun = call.begun or bool(writes)
+        if writes:
+            former = (write.found.state.leader for write in writes if write.found.state is not None)
+            context.decided((id for id in former if id != NO_LEADER), leaders=True)
         written: dict[PartitionKey, HeldState] = {}
         rows: list[PartitionRow] = []
         for write, outcome in zip(writes, await self._write(call.topic, writes), strict=True):
@@ -231,10 +252,10 @@ class PartitionRecoveries:
         reason = Reason(events_pb2.EVENT_CAUSE_RECOVERY, words)
         context.events.partitions(rows, context.picture.topics, reason)
         context.picture = context.picture.with_recovered(written)
+        context.reached(conventions.WRITTEN_UNIX_NANO, again=True)
         context.tally.recovered(len(written))
         await self._note(call, written)
         await tell(context, Applied(leader_changes=set(written)))
-        return written
 
     def _decide(self, one: Recoverable, looked_at: Recoverable, assessment: Assessment) -> "_Write | Rejection":
         """What is to be written, if the partition and the chosen replica are still as they were looked at."""

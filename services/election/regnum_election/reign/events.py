@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, Self
 
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, Registration, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, Registration, TopicId
 
 from regnum_election.decisions.isr_reports import ReportedNode, newer
 from regnum_election.decisions.relief import CutOff
@@ -82,6 +82,8 @@ class BrokerDead:
     """When the first sign of it was noticed; for traces."""
     heard_unix_nano: int = field(default=0, compare=False)
     """When it last said anything; for traces; 0 when that is not known."""
+    probe_sent_unix_nano: int = field(default=0, compare=False)
+    """When the oldest probe was sent that it has not answered; for traces; 0 when it was not noticed by that."""
     busy: tuple[PartitionKey, ...] = field(default=(), compare=False)
     """Partitions in which it lately had records committed, as leader or follower: they are settled first."""
 
@@ -242,10 +244,18 @@ class ClockCompared:
     """Whether that is more than it allows: nothing expires there."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstAcknowledgements:
+    """When new leaders acknowledged their first records to producers: not for the queue, traces end with it."""
+
+    acknowledged: tuple[tuple[PartitionKey, LeaderEpoch, int], ...]
+    """Partitions, the epochs of these leaders, and wall clocks of the brokers in nanoseconds."""
+
+
 HealthSaid = ClockCompared | DiskSaid | CommitsWait | ListenersSaid
 """What brokers say of how they are."""
 
-Hint = ReplicasMoving | AwaitsInSync | HealthSaid
+Hint = ReplicasMoving | AwaitsInSync | FirstAcknowledgements | HealthSaid
 """What brokers say that no event follows from."""
 
 

@@ -1,10 +1,13 @@
 """One reign of one controller, and the ways it ends."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from regnum_coordination.port import Check
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
+
+from regnum_election.reign.witnesses import NO_WITNESSES, Earlier, Witnesses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +45,16 @@ class Reign:
     """Why callers are believed more than they should be, by the settings of this process."""
     store_warnings: tuple[str, ...] = field(default=(), compare=False)
     """Why access rules in the store are not to be relied on, as this process found at its start."""
+    before_deciding: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
+    """For tests: what is waited for before partitions are decided about; None: nothing."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)
     """When it was won; for traces."""
+    witnesses: Witnesses = field(default=NO_WITNESSES, compare=False)
+    """What processes saw of others that failed; for traces."""
+    earlier: tuple[Earlier, ...] = field(default=(), compare=False)
+    """Changes of leadership that a reign before may not have ended; for traces."""
 
     @property
     def fence(self) -> Check:

@@ -41,7 +41,6 @@ from regnum_election.brokers.changes import leave_strangers_out
 from regnum_election.brokers.draining import take_up_draining
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.verification import verify
@@ -59,6 +58,7 @@ from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.deletion_orders import tell_deletions
 from regnum_election.topics.found import read_guards
 from regnum_election.topics.settling import settle_some
+from regnum_election.traces.change_trace import ChangeTrace
 
 PARTITIONS_PER_WRITE: Final = 500
 """Partitions that get new leaders together."""
@@ -97,7 +97,7 @@ async def _lead(
     configs: ConfigBook,
     followed: Followed,
     brokers_known: Callable[[], None],
-    trace: FailoverTrace | None,
+    trace: ChangeTrace | None,
 ) -> None:
     started_s = context.clock.monotonic()
     guarded = await _read_what_is_small(context, configs, brokers_known)
@@ -118,7 +118,8 @@ async def _lead(
     led_s = context.clock.monotonic()
     urgent, _ = await divided(context)
     for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
-        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], SUCCESSION)
+        with context.traced(trace):
+            await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], SUCCESSION)
     # Nobody waits for these: no partition is added or removed before all is verified.
     await take_up_removals(context)
     await tell_deletions(context)

@@ -20,7 +20,6 @@ from regnum_model.nodes import AcceptedAssignment, TopicIdNode
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION, PartitionRow, Reason
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside
 from regnum_election.state.accepted import members_of, node_of
@@ -29,6 +28,7 @@ from regnum_election.state.partition_writes import Applied, found_row
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.settling import settle_some
+from regnum_election.traces.change_trace import ChangeTrace
 
 PARTITIONS_PER_STEP: Final = 500
 """Partitions that are read anew in one step, unless one topic has more; a failover waits for one step at most."""
@@ -41,7 +41,7 @@ def unpublished(epoch: ControllerEpoch) -> Reason:
 
 
 async def verify(
-    context: ControllerContext, adopter: TopicAdopter, trace: FailoverTrace | None, names: Sequence[str]
+    context: ControllerContext, adopter: TopicAdopter, trace: ChangeTrace | None, names: Sequence[str]
 ) -> AsyncGenerator[None, None]:
     """The steps that verify a picture that was handed on, and then send every broker its full set.
 

@@ -4,7 +4,7 @@
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -15,13 +15,11 @@ from regnum_model.insync import may_let_go
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.metrics import Metrics
-from regnum_telemetry.tracing import Value
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision, Surroundings, first_state, settle
 from regnum_election.decisions.registrations import SharedAddress
 from regnum_election.dispatch.dispatch import Dispatch
-from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import Reason
 from regnum_election.history.reign_events import ReignEvents
 from regnum_election.publication.metadata_processes import MetadataPublisher
@@ -32,6 +30,8 @@ from regnum_election.state.open_deletions import OpenDeletions
 from regnum_election.state.open_removals import OpenRemovals
 from regnum_election.state.tally import Tally
 from regnum_election.state.unverified import Unverified
+from regnum_election.traces.change_trace import ChangeTrace
+from regnum_election.traces.changes import Changes
 
 Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
 """A decision about one partition of the picture."""
@@ -96,13 +96,18 @@ class ControllerContext:
         """Brokers that are registered and take no part, because another one has an address that they advertise."""
         self.troubled: set[TopicId] = set()
         """Topics of which some partition was in trouble; see ``trouble``."""
-        self.failover: FailoverTrace | None = None
-        """The failover whose new leaders are being decided, written and told."""
+        self.changes: Final = Changes(reign, opened=dispatch.tell_of_acknowledgements, ended=self.tally.change_ended)
+        """Traces of changes of leadership."""
         self.unfinished: dict[PartitionKey, tuple[Decide, Reason]] = {}
         """Partitions still in conflict after all rounds of a change, with its decision and why; see ``unfinished``."""
         self.folders: set[PartitionKey] = set()
         """Partitions without a state whose folder stands in the store."""
         self._surroundings: Surroundings | None = None
+
+    @property
+    def change(self) -> ChangeTrace | None:
+        """The change whose new leaders are being decided, written and told."""
+        return self.changes.under_way
 
     @property
     def surroundings(self) -> Surroundings:
@@ -119,49 +124,30 @@ class ControllerContext:
         offline = self.picture.offline_at(key)
         return replace(self.surroundings, offline=offline) if offline else self.surroundings
 
-    def begin_trace(
-        self, victim: BrokerId, *, cause: str, evidence: str, noticed_unix_nano: int, heard_unix_nano: int = 0
-    ) -> FailoverTrace:
-        """Begin the trace of a broker's failover."""
-        attributes: dict[str, Value] = {
-            conventions.CAUSE: cause,
-            conventions.EVIDENCE: evidence,
-            conventions.VICTIM_KIND: "broker",
-            conventions.VICTIM: victim,
-        }
-        if heard_unix_nano:
-            attributes[conventions.LAST_HEARD_UNIX_NANO] = heard_unix_nano
-        return self.watch_trace(conventions.FAILOVER, attributes, noticed_unix_nano=noticed_unix_nano)
-
-    def watch_trace(self, name: str, attributes: dict[str, Value], *, noticed_unix_nano: int) -> FailoverTrace:
-        """Begin a trace that hears of acknowledgements; it is timed whether or not spans go anywhere."""
-        own: dict[str, Value] = {
-            conventions.CONTROLLER_ID: self.reign.controller_id,
-            conventions.CONTROLLER_EPOCH: self.reign.epoch,
-        }
-        trace = FailoverTrace(
-            name,
-            noticed_unix_nano=noticed_unix_nano,
-            attributes={**own, **attributes},
-            ended=self.tally.failover_ended,
-        )
-        self.dispatch.tell_of_acknowledgements(trace)
-        return trace
+    def decided(self, former: Iterable[BrokerId], *, leaders: bool) -> None:
+        """States were decided; ``leaders``: some of them begin leader epochs, of partitions that ``former`` led."""
+        if self.change is None:
+            return
+        if leaders:
+            self.change.decided(former)
+            tracing.enter(self.change.context)
+        else:
+            self.reached(conventions.DECIDED_UNIX_NANO, again=False)
 
     def reached(self, boundary: str, *, again: bool) -> None:
-        """The failover that is being handled has come so far."""
-        if self.failover is not None:
-            self.failover.reached(boundary, again=again)
+        """The change that is being handled has come so far."""
+        if self.change is not None:
+            self.change.reached(boundary, again=again)
 
     @contextmanager
-    def traced(self, trace: FailoverTrace | None) -> Iterator[None]:
-        """What is decided, written and told in the body belongs to that failover."""
-        self.failover = trace
+    def traced(self, trace: ChangeTrace | None) -> Iterator[None]:
+        """What is decided, written and told in the body belongs to that change, from when it is one (``decided``)."""
+        self.changes.under_way = trace
         try:
-            with tracing.within("" if trace is None else trace.context):
+            with tracing.within(trace.context if trace is not None and trace.is_open else ""):
                 yield
         finally:
-            self.failover = None
+            self.changes.under_way = None
 
     def settle(self, picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""

@@ -13,7 +13,7 @@ from regnum.types.v1 import events_pb2
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import ControllerEpoch, PartitionKey
+from regnum_model.ids import NO_LEADER, ControllerEpoch, PartitionKey
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions import partitions
@@ -85,11 +85,11 @@ async def _change(
 ) -> None:
     open_keys = list(keys)
     for _ in range(ROUNDS_MAX):
-        with tracing.span(conventions.DECISION, attributes={conventions.PARTITIONS: len(open_keys)}):
-            decided, groups = await _decide(context, open_keys, decide, applied)
+        began_unix_nano = tracing.now_unix_nano()
+        decided, groups = await _decide(context, open_keys, decide, applied)
         if not decided:
             return
-        context.reached(conventions.DECIDED_UNIX_NANO, again=False)
+        _tell_decided(context, decided, began_unix_nano, partitions=len(open_keys))
         conflicts: list[PartitionKey] = []
         written: dict[PartitionKey, HeldState] = {}
         rows: list[PartitionRow] = []
@@ -121,11 +121,28 @@ async def _change(
     applied.unfinished.update(open_keys)
 
 
+def _tell_decided(
+    context: ControllerContext, decided: Sequence[tuple[PartitionKey, Change]], began_unix_nano: int, *, partitions: int
+) -> None:
+    """For traces; a planned change is one only now, if it begins leader epochs."""
+    if context.change is not None:
+        led = [key for key, change in decided if change.kind is not ChangeKind.ISR_ONLY]
+        held = (context.picture.partitions[key].held for key in led)
+        former = (one.state.leader for one in held if one is not None and one.state.leader != NO_LEADER)
+        context.decided(former, leaders=bool(led))
+    if place := tracing.current():
+        attributes = {conventions.PARTITIONS: partitions}
+        now_unix_nano = tracing.now_unix_nano()
+        tracing.between(conventions.DECISION, began_unix_nano, now_unix_nano, parent=place, attributes=attributes)
+
+
 async def _decide(
     context: ControllerContext, keys: Sequence[PartitionKey], decide: Decide, applied: Applied
 ) -> tuple[list[tuple[PartitionKey, Change]], list[Group]]:
     decided: list[tuple[PartitionKey, Change]] = []
     groups: list[Group] = []
+    if context.reign.before_deciding is not None:
+        await context.reign.before_deciding()
     for start in range(0, len(keys), DECISIONS_PER_SLICE):
         for key in keys[start : start + DECISIONS_PER_SLICE]:
             partition = context.picture.partitions.get(key)

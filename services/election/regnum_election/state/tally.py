@@ -41,14 +41,16 @@ class Tally:
         """So many partitions that nobody could lead got a leader because a person accepts what is lost."""
         self._elections[UNCLEAN].add(partitions)
 
-    def failover_ended(self, name: str, seconds: float) -> None:
-        """A failover or succession is over: every new leader, or broker, has acknowledged, or was waited for in vain.
+    def change_ended(self, name: str, seconds: float) -> None:
+        """A change is over: every new leader, or broker, has acknowledged, or was waited for in vain.
 
         Args:
-            name: conventions.FAILOVER or conventions.SUCCESSION.
+            name: conventions.FAILOVER or conventions.SUCCESSION, which are counted; others are not.
             seconds: since it was noticed.
         """
-        self._failovers[name].record(seconds)
+        failovers = self._failovers.get(name)
+        if failovers is not None:
+            failovers.record(seconds)
 
 
 def source_of(before: LeaderAndIsr | None, after: LeaderAndIsr) -> str:

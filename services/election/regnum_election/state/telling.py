@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
+from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.state.context import ControllerContext
@@ -17,9 +17,8 @@ async def tell(context: ControllerContext, applied: Applied, *, can_wait: bool =
     replicas = tuple(applied.settings - applied.leader_changes)
     leaders = tuple(applied.isr_changes - applied.leader_changes - applied.settings)
     isr_changes = tuple(applied.isr_changes - applied.leader_changes)
-    if context.failover is not None:
-        led = [key for key in applied.leader_changes if _is_led(context, key)]
-        context.failover.expect(led, partitions=len(applied.leader_changes))
+    if context.change is not None:
+        context.change.expect_leaders(_led(context, applied.leader_changes), partitions=len(applied.leader_changes))
     for start in range(0, len(everywhere), PARTITIONS_PER_WRITE):
         _tell_replicas(context, everywhere[start : start + PARTITIONS_PER_WRITE])
         await asyncio.sleep(0)
@@ -57,9 +56,13 @@ def _tell_leaders(context: ControllerContext, keys: Sequence[PartitionKey]) -> N
     context.dispatch.order_states(orders.items())
 
 
-def _is_led(context: ControllerContext, key: PartitionKey) -> bool:
-    partition = context.picture.partitions.get(key)
-    return partition is not None and partition.held is not None and partition.held.state.leader != NO_LEADER
+def _led(context: ControllerContext, keys: Iterable[PartitionKey]) -> dict[PartitionKey, LeaderEpoch]:
+    """Those that have a leader, with its leader epoch."""
+    partitions = context.picture.partitions
+    held = {key: partition.held for key in keys if (partition := partitions.get(key)) is not None}
+    return {
+        key: one.state.leader_epoch for key, one in held.items() if one is not None and one.state.leader != NO_LEADER
+    }
 
 
 async def publish(

@@ -4,6 +4,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -108,6 +109,19 @@ def explain(
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1_000, help="Show the last so many changes of its state.")
     ] = CHANGES,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Say where the time of its last change of leader went, by the traces.")
+    ] = False,
+    traces: Annotated[
+        Path | None,
+        typer.Option("--traces", metavar="PATH", help="With --timing. Default: traces of the cluster of `regnum up`."),
+    ] = None,
+    change: Annotated[
+        str | None,
+        typer.Option(
+            "--change", metavar="TRACE", help="With --timing: the change with that trace id, or begin of one."
+        ),
+    ] = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -118,6 +132,13 @@ def explain(
     if parsed is None:
         raise wrong_use(f"{partition!r} names no partition; write TOPIC/PARTITION, such as orders/0")
     topic, number = parsed[1], int(parsed[2])
+    if timing:
+        from regnum_client.commands.looking.timing import show_timing  # noqa: PLC0415
+
+        show_timing(topic, number, traces=traces, change=change or "", output=output)
+        return
+    if traces is not None or change is not None:
+        raise wrong_use("--traces and --change go with --timing")
 
     async def work() -> "tuple[PartitionView, tuple[ClusterEvent, ...], str]":
         from regnum.types.v1 import errors_pb2  # noqa: PLC0415

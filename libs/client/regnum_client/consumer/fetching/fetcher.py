@@ -21,7 +21,8 @@ from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
+from regnum_service.errors import RegnumError, reason_of
+from regnum_telemetry import tracing
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.hints import hints_of
@@ -32,6 +33,7 @@ from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Chunk, Cursor
 from regnum_client.consumer.fetching.intake import Intake
+from regnum_client.consumer.fetching.outages import ConsumerOutages
 from regnum_client.consumer.fetching.polls import Asking, FetchCalls, Poll
 from regnum_client.consumer.fetching.read_ahead import ReadAhead
 from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silence
@@ -76,8 +78,10 @@ class Fetcher:
         buffer_bytes: int,
         request_timeout_s: float,
         tasks: Tasks,
+        outages: ConsumerOutages,
         client_rack: str = "",
     ) -> None:
+        self._outages: Final = outages
         self._tasks: Final = tasks
         self._metadata: Final = metadata
         self._clock: Final = clock
@@ -140,6 +144,7 @@ class Fetcher:
         cursor.seek(cursor.position)
         self.arrivals.discard(cursor)
         self._silence.forget(cursor)
+        self._outages.forget(partition)
         self._departures.leave(partition)
 
     def pause(self, cursor: Cursor) -> None:
@@ -151,6 +156,7 @@ class Fetcher:
         cursor.go_back(cursor.position)
         self.arrivals.discard(cursor)
         self._silence.forget(cursor)
+        self._outages.forget(cursor.partition)
 
     def resume(self, cursor: Cursor) -> None:
         """Fetch for it again; nothing happens when it is not paused."""
@@ -328,7 +334,8 @@ class Fetcher:
     async def _carry(self, poll: Poll) -> None:
         try:
             try:
-                answer = await poll.answer.answer(self._calls.ask(poll))
+                causes = self._outages.enabled and self._outages.any_recovering(poll, tracing.now_unix_nano())
+                answer = await poll.answer.answer(self._calls.ask(poll, causes=causes))
             except RegnumError as error:
                 self._poll_failed(poll, error)
             except AbandonedError:
@@ -338,6 +345,8 @@ class Fetcher:
                 self._metadata.take_leaders(
                     hints_of((cursor.partition, term, result) for (cursor, _, term), result in answered)
                 )
+                if self._outages.enabled:
+                    self._outages.take(poll, answer, tracing.now_unix_nano())
                 for (cursor, generation, term), result in answered:
                     if len(result.record_batches) > LARGE_BYTES:
                         # An answer may hold very many small batches (safety rule S22).
@@ -364,6 +373,7 @@ class Fetcher:
         poll.leave_replica(self._clock.monotonic())
         for cursor, generation, term in poll.asked:
             if cursor.generation == generation and not poll.is_elsewhere(term):
+                self._outages.failed(cursor.partition, reason_of(error.code))
                 self._intake.failed(cursor, term, error.code, error.message, whole_call=True)
 
     def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:

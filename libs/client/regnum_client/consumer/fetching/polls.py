@@ -22,8 +22,9 @@ from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import propagation
 
-from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.connections import Connections, call, call_asking
 from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.cursor import Cursor
@@ -49,7 +50,18 @@ class Asking:
 class Poll:
     """A fetch call under way to a leader, or to a replica that leaders named."""
 
-    __slots__ = ("_by_topic", "address", "answer", "asked", "leader", "look_s", "share_bytes", "task")
+    __slots__ = (
+        "_by_topic",
+        "address",
+        "answer",
+        "asked",
+        "begun_unix_nano",
+        "causes",
+        "leader",
+        "look_s",
+        "share_bytes",
+        "task",
+    )
 
     def __init__(
         self,
@@ -66,6 +78,10 @@ class Poll:
         self.look_s = look_s
         self.share_bytes: Final = share_bytes
         self.answer: Final = Abandonable()
+        self.begun_unix_nano = 0
+        """When it began, where the causes are asked for."""
+        self.causes: dict[tuple[str, int], str] = {}
+        """What made the leaderships, by topic id and partition, where that was asked for."""
         self.task: asyncio.Task[None] | None = None
         self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
         for cursor, _, term in asked:
@@ -154,11 +170,18 @@ class FetchCalls:
         self.throttles: Final = Throttles()
         """Brokers that asked for time."""
 
-    async def ask(self, poll: Poll) -> FetchResponse:
-        """The answer. Raises RegnumError."""
+    async def ask(self, poll: Poll, *, causes: bool = False) -> FetchResponse:
+        """The answer; ``causes``: ask what made the leaderships, too. Raises RegnumError."""
         request, fetch = poll.request(self._asking, now_s=self._clock.monotonic()), self._connections.log(poll.address)
         try:
-            answer: FetchResponse = await call(fetch.Fetch, request, timeout_s=self._timeout_s)
+            answer: FetchResponse
+            if causes:
+                answer, trailers = await call_asking(
+                    fetch.Fetch, request, timeout_s=self._timeout_s, ask=propagation.RECOVERING
+                )
+                poll.causes = propagation.parse_fetch_causes(trailers)
+            else:
+                answer = await call(fetch.Fetch, request, timeout_s=self._timeout_s)
         except RegnumError as error:
             self.throttles.refused(poll.leader, error, now_s=self._clock.monotonic(), chance=self._chance.random())
             raise

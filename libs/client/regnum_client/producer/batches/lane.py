@@ -82,6 +82,7 @@ class Batch(Generic[R]):
         "maybe_written",
         "number",
         "opened_s",
+        "places",
         "receipts",
         "sent_unix_nano",
         "size_bytes",
@@ -106,6 +107,8 @@ class Batch(Generic[R]):
         self.tries = 0
         self.sent_unix_nano = 0
         """When it was last sent, wall time; 0 where nothing is traced."""
+        self.places: tuple[str, ...] = ()
+        """Places in traces that its records brought in their headers, as traceparents; where they are traced."""
         self.in_flight = False
         self.went_alone = False
         """Everything before it had been acknowledged when it was last sent."""
@@ -125,6 +128,7 @@ class Batch(Generic[R]):
         first.receipts, second.receipts = self.receipts[:middle], self.receipts[middle:]
         first.size_bytes = self.size_bytes // 2
         second.size_bytes = self.size_bytes - first.size_bytes
+        first.places = second.places = self.places
         return first, second
 
 

@@ -453,6 +453,7 @@ class ProduceResult(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    ISR_CHANGE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -465,6 +466,10 @@ class ProduceResult(_message.Message):
     """Offset of the first record appended (of the first appearance, for a duplicate). -1 on failure."""
     log_start_offset: _builtins.int
     """First offset of the log."""
+    isr_change: _builtins.str
+    """Where the records waited for a replica until it was taken out of the in-sync replicas: place in the trace of the change
+    that did that, as W3C traceparent. Empty otherwise, and where nothing is traced.
+    """
     @_builtins.property
     def current_leader(self) -> _types_pb2.CurrentLeader:
         """With NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and, where the broker was replaced after the append,
@@ -488,10 +493,11 @@ class ProduceResult(_message.Message):
         log_start_offset: _builtins.int = ...,
         current_leader: _types_pb2.CurrentLeader | None = ...,
         status: _status_pb2.Status | None = ...,
+        isr_change: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "isr_change", b"isr_change", "log_start_offset", b"log_start_offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

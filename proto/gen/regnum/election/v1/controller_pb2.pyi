@@ -426,6 +426,8 @@ class BrokerLifelineRequest(_message.Message):
     LOG_DIRECTORY_FIELD_NUMBER: _builtins.int
     UNCOMMITTED_FIELD_NUMBER: _builtins.int
     LISTENERS_FIELD_NUMBER: _builtins.int
+    BROKEN_CONNECTIONS_FIELD_NUMBER: _builtins.int
+    FIRST_ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -484,6 +486,18 @@ class BrokerLifelineRequest(_message.Message):
     def listeners(self) -> Global___ListenersState:
         """Whether the broker's listeners take connections. Absent: as this stream said last, and they do if it never did."""
 
+    @_builtins.property
+    def broken_connections(self) -> Global___BrokenConnections:
+        """Connections to other brokers that broke and were not made again, for the traces of failures; nothing is decided by
+        it. Absent: as this stream said last, and none if it never did.
+        """
+
+    @_builtins.property
+    def first_acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[Global___FirstAcknowledgement]:
+        """First acknowledgements that producers got from the sender as a new leader, for the traces of changes of leadership;
+        nothing is decided by it. Each is said once, at most 1,000 in a message; what is lost with a stream is not repeated.
+        """
+
     def __init__(
         self,
         *,
@@ -500,14 +514,138 @@ class BrokerLifelineRequest(_message.Message):
         log_directory: Global___LogDirectoryState | None = ...,
         uncommitted: Global___UncommittedPartitions | None = ...,
         listeners: Global___ListenersState | None = ...,
+        broken_connections: Global___BrokenConnections | None = ...,
+        first_acknowledgements: _abc.Iterable[Global___FirstAcknowledgement] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "listeners", b"listeners", "log_directory", b"log_directory", "uncommitted", b"uncommitted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broken_connections", b"broken_connections", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "listeners", b"listeners", "log_directory", b"log_directory", "uncommitted", b"uncommitted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "listeners", b"listeners", "log_directory", b"log_directory", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number", "uncommitted", b"uncommitted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "broken_connections", b"broken_connections", "busy", b"busy", "clock_difference", b"clock_difference", "fetch_contacts", b"fetch_contacts", "first_acknowledgements", b"first_acknowledgements", "hello", b"hello", "isr_reports", b"isr_reports", "listeners", b"listeners", "log_directory", b"log_directory", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number", "uncommitted", b"uncommitted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerLifelineRequest: _TypeAlias = BrokerLifelineRequest  # noqa: Y015
+
+@_typing.final
+class BrokenConnections(_message.Message):
+    """Connections that the sender has lost. At most a hundred."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONNECTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def connections(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokenConnection]:
+        """One for each broker."""
+
+    def __init__(
+        self,
+        *,
+        connections: _abc.Iterable[Global___BrokenConnection] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connections", b"connections"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokenConnections: _TypeAlias = BrokenConnections  # noqa: Y015
+
+@_typing.final
+class BrokenConnection(_message.Message):
+    """A connection that broke: the fetch stream to a leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    UNIX_NANO_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Broker at the other end."""
+    broker_epoch: _builtins.int
+    """Its broker epoch, as far as the sender knows."""
+    unix_nano: _builtins.int
+    """When it broke: wall clock of the sender, in nanoseconds since 1970."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        unix_nano: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "unix_nano", b"unix_nano"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokenConnection: _TypeAlias = BrokenConnection  # noqa: Y015
+
+@_typing.final
+class FirstAcknowledgement(_message.Message):
+    """The first acknowledgement of a partition in the leader epoch of its new leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    UNIX_NANO_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    leader_epoch: _builtins.int
+    """The leader epoch."""
+    unix_nano: _builtins.int
+    """When: wall clock of the sender, in nanoseconds since 1970."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        unix_nano: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "partition", b"partition", "topic_id", b"topic_id", "unix_nano", b"unix_nano"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FirstAcknowledgement: _TypeAlias = FirstAcknowledgement  # noqa: Y015
+
+@_typing.final
+class LifelineEnd(_message.Message):
+    """How a lifeline ended, by the account of the broker that held it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ELECTION_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    HEARD_UNIX_NANO_FIELD_NUMBER: _builtins.int
+    BROKEN_UNIX_NANO_FIELD_NUMBER: _builtins.int
+    election_id: _builtins.int
+    """Election id of the controller at the other end."""
+    controller_epoch: _builtins.int
+    """Controller epoch that it said."""
+    heard_unix_nano: _builtins.int
+    """When it last said anything: wall clock of the broker, in nanoseconds since 1970."""
+    broken_unix_nano: _builtins.int
+    """When the connection broke, likewise. 0: it did not; the controller fell silent, or ended the stream."""
+    def __init__(
+        self,
+        *,
+        election_id: _builtins.int = ...,
+        controller_epoch: _builtins.int = ...,
+        heard_unix_nano: _builtins.int = ...,
+        broken_unix_nano: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken_unix_nano", b"broken_unix_nano", "controller_epoch", b"controller_epoch", "election_id", b"election_id", "heard_unix_nano", b"heard_unix_nano"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LifelineEnd: _TypeAlias = LifelineEnd  # noqa: Y015
 
 @_typing.final
 class ListenersState(_message.Message):
@@ -669,22 +807,30 @@ class LifelineHello(_message.Message):
     BROKER_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     AWAITS_IN_SYNC_FIELD_NUMBER: _builtins.int
+    FORMER_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Broker id."""
     broker_epoch: _builtins.int
     """Broker epoch. 0 means not registered: a fenced broker opens its lifeline first and then registers."""
     awaits_in_sync: _builtins.bool
     """The broker has not been in sync since its process began, and waits for it before it says that it is ready."""
+    @_builtins.property
+    def former(self) -> Global___LifelineEnd:
+        """The lifeline that the broker held before and on which it heard something, for the trace of a succession; nothing is
+        decided by it. Absent: there was none.
+        """
+
     def __init__(
         self,
         *,
         broker_id: _builtins.int = ...,
         broker_epoch: _builtins.int = ...,
         awaits_in_sync: _builtins.bool = ...,
+        former: Global___LifelineEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["former", b"former"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaits_in_sync", b"awaits_in_sync", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["awaits_in_sync", b"awaits_in_sync", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "former", b"former"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -385,22 +385,28 @@ class ReplicaResult(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGEMENT_FOLLOWS_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     """Topic id."""
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
     """NONE when the order was carried out, or when the receiver already has this or a newer state."""
+    acknowledgement_follows: _builtins.bool
+    """Records were committed in the partition lately, and the receiver, which leads it from now on, says over its lifeline
+    when it acknowledges the first: the trace of the change of leadership ends with that.
+    """
     def __init__(
         self,
         *,
         topic_id: _builtins.str = ...,
         partition: _builtins.int = ...,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        acknowledgement_follows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgement_follows", b"acknowledgement_follows", "error_code", b"error_code", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

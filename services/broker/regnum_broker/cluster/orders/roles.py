@@ -20,6 +20,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_broker.cluster.orders.leader_epochs import recorded_leader_epoch
 from regnum_broker.cluster.orders.reading import Order, OrderReader
+from regnum_broker.cluster.orders.role_spans import RoleSpans
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.decisions.lives import Life, life_of, may_make
@@ -29,6 +30,7 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
+from regnum_broker.replication.traces.new_leader import FreedRecords
 from regnum_broker.storage import Storage
 
 SLICE: Final = 100
@@ -67,7 +69,7 @@ class Roles:
 
     async def carry_out(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], cause: str) -> list[Code]:
         """One message; one result for each partition. ``cause``: place in the trace of whoever sent it."""
-        began_unix_nano = tracing.now_unix_nano()
+        spans = RoleSpans(self._replicas.broker, cause)
         results: list[Code] = [NONE] * len(partitions)
         taking: dict[PartitionKey, tuple[int, Order]] = {}
         former: list[PartitionKey] = []
@@ -88,28 +90,30 @@ class Roles:
                         former.append(order.key)
                     self._prepare(order)
                 else:
-                    self._go_on(order, verdict)
+                    self._go_on(order, verdict, cause)
         if taking:
             try:
                 await self._delete_former(former)
-                orders = await self._take(taking, results, cause)
+                spans.done(conventions.LEADER_FETCHERS)
+                orders = await self._take(taking, results, cause, spans)
             except StorageError as error:
                 self._log.critical("orders not recorded", reason=str(error))
                 for key, (index, _) in taking.items():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
                     self._break_promise(key)
                 return results
-            if cause:
-                _record_roles(orders, began_unix_nano, cause, broker=self._replicas.broker)
+            leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)
+            spans.record(leading=leading, following=len(orders) - leading)
         return results
 
     async def _take(
-        self, taking: Mapping[PartitionKey, tuple[int, Order]], results: list[Code], cause: str
+        self, taking: Mapping[PartitionKey, tuple[int, Order]], results: list[Code], cause: str, spans: RoleSpans
     ) -> list[Order]:
         """Record what new roles rely on, and give them; those that were given. Raises StorageError."""
         storage, broker = self._storage, self._replicas.broker
         orders = [order for _, order in taking.values()]
         starts, recorded = await storage.write(lambda: _record(storage.directory, orders, broker=broker))
+        spans.done(conventions.LEADER_EPOCHS)
         for key in taking.keys() - starts.keys():
             # Found damaged by what was under way under its former role.
             results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
@@ -122,10 +126,14 @@ class Roles:
             (recording if relies else at_once).append(order)
         # Who follows with a log that was there before relies on nothing that was recorded, and its leader waits for it.
         lost = await self._give_roles(at_once, starts, cause)
+        if at_once:
+            spans.done(conventions.LEADER_ROLES)
         if recording:
             # Appends to other partitions go on meanwhile; to these there are none, for they have no role.
             await storage.sync_journal()
+            spans.done(conventions.LEADER_JOURNAL)
             lost |= await self._give_roles(recording, starts, cause)
+            spans.done(conventions.LEADER_ROLES)
         for key in lost:
             results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         return [order for order in orders if order.key not in lost]
@@ -265,19 +273,20 @@ class Roles:
         if partition is not None and partition.promised is not None:
             self._replicas.give(partition, None)
 
-    def _go_on(self, order: Order, verdict: Verdict) -> None:
+    def _go_on(self, order: Order, verdict: Verdict, cause: str) -> None:
         """What is new to a replica that keeps its role."""
         if verdict is Verdict.ISR_ONLY:
-            self._take_isr(order)
+            self._take_isr(order, cause)
         elif verdict is Verdict.SETTINGS_ONLY:
             self._take_settings(order)
 
-    def _take_isr(self, order: Order) -> None:
+    def _take_isr(self, order: Order, cause: str) -> None:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
         partition.version, partition.ordered = order.version, order.state
         self._replicas.configure(partition, order.settings)
         if isinstance(partition.role, Leadership):
+            committed = partition.high_watermark
             partition.role.take(
                 order.state,
                 version=order.version,
@@ -286,6 +295,8 @@ class Roles:
                 min_insync=order.min_insync,
                 adding=order.adding,
             )
+            if cause and partition.high_watermark > committed:
+                partition.freed = FreedRecords(cause, committed, partition.high_watermark)
 
     def _take_settings(self, order: Order) -> None:
         # Messages are carried out in the order in which they were admitted, so the newest controller has the last word.
@@ -337,6 +348,8 @@ class Roles:
                         cause=cause,
                         began_unix_nano=now_unix_nano,
                     )
+                    if cause:
+                        self._replicas.first_acknowledgements.began(order.key, state.leader_epoch)
                     self._replicas.give(partition, leadership)
                     leadership.advance(now_s)
                 else:
@@ -379,13 +392,3 @@ def _record(
     if leading:
         directory.record_leader_epochs(leading, sync=False)
     return ends, bool(missing or leading)
-
-
-def _record_roles(orders: Sequence[Order], began_unix_nano: int, cause: str, *, broker: BrokerId) -> None:
-    leading = sum(1 for order in orders if order.state.leader == broker)
-    now_unix_nano = tracing.now_unix_nano()
-    counts = ((conventions.BECOME_LEADER, leading), (conventions.BECOME_FOLLOWER, len(orders) - leading))
-    for name, count in counts:
-        if count:
-            attributes = {conventions.BROKER: broker, conventions.PARTITIONS: count}
-            tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)

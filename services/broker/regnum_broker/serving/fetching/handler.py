@@ -105,6 +105,15 @@ class FetchHandler:
         self._nearby: Final = nearby
         self._reader: Final = Reader(storage)
 
+    def causes(self, request: log_pb2.FetchRequest) -> list[tuple[str, int, str]]:
+        """What made this broker leader of the partitions of a request: topic id, number, cause; only what is known."""
+        causes: list[tuple[str, int, str]] = []
+        for item in request.partitions:
+            found = self._admission.find(item)
+            if isinstance(found, Leadership) and found.cause:
+                causes.append((found.partition.key.topic_id, found.partition.key.partition, found.cause))
+        return causes
+
     async def fetch(
         self,
         request: log_pb2.FetchRequest,

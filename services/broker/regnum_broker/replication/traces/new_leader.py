@@ -1,0 +1,73 @@
+"""What a leadership owes to the traces of changes: of the one that made it, and of those that free what waits in it."""
+
+from typing import TYPE_CHECKING, Final
+
+from regnum_telemetry import conventions, tracing
+
+if TYPE_CHECKING:
+    from regnum_broker.replication.leader import Leadership
+
+
+class NewLeader:
+    """Kept by a Leadership until its first append; none of it without a trace."""
+
+    __slots__ = ("began_unix_nano", "refused_unix_nano")
+
+    def __init__(self, began_unix_nano: int) -> None:
+        """Only assigns."""
+        self.began_unix_nano = began_unix_nano
+        """When the leadership began."""
+        self.refused_unix_nano: int | None = 0
+        """When too few replicas were in sync for a producer for the first time; 0: never yet. None: it is recorded."""
+
+    def refused(self) -> None:
+        """A producer was refused because too few replicas are in sync."""
+        if self.refused_unix_nano == 0:
+            self.refused_unix_nano = tracing.now_unix_nano()
+
+    def look(self, leadership: "Leadership") -> None:
+        """The ISR or what is asked of it may be another: record a wait for it that is over, once."""
+        if self.refused_unix_nano and leadership.isr_sufficient:
+            record_wait(conventions.MIN_ISR_WAIT, leadership, self.refused_unix_nano)
+            self.refused_unix_nano = None
+
+
+class FreedRecords:
+    """Records that waited for a replica until a traced change took it out of the ISR."""
+
+    __slots__ = ("_begin", "_end", "_recorded", "cause")
+
+    def __init__(self, cause: str, begin: int, end: int) -> None:
+        """Offsets from ``begin`` to before ``end``."""
+        self.cause: Final = cause
+        """Place in the trace of the change."""
+        self._begin: Final = begin
+        self._end: Final = end
+        self._recorded = False
+
+    def has(self, offset: int) -> bool:
+        """Whether a record is one of them."""
+        return self._begin <= offset < self._end
+
+    def record(self, leadership: "Leadership", came_unix_nano: int) -> None:
+        """Their wait, as a span, once: from the moment at which the first of them came."""
+        if not self._recorded:
+            self._recorded = True
+            record_wait(conventions.HIGH_WATERMARK_WAIT, leadership, came_unix_nano, parent=self.cause)
+
+
+def record_wait(
+    name: str, leadership: "Leadership", began_unix_nano: int, offset: int | None = None, *, parent: str = ""
+) -> None:
+    """A span of a leadership that ends now, in the trace of what made that, or below ``parent``."""
+    attributes: dict[str, tracing.Value] = {
+        conventions.BROKER: leadership.broker,
+        conventions.TOPIC: leadership.partition.topic,
+        conventions.PARTITION: str(leadership.partition.key.partition),
+        conventions.LEADER_EPOCH: leadership.state.leader_epoch,
+    }
+    if offset is not None:
+        attributes[conventions.OFFSET] = offset
+    tracing.between(
+        name, began_unix_nano, tracing.now_unix_nano(), parent=parent or leadership.cause, attributes=attributes
+    )
