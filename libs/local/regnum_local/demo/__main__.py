@@ -22,12 +22,14 @@ from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
-from regnum_local.plan import STORES, TRACES
+from regnum_local.plan import STORES, TRACES, Role
 
 TOPICS = {"orders": 6, "payments": 3}
 """Topics of the demo and their partitions; three replicas each."""
 HELPERS = ("metadata-1",)
 """Processes that are killed besides the leaders."""
+BALANCE_S = 600.0
+"""Seconds between two rounds of the leader balance: longer than the demo."""
 BURST = BurstPlan(topics=60, rate=5.0, burst=25.0)
 """Topic creations against a quota, in one call."""
 QUOTA = "quota-1"
@@ -47,6 +49,8 @@ async def play(
         coordination=coordination,
         report=narrator.detail,
         tls=tls,
+        # The planned move is the demo's own: it is asked for, and shown beside the kills.
+        extra={Role.ELECTION: ("--leader-balance-interval-s", str(BALANCE_S))},
     )
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
     narrator.step(
@@ -130,8 +134,7 @@ async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
     for name in tuple(stage.killed):
         await stage.restart(name)
     await stage.all_in_sync()
-    planned = await stage.elect_preferred()
-    outages += [] if planned is None else [planned]
+    outages.append(await stage.elect_preferred())
     for name in HELPERS:
         await stage.kill_helper(name)
     await stage.run_for(2.0)
