@@ -3,13 +3,13 @@
 import re
 from typing import Final
 
-from regnum_telemetry.exposition import FOREIGN
+from regnum_telemetry.exposition import CLUSTER, FOREIGN
 from regnum_telemetry.instruments import INSTRUMENTS, Instrument
 
 SERIES: Final[dict[str, Instrument]] = {series: one for one in INSTRUMENTS for series in one.series}
 OF_PROCESSES: Final = frozenset(name for name, _, _ in FOREIGN)
-TARGET: Final = frozenset({"instance", "job"})
-"""Labels that Prometheus gives to what it scrapes."""
+TARGET: Final = frozenset({"instance", "job", CLUSTER})
+"""Labels that Prometheus gives to what it scrapes, and the one that every series of ours has."""
 
 _NAME: Final = re.compile(r"\b((?:regnum|rpc|process|python|target)_\w+)(?:\{([^}]*)\})?")
 _MATCHER: Final = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
