@@ -100,10 +100,7 @@ CHANGES_ENDED: Final = DEFINED.counter(
     labels=("kind", "complete"),
 )
 
-CHANGE_S: Final = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.35),
-    *(0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0),
-)
+CHANGE_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0)
 """Bounds for what changes of leadership take, in seconds."""
 
 CHANGE_STAGE: Final = DEFINED.histogram(

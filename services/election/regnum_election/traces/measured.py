@@ -32,6 +32,22 @@ BOUNDARIES: Final = {
 """Boundaries in their order, and how the stages are called that end with them: as the steps of the report."""
 
 
+_LAST: Final = ("dispatched", "acknowledged")
+_PLANNED: Final = ("decided", "written", *_LAST)
+
+USUAL: Final[Mapping[str, tuple[str, ...]]] = {
+    names.KIND_BROKER_FAILURE: ("noticed", "detected", "fenced", *_PLANNED),
+    names.KIND_SUCCESSION: ("noticed", "detected", "fenced", "won", "loaded", "decided", "written", "verified", *_LAST),
+    names.KIND_CONTROLLED_SHUTDOWN: _PLANNED,
+    names.KIND_BALANCE: _PLANNED,
+    names.KIND_REASSIGNMENT: _PLANNED,
+    names.KIND_ELECTION: _PLANNED,
+    names.KIND_UNCLEAN: _PLANNED,
+    names.KIND_RECOVERY: _PLANNED,
+}
+"""Every kind of change, and the stages that it has as a rule: their metrics are there, at 0, before the first one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A change that is over."""
