@@ -7,6 +7,7 @@ import yaml
 from regnum_telemetry.scraping import PATH
 from regnum_telemetry.setup import Destination, choose
 from regnum_testing import prometheus_rule
+from regnum_testing.dashboards.__main__ import files
 from regnum_testing.kustomize.overlays import (
     component,
     containers,
@@ -80,9 +81,12 @@ def test_the_rules_of_the_operator_are_those_of_prometheus() -> None:
     assert made["spec"] == yaml.safe_load(prometheus_rule.RULES.read_text(encoding="utf-8"))
 
 
-def test_the_dashboard_is_the_one_of_grafana(objects: list[dict[str, Any]], name: str) -> None:
-    found = [item for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum-dashboard"]
+def test_the_dashboards_are_those_of_grafana(objects: list[dict[str, Any]], name: str) -> None:
+    found = [item for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum-dashboards"]
     assert len(found) == has(name, "grafana")
     for item in found:
         assert item["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert json.loads(item["data"]["regnum.json"])["panels"]
+        assert set(item["data"]) == {path.name for path in files()}
+        assert all(json.loads(said)["panels"] for said in item["data"].values())
+        # A ConfigMap holds 1 MiB.
+        assert sum(map(len, item["data"].values())) < 900_000
