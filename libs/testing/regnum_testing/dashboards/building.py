@@ -143,11 +143,27 @@ def _places(panels: Sequence[Panel], top: int) -> list[dashboard.GridPos]:
 
 
 def _panel(panel: Panel) -> AnyPanel:
+    shown = _shape(panel).title(panel.title)
+    if panel.about:
+        shown = shown.description(panel.about)
+    if panel.look is Look.TEMPO:
+        return _longest(shown.datasource(TEMPO).with_target(_tempo()), "traceDuration")
+    if panel.look is Look.JAEGER:
+        search: Builder[Dataquery] = JaegerQuery()  # type: ignore[assignment]  # (it need not derive from it)
+        return _longest(shown.datasource(JAEGER).with_target(search), "duration")
+    shown = shown.datasource(PROMETHEUS).unit(panel.unit)
+    for query in _queries(panel):
+        shown = shown.with_target(query)
+    return shown
+
+
+def _shape(panel: Panel) -> AnyPanel:
+    """What it looks like, without what it says."""
     match panel.look:
         case Look.NUMBER:
-            shown: AnyPanel = stat.Panel().graph_mode(common.BigValueGraphMode.NONE)
+            return stat.Panel().graph_mode(common.BigValueGraphMode.NONE)
         case Look.HEAT:
-            shown = (
+            return (
                 heatmap.Panel()
                 .calculate(calculate=False)
                 .color(
@@ -161,30 +177,14 @@ def _panel(panel: Panel) -> AnyPanel:
                 .exemplars_color("rgba(31, 96, 196, 0.9)")
                 .hide_legend()
             )
-        case Look.TABLE | Look.TEMPO | Look.JAEGER:
-            shown = table.Panel()
+        case Look.TEMPO | Look.JAEGER:
+            return table.Panel()
         case Look.LINES | Look.STACK:
             shown = timeseries.Panel().span_nulls(span_nulls=False).show_points(common.VisibilityMode.AUTO)
             if panel.look is Look.STACK:
-                shown = shown.fill_opacity(30).stacking(
-                    common_builders.StackingConfig().mode(common.StackingMode.NORMAL).group("A")
-                )
-    shown = shown.title(panel.title)
-    if panel.queries:
-        # (What traces last, their back ends say in units of their own.)
-        shown = shown.unit(panel.unit)
-    if panel.about:
-        shown = shown.description(panel.about)
-    match panel.look:
-        case Look.TEMPO:
-            return _longest(shown.datasource(TEMPO).with_target(_tempo()), "traceDuration")
-        case Look.JAEGER:
-            search: Builder[Dataquery] = JaegerQuery()  # type: ignore[assignment]  # (it need not derive from it)
-            return _longest(shown.datasource(JAEGER).with_target(search), "duration")
-        case _:
-            for query in _queries(panel):
-                shown = shown.with_target(query)
-            return shown.datasource(PROMETHEUS)
+                stacked = common_builders.StackingConfig().mode(common.StackingMode.NORMAL).group("A")
+                return shown.fill_opacity(30).stacking(stacked)
+            return shown
 
 
 def _queries(panel: Panel) -> Iterator[prometheus.Dataquery]:
@@ -196,10 +196,8 @@ def _queries(panel: Panel) -> Iterator[prometheus.Dataquery]:
             .expr(in_cluster(query.expression))
             .legend_format(query.legend)
         )
-        if panel.look in {Look.NUMBER, Look.TABLE}:
+        if panel.look is Look.NUMBER:
             made_of = made_of.instant()
-        if panel.look is Look.TABLE:
-            made_of = made_of.format(PromQueryFormat.TABLE)
         if panel.look is Look.HEAT:
             made_of = made_of.format(PromQueryFormat.HEATMAP)
         if panel.exemplars:

@@ -38,8 +38,6 @@ class Look(enum.Enum):
     """The last value, large."""
     HEAT = "heatmap"
     """Buckets of a histogram over time."""
-    TABLE = "table"
-    """The last values, one below the other."""
     TEMPO = "tempo"
     """Traces that Tempo has, the longest first."""
     JAEGER = "jaeger"
