@@ -121,4 +121,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # (A shell has what runs in its background ignore the first; the second would leave what was started.)
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
