@@ -10,6 +10,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import dashboard
 from regnum_telemetry.instruments import BY_MODULE
 from regnum_testing.dashboards.__main__ import DASHBOARDS, FOLDER, files, main
+from regnum_testing.dashboards.asking import REASONS, Answer, told
 from regnum_testing.dashboards.panels import CHOSEN, in_cluster
 from regnum_testing.prometheus_names import checked, labels_in, series_in
 
@@ -144,3 +145,15 @@ def test_series_are_selected_by_cluster_and_nothing_else_is_touched() -> None:
 def test_what_does_not_exist_is_found(expression: str) -> None:
     with pytest.raises(AssertionError):
         checked(expression)
+
+
+def test_reasons_to_have_no_data_are_of_panels_that_there_are() -> None:
+    titles = {panel.title for one in DASHBOARDS for row in one.rows for panel in row.panels}
+    assert set(REASONS) <= titles
+
+
+def test_a_query_without_data_is_told_unless_its_panel_has_a_reason() -> None:
+    some = Answer("D: Brokers", "Brokers", "max(x)", series=1, numbers=0)
+    assert told(some) == ""
+    assert told(some._replace(series=0)) == "D: Brokers: nothing for max(x)"
+    assert told(some._replace(series=0, title="Brokers behind")) == ""
