@@ -21,7 +21,7 @@ T = TypeVar("T")
 TOGETHER_MAX: Final = 8
 """Calls of one page that run beside one another."""
 SEARCHES_MAX: Final = 2
-"""Searches, and questions about all partitions, that run at a time."""
+"""Searches that run at a time, and so many questions about all partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,10 @@ class Context:
     """Streams to open pages."""
     token: str
     """Shown by every form that changes something."""
-    heavy: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
-    """Held by what goes through records, or through all partitions."""
+    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
+    """Held by what goes through records."""
+    scans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
+    """Held by what asks about all partitions."""
 
     @property
     def writes(self) -> bool:

@@ -30,7 +30,7 @@ def el(name: str, /, *children: Child, **attributes: str | int | bool | None) ->
         if value is True:
             written.append(attribute)
         elif value is not None and value is not False:
-            written.append(f'{attribute}="{escape(str(value))}"')
+            written.append(f'{attribute}="{_text(str(value))}"')
     opened = f"<{' '.join(written)}>"
     return Markup(opened) if name in VOID else Markup(f"{opened}{join(children)}</{name}>")
 
@@ -42,8 +42,13 @@ def join(children: Child) -> Markup:
     if isinstance(children, Markup):
         return children
     if isinstance(children, str | int | float):
-        return Markup(escape(str(children)))
+        return Markup(_text(str(children)))
     return Markup("".join(map(join, children)))
+
+
+def _text(text: str) -> str:
+    """Escaped, and such that UTF-8 has it: records may hold halves of surrogate pairs."""
+    return escape(text).encode("utf-8", "backslashreplace").decode()
 
 
 def table(

@@ -100,7 +100,8 @@ async def serving(options: Options, clock: Clock) -> AsyncIterator[Running]:
                 streams=streams,
                 token=secrets.token_urlsafe(32),
             )
-            hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
+            host = f"[{options.host}]" if ":" in options.host else options.host
+            hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", host))
             server = _Server(
                 uvicorn.Config(
                     Guard(application(context), hosts=hosts),
@@ -117,7 +118,6 @@ async def serving(options: Options, clock: Clock) -> AsyncIterator[Running]:
             )
             task = asyncio.create_task(server.serve(sockets=[listener]), name="console")
             try:
-                host = f"[{options.host}]" if ":" in options.host else options.host
                 yield Running(address=f"http://{host}:{port}/", task=task)
             finally:
                 streams.closing.set()
@@ -190,14 +190,14 @@ async def serve(options: Options, *, ready: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     handled = (signal.SIGINT, signal.SIGTERM)
-    for signum in handled:
-        loop.add_signal_handler(signum, stop.set)
-    try:
-        async with serving(options, SystemClock()) as running:
+    async with serving(options, SystemClock()) as running:
+        for signum in handled:
+            loop.add_signal_handler(signum, stop.set)
+        try:
             ready(running.address)
             stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
             await asyncio.wait({stopping, running.task}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
-    finally:
-        for signum in handled:
-            loop.remove_signal_handler(signum)
+        finally:
+            for signum in handled:
+                loop.remove_signal_handler(signum)

@@ -46,7 +46,9 @@ class Known(NamedTuple):
 class Changes:
     """The changes that spans tell of. Pure."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, changes_max: int = CHANGES_MAX, waiting_max: int = WAITING_MAX) -> None:
+        self._changes_max: Final = changes_max
+        self._waiting_max: Final = waiting_max
         self._waiting: OrderedDict[str, dict[str, Span]] = OrderedDict()
         self._spans: OrderedDict[str, dict[str, Span]] = OrderedDict()
         self._known: dict[str, Known] = {}
@@ -66,9 +68,9 @@ class Changes:
             touched[trace] = None
         for trace in touched:
             self._attribute(trace)
-        while len(self._waiting) > WAITING_MAX:
+        while len(self._waiting) > self._waiting_max:
             self._waiting.popitem(last=False)
-        while len(self._spans) > CHANGES_MAX:
+        while len(self._spans) > self._changes_max:
             oldest, _ = self._spans.popitem(last=False)
             del self._known[oldest]
 

@@ -7,7 +7,7 @@ told that the work is done.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -32,6 +32,13 @@ class Part(NamedTuple):
     """``replace``: in place of what is there; ``prepend``, ``append``: beside it."""
     keep: int = 0
     """With the latter: so many children stay, the newest; 0: all."""
+    place: str = ""
+    """Where the stream is with it: a browser that connects again says so (Last-Event-ID)."""
+
+    @property
+    def data(self) -> dict[str, object]:
+        """What the page's script is told."""
+        return {"element": self.element, "html": self.html, "how": self.how, "keep": self.keep}
 
 
 class Done(NamedTuple):
@@ -64,36 +71,32 @@ class Streams:
             yield _line("done", {"html": f"{STREAMS_MAX} pages are open already: close some, and reload this one"})
             return
         self._open += 1
+        closing = asyncio.create_task(self.closing.wait(), name="end of the console")
         said_s = self._clock.monotonic()
         try:
             yield _line("open", {})
-            async for part in parts:
+            while (part := await _or_end(parts, closing)) is not _END:
                 now_s = self._clock.monotonic()
-                if self.closing.is_set():
-                    return
                 if part is None:
                     if now_s - said_s < SILENCE_S:
                         continue
                     yield ": still there\n\n"
                 elif isinstance(part, Done):
-                    yield _line("done", part._asdict())
+                    yield _line("done", {"html": part.html})
                     return
-                else:
-                    yield _line("part", part._asdict())
+                elif isinstance(part, Part):
+                    yield _line("part", part.data, id=part.place)
                 said_s = now_s
         except RegnumError as error:
             yield _line("trouble", {"text": error.message})
         finally:
             self._open -= 1
+            closing.cancel()
             await parts.aclose()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, or until the console stops."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.closing.wait()
-        except TimeoutError:
-            return
+        """Wait; a console that stops ends the stream meanwhile."""
+        await self._clock.sleep(seconds)
 
     async def changing(self, element: str, render: Callable[[], Awaitable[Markup]], *, every_s: float) -> Parts:
         """What ``render`` says, whenever it says something else."""
@@ -105,5 +108,25 @@ class Streams:
             await self.pause(every_s)
 
 
-def _line(event: str, data: dict[str, object]) -> str:
-    return f"event: {event}\ndata: {json.dumps(data)}\n\n"
+_END: Final = object()
+
+
+async def _or_end(parts: Parts, closing: asyncio.Task[Literal[True]]) -> object:
+    """What a stream sends next; _END: nothing, or the console stops, and it is not waited for."""
+
+    async def step() -> object:
+        return await anext(parts, _END)
+
+    stepping = asyncio.create_task(step(), name="part of a stream")
+    try:
+        await asyncio.wait({stepping, closing}, return_when=asyncio.FIRST_COMPLETED)
+        return stepping.result() if stepping.done() else _END
+    finally:
+        if not stepping.done():
+            stepping.cancel()
+            await asyncio.wait({stepping})
+
+
+def _line(event: str, data: dict[str, object], *, id: str = "") -> str:
+    place = f"id: {id}\n" if id else ""
+    return f"{place}event: {event}\ndata: {json.dumps(data)}\n\n"

@@ -101,11 +101,19 @@ def _summary(health: HealthView) -> Markup:
 
 
 def _brokers(health: HealthView | RegnumError, figures: Figures, view: ClusterView | RegnumError) -> Markup:
+    told = () if isinstance(health, RegnumError) else [one.id for one in health.brokers]
+    live = () if isinstance(view, RegnumError) else map(int, view.brokers)
+    return _table_of(sorted({*told, *figures, *live}), health, figures, view)
+
+
+def _table_of(
+    brokers: Iterable[int], health: HealthView | RegnumError, figures: Figures, view: ClusterView | RegnumError
+) -> Markup:
     known = {} if isinstance(health, RegnumError) else {one.id: one for one in health.brokers}
     racks = {} if isinstance(view, RegnumError) else {int(id): one.rack for id, one in view.brokers.items()}
     rows: list[list[Child]] = [
         [link(f"/brokers/{id}", id), _broker_state(known.get(id)), racks.get(id) or "-", *_figures(figures.get(id))]
-        for id in sorted({*known, *figures, *racks})
+        for id in brokers
     ]
     columns = ("Broker", "State", "Rack", "Leads", "Replicas", "In", "Out", "Produce p99", "Logs", "Disk free", "Up")
     return table(columns, rows, empty="No broker is known.", caption="Brokers", numbers=8)
@@ -222,7 +230,7 @@ async def show_broker(context: Context, request: Request) -> Response:
     cluster = context.ports.cluster
     topics: list[TopicView] = []
     partitions = 0
-    async with context.heavy, context.ports.connect() as apart, contextlib.aclosing(apart.describe_topics()) as views:
+    async with context.scans, context.ports.connect() as apart, contextlib.aclosing(apart.describe_topics()) as views:
         async for one in views:
             topics.append(one)
             partitions += len(one.partitions)
@@ -235,13 +243,14 @@ async def show_broker(context: Context, request: Request) -> Response:
     known = isinstance(view, RegnumError) or broker in {int(id) for id in view.brokers}
     stop = stop_of(broker, topics)
     limit = f" The first {partitions:,} partitions were looked at." if partitions >= PARTITIONS_MAX else ""
+    if not known:
+        return page(f"Broker {broker}", el("p", "No live broker has that id.", class_="bad"), status=404)
     return page(
         f"Broker {broker}",
-        None if known else el("p", "No live broker has that id.", class_="bad"),
         el("h2", "May it be stopped?"),
         _verdict(stop, limit),
         el("h2", "What it does"),
-        _brokers(health, seen, view) if seen else None,
+        _table_of([broker], health, seen, view),
         el("p", f"It leads {stop.leads:,} partitions and follows {stop.follows:,} others.", class_="quiet"),
         el("p", link("/events", "Events of this broker", broker=broker)),
     )

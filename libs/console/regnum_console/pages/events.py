@@ -18,6 +18,8 @@ from regnum_console.pages.layout import area, page
 
 PAGE: Final = 100
 """Events of a page."""
+KEPT: Final = 20
+"""Tables of new events that stay on a page."""
 WAIT_S: Final = 5.0
 """How long the controller waits for news."""
 _PLACE: Final = re.compile(r"(\d{1,18})\.(\d{1,18})")
@@ -52,7 +54,8 @@ async def show(context: Context, request: Request) -> Response:
 
 async def stream(context: Context, request: Request) -> Response:
     """``/live/events?after=12.7``."""
-    after = _place(request.query_params.get("after", "")) or EventPosition(ControllerEpoch(0), 0)
+    told = request.headers.get("last-event-id") or request.query_params.get("after", "")
+    after = _place(told) or EventPosition(ControllerEpoch(0), 0)
     return context.streams.answer(_news(context, _chosen(request), after))
 
 
@@ -61,7 +64,8 @@ async def _news(context: Context, chosen: EventFilter, after: EventPosition) -> 
         found = await context.ports.cluster.describe_events(chosen, after=after, limit=PAGE, wait_s=WAIT_S)
         after = found.next or after
         if found.events:
-            yield Part("new", events_table(list(reversed(found.events))), "prepend", 20)
+            place = f"{after.epoch}.{after.number}"
+            yield Part("new", events_table(list(reversed(found.events))), "prepend", KEPT, place)
         else:
             yield None
             await context.streams.pause(0)

@@ -138,7 +138,7 @@ async def show_group(context: Context, request: Request) -> Response:
         name,
         el(
             "p",
-            f"{group.state.value}, generation {group.generation}, {len(group.members)} members, coordinator ",
+            f"{group.state.value}, generation {group.generation}, members: {len(group.members)}, coordinator ",
             link(f"/brokers/{group.coordinator}", f"broker {group.coordinator}"),
             f"; lag {lag.records or 0:,} records in {lag.partitions:,} partitions.",
         ),

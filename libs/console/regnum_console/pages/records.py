@@ -121,7 +121,8 @@ async def produce(context: Context, request: Request) -> Response:
     async with context.ports.write() as writer:
         delivery = await writer.send(
             topic,
-            asked.get("value", "").encode(),
+            # Browsers send each line of a field with the end that the net has.
+            asked.get("value", "").replace("\r\n", "\n").encode(),
             key=asked["key"].encode() if asked.get("key") else None,
             partition=int(text) if text else None,
         )

@@ -129,7 +129,7 @@ async def _largest(context: Context, chosen: TopicFilter) -> Child:
     """The largest topics by what leaders say; the connection is one of its own, for it asks of all partitions."""
     chosen = replace(chosen, troubles=frozenset())
     wanted: list[TopicPartition] = []
-    async with context.heavy, context.ports.connect() as cluster:
+    async with context.scans, context.ports.connect() as cluster:
         async with contextlib.aclosing(cluster.describe_topics(chosen=chosen)) as topics:
             async for topic in topics:
                 wanted += [TopicPartition(topic.name, number) for number in topic.partitions]

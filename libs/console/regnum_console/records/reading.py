@@ -13,7 +13,7 @@ from regnum_console.context import Context
 from regnum_console.html import Markup, el
 from regnum_console.live.streams import Done, Part, Parts
 from regnum_console.port import Reader
-from regnum_console.records.words import matches, records_table, size_of
+from regnum_console.records.words import matches, records_table, size_of, spellings_of
 
 PAGE_WAIT_S: Final = 3.0
 """How long the records of a page are waited for."""
@@ -66,20 +66,20 @@ async def search(
     context: Context, topic: str, partitions: Sequence[int] | None, start: Start, wanted: str, form: str
 ) -> Parts:
     """Records that have a text in key, value or headers, up to where the partitions end now."""
-    if context.heavy.locked():
+    if context.searches.locked():
         yield Part("progress", el("p", "Other searches are running: this one begins when one of them ends."))
-    async with context.heavy, context.ports.read() as reader:
+    async with context.searches, context.ports.read() as reader:
         assigned = await reader.assign(topic, partitions=partitions, start=start)
         ends = dict(await reader.end_offsets(assigned))
-        work = _Work({one: reader.position(one) for one in assigned}, ends)
+        work = Work({one: reader.position(one) for one in assigned}, ends)
         begin_s = said_s = context.clock.monotonic()
-        text = wanted.encode()
+        spellings = spellings_of(wanted)
         while True:
             records = await reader.read(records_max=1_000, timeout_s=READ_S)
             hits = [one for one in records if one.offset < ends[TopicPartition(one.topic, one.partition)]]
             work.records += len(records)
             work.bytes += sum(map(size_of, records))
-            hits = [one for one in hits if matches(one, text)][: FOUND_MAX - work.found]
+            hits = [one for one in hits if matches(one, spellings)][: FOUND_MAX - work.found]
             work.found += len(hits)
             positions = {one: reader.position(one) for one in assigned}
             now_s = context.clock.monotonic()
@@ -96,13 +96,19 @@ async def search(
                 yield None
 
 
-class _Work:
+class Work:
     """How far a search is."""
 
     def __init__(self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> None:
+        """Only assigns: where it begins and ends in each partition."""
         self._starts: Final = starts
         self._ends: Final = ends
-        self.records = self.bytes = self.found = 0
+        self.records = 0
+        """Records that it went through."""
+        self.bytes = 0
+        """Their keys, values and headers."""
+        self.found = 0
+        """Records that it found."""
 
     def share(self, positions: dict[TopicPartition, int]) -> float:
         """Part of the offsets that lie behind it, 0 to 1."""

@@ -4,6 +4,7 @@ What is shown of each record is bounded, so that a page of records is.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from regnum_client.commands.looking.event_words import record_time_of
@@ -73,11 +74,18 @@ def records_table(records: list[ConsumedRecord], form: str) -> Markup:
     return table(columns, rows, empty="No record.", caption="Records")
 
 
-def matches(record: ConsumedRecord, wanted: bytes) -> bool:
-    """Whether a text is in a record's key, value or headers."""
-    if wanted in (record.key or b"") or wanted in (record.value or b""):
-        return True
-    return any(wanted in (value or b"") or wanted in name.encode() for name, value in record.headers)
+def spellings_of(text: str) -> tuple[bytes, ...]:
+    r"""A text as it may stand in records: as UTF-8, and as JSON may escape it (``Zo\u00eb`` is shown as Zoë)."""
+    escaped = json.dumps(text)[1:-1].encode()
+    return tuple({text.encode(): None, escaped: None})
+
+
+def matches(record: ConsumedRecord, spellings: Sequence[bytes]) -> bool:
+    """Whether a text, in one of its spellings, is in a record's key, value or headers."""
+    within = [record.key, record.value]
+    for name, value in record.headers:
+        within += [name.encode("utf-8", "surrogateescape"), value]
+    return any(wanted in one for one in within if one for wanted in spellings)
 
 
 def size_of(record: ConsumedRecord) -> int:

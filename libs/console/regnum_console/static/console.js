@@ -41,7 +41,11 @@ if (main.dataset.live) {
     end("done");
   });
   source.addEventListener("trouble", (event) => say("lost", JSON.parse(event.data).text));
-  source.onerror = () => { if (live.dataset.state !== "done") say("lost", "connection lost, trying again"); };
+  source.onerror = () => {
+    // A search that began anew would find everything twice.
+    if (document.getElementById("progress")) end("connection lost: search again");
+    else if (live.dataset.state === "open") say("lost", "connection lost, trying again");
+  };
   document.getElementById("stop")?.addEventListener("click", () => end("stopped"));
   addEventListener("pagehide", () => source.close());
 }

@@ -1,5 +1,7 @@
 """`regnum console`: pages of the cluster in a browser."""
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -67,18 +69,17 @@ def console(
     run(work())
 
 
-def check_installed() -> None:
-    """Raise CommandFailedError where the libraries of the console are not installed."""
-    from importlib.util import find_spec  # noqa: PLC0415
-
-    if absent := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
+def check_installed(find: Callable[[str], object | None] = find_spec) -> None:
+    """Raise CommandFailedError where the libraries of the console are not installed, as ``find`` finds them."""
+    if absent := [name for name in ("starlette", "uvicorn") if find(name) is None]:
         message = f"the console needs {' and '.join(absent)}: install them with `pip install 'regnum[console]'`"
         raise CommandFailedError(Failure(code="LIBRARY_MISSING", message=message, exit_status=1, metadata={}))
 
 
 def _traces_here() -> Path | None:
     """Traces of the cluster that the profile names."""
+    from regnum_local.plan import TRACES  # noqa: PLC0415
     from regnum_local.profile import read_profile  # noqa: PLC0415
 
     profile = read_profile()
-    return None if profile is None or not profile.is_current() else profile.data_dir / "traces"
+    return None if profile is None or not profile.is_current() else profile.data_dir / TRACES
