@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
+from regnum_console.serving import Options as ConsoleOptions
+from regnum_console.serving import serving
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_telemetry import setup
@@ -63,7 +65,9 @@ async def play(
         narrator.detail(f"healthy after {clock.monotonic() - begin:.1f} s")
         bootstrap = cluster.bootstrap
         partitions = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
-        async with Admin(bootstrap, tls=cluster.tls) as admin:
+        console = ConsoleOptions(bootstrap=bootstrap, tls=cluster.tls, traces=data_dir / TRACES)
+        async with serving(console, clock) as pages, Admin(bootstrap, tls=cluster.tls) as admin:
+            narrator.step(f"pages of the cluster, while it is hurt: {pages.address}changes")
             narrator.step(f"creating topics {', '.join(TOPICS)}: {len(partitions)} partitions, 3 replicas each")
             for name, count in TOPICS.items():
                 await admin.create_topic(name, partitions=count, replication_factor=3)
