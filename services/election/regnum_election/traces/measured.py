@@ -44,6 +44,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     names.KIND_ELECTION: _PLANNED,
     names.KIND_UNCLEAN: _PLANNED,
     names.KIND_RECOVERY: _PLANNED,
+    names.KIND_RETURN: _PLANNED,
 }
 """Every kind of change, and the stages that it has as a rule: their metrics are there, at 0, before the first one."""
 
