@@ -102,7 +102,7 @@ DASHBOARD: Final = Dashboard(
                     (
                         Query(
                             "histogram_quantile(0.99, sum by (le, stage) (increase("
-                            f'{STAGES}_bucket{{kind!~"broker failure|succession"}}[$__rate_interval])))',
+                            f'{STAGES}_bucket{{kind!~"broker failure|broker returned|succession"}}[$__rate_interval])))',
                             "{{stage}}",
                         ),
                     ),
