@@ -69,6 +69,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "metadata.command": ("metadata",),
     "backups.command": ("backup", "restore"),
     "failovers": ("failovers",),
+    "console.command": ("console",),
     "logs.command": ("logs", "log"),
     "certs": ("certs",),
     "tokens": ("tokens", "token"),

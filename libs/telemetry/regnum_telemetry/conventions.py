@@ -43,6 +43,8 @@ KIND_UNCLEAN: Final = "unclean election"
 """Value of CHANGE_KIND: ElectLeaders, unclean, or a topic's unclean.leader.election.enable."""
 KIND_RECOVERY: Final = "recovery"
 """Value of CHANGE_KIND: a person accepted what is lost."""
+KIND_RETURN: Final = "broker returned"
+"""Value of CHANGE_KIND: partitions without a leader got one because a broker that may lead them registered."""
 KIND_SUCCESSION: Final = "succession"
 """Value of CHANGE_KIND: a controller is gone, or resigned, and a standby took its office."""
 
@@ -208,6 +210,9 @@ CAUSE_SILENCE: Final = "silence"
 
 CAUSE_NODE: Final = "node gone"
 """Value of CAUSE: the registration, or /controller, went: the session ended, or the process left."""
+
+CAUSE_REGISTERED: Final = "broker registered"
+"""Value of CAUSE: a broker came back."""
 
 CAUSE_CUT_OFF: Final = "cut off"
 """Value of CAUSE: a leader and its followers agree that no fetches go between them."""

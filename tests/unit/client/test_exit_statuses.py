@@ -89,6 +89,8 @@ ENDS: dict[str, int] = {
     "topics list": DONE,
     "topics describe t": DONE,
     "brokers list": DONE,
+    "console --host 0.0.0.0": WRONG_USE,
+    "console --port 70000": WRONG_USE,
 }
 """Command line -> exit status; the cluster has topic ``t`` with one partition, and brokers 1 to 3."""
 

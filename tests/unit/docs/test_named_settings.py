@@ -19,7 +19,7 @@ PAGES: Final = (
     *sorted((ROOT / "services").glob("*/README.md")),
     *sorted((ROOT / "deploy").rglob("README.md")),
 )
-SOURCES: Final = ("libs", "services", "bench", "analysis", "tests/integration")
+SOURCES: Final = ("libs", "services", "bench", "analysis", "deploy", "tests/integration")
 FOREIGN: Final = {
     "buildah, docker, skopeo": {"--build-arg", "--digests", "--format"},
     "buf curl": {"--http2-prior-knowledge", "--protocol"},
@@ -29,6 +29,7 @@ FOREIGN: Final = {
         *("--grace-period", "--ignore-daemonsets", "--image", "--labels", "--pod-selector", "--replicas", "--type"),
     },
     "pip": {"--no-deps", "--require-hashes"},
+    "prometheus": {"--enable-feature"},
     "protoc": {"--go", "--go-grpc"},
     "spark-submit and its driver": {"--properties-file"},
 }
