@@ -20,12 +20,13 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
+from regnum_client.commands.habits.grammar import Command, Group
+from regnum_client.commands.habits.table import first_words
 from regnum_client.commands.invocation import (
     FORM,
     INTERRUPTED,
     CommandFailedError,
     Failure,
-    Group,
     Output,
     output_of,
     wrong_use,
@@ -109,7 +110,17 @@ def application(word: str | None = None) -> typer.Typer:
         # The other names of the same commands would be built as well.
         app.registered_groups = [one for one in app.registered_groups if one.name == word]
         app.registered_commands = [one for one in app.registered_commands if one.name == word]
+    _set_grammar(app)
     return app
+
+
+def _set_grammar(app: typer.Typer) -> None:
+    """All commands below are parsed alike."""
+    for command in app.registered_commands:
+        command.cls = Command
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _set_grammar(group.typer_instance)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
@@ -156,7 +167,7 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = first_words(sys.argv[1:] if arguments is None else arguments)
     output = output_of(arguments)
     FORM.set(output)
     # gRPC in C tells on stderr what it does; what goes wrong comes as an error.
@@ -234,13 +245,15 @@ def _failure(error: CommandFailedError | typer.TyperException | OSError) -> Fail
 
 def _wrong_use(error: typer.TyperException) -> Failure:
     """An empty message: called without a command, and the help has been printed in its place."""
-    context: typer.Context | None = getattr(error, "ctx", None)
-    path = "regnum" if context is None else context.command_path
-    message = error.format_message().strip().replace("Value error, ", "")
-    if message:
-        end = "" if message[-1] in ".?!" else "."
-        message = f"{message}{end} See `{path} --help`."
-    return Failure(code="WRONG_USE", message=message, exit_status=error.exit_code, metadata={})
+    from regnum_client.commands.habits.mistakes import wrong_value  # noqa: PLC0415 - most command lines are right
+
+    message = error.format_message()
+    return Failure(
+        code="WRONG_USE",
+        message=message and wrong_value(message, "regnum"),
+        exit_status=error.exit_code,
+        metadata={},
+    )
 
 
 def _discard_stdout() -> None:

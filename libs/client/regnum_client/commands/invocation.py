@@ -1,6 +1,5 @@
 """What every command has in common: its options, how it runs, how it fails. Imports nothing heavy."""
 
-import contextlib
 import enum
 import json
 import re
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
 T = TypeVar("T")
 
@@ -66,17 +64,6 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show a stack trace w
 ClientIdOption = Annotated[
     str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
 ]
-
-
-class Group(TyperGroup):
-    """Commands of one noun. Called without one of them it shows the help, on stderr: nobody asked for it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See TyperGroup."""
-        if args:
-            return super().parse_args(ctx, args)
-        with contextlib.redirect_stdout(sys.stderr):
-            return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
