@@ -56,7 +56,9 @@ SYSTEM_ADVICE: Final[Mapping[int, str]] = {
 
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "local": ("up", "down", "restart"),
+    "processes.command": ("start", "stop", "kill", "pause", "resume"),
     "status.command": ("status",),
+    "doctor.command": ("doctor",),
     "topics.command": ("topics", "topic"),
     "partitions": ("partitions", "partition"),
     "brokers": ("brokers", "broker"),
@@ -79,7 +81,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 NEVER_EMPTY: Final = frozenset(
     {
-        *("--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--traces"),
+        *("--bundle", "--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--traces"),
         *("--tls-ca", "--tls-certificate", "--tls-key", "--bootstrap", "--coordination"),
         *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
         *("--owner", "--renewer", "--client", "--host", "--kind"),

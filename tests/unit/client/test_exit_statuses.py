@@ -82,6 +82,10 @@ ENDS: dict[str, int] = {
     "down --data-dir /nonexistent": NOT_FOUND,
     "restart broker-1 --data-dir /nonexistent": NOT_FOUND,
     "status --data-dir /nonexistent": NOT_FOUND,
+    "doctor --data-dir /nonexistent": NOT_FOUND,
+    "start broker-1 --data-dir /nonexistent": NOT_FOUND,
+    "kill broker-1 --data-dir /nonexistent": NOT_FOUND,
+    "logs broker-1 --data-dir /nonexistent": NOT_FOUND,
     # conflict, and what nothing else names
     "topics create t": CONFLICT,
     "logs inspect /nonexistent": FAILED,
@@ -119,7 +123,7 @@ async def test_commands_end_as_the_table_says(regnum: CommandHere) -> None:
     ended: dict[str, int] = {}
     told: dict[str, str] = {}
     for line in ENDS:
-        here = line.split()[0] in {"up", "down", "restart", "logs", "nosuch"}
+        here = line.split()[0] in {"up", "down", "restart", "start", "kill", "logs", "nosuch"}
         ran = await (regnum.alone if here else regnum)(*line.split())
         ended[line], told[line] = ran.status, ran.err
     assert ended == ENDS, {line: told[line] for line in ENDS if ended[line] != ENDS[line]}

@@ -19,6 +19,7 @@ from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.consumer.cursor import Cursor
+from regnum_client.consumer.deserializers import Deserializers
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.fetching.outages import ConsumerOutages
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
@@ -108,7 +109,12 @@ class ConsumerSession:
             outages=ConsumerOutages(tracing.tracer()),
         )
         self._tasks.listen(self._wake_reader)
-        self._reader = Reader(self._fetcher, self._tasks, skip_unreadable=settings.skip_unreadable)
+        self._reader = Reader(
+            self._fetcher,
+            self._tasks,
+            skip_unreadable=settings.skip_unreadable,
+            deserializers=Deserializers.of(settings),
+        )
         metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=max(settings.topic_wait_s, ANSWER_S))
         self._metadata = metadata

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from regnum_service.errors import RegnumError
-
 from regnum_client.admin.admin import Admin
 from regnum_client.admin.describing.offset_admin import PartitionOffsets
 from regnum_client.records import TopicPartition
@@ -63,8 +61,4 @@ async def read_lags(admin: Admin, groups: Iterable[str]) -> tuple[Committed, End
             committed[name] = {where: one.offset for where, one in offsets.items()}
     partitions = {where for offsets in committed.values() for where in offsets}
     said = await admin.list_offsets(partitions) if partitions else {}
-    return committed, {where: one.high_watermark for where, one in said.items() if _is_known(one)}
-
-
-def _is_known(said: PartitionOffsets | RegnumError) -> bool:
-    return isinstance(said, PartitionOffsets)
+    return committed, {where: one.high_watermark for where, one in said.items() if isinstance(one, PartitionOffsets)}

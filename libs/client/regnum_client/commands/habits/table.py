@@ -168,7 +168,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "security": "`regnum acls` has the rules, `regnum tokens` delegation tokens, `regnum certs` certificates",
         "user": "users are the names in certificates and tokens; `regnum acls` and `regnum tokens` have what they may",
         "health": "`regnum status` says how all is, in its exit status, too",
-        "debug": "`regnum status` says how all is, `regnum events` what happened",
+        "debug": "`regnum doctor` looks at everything, `regnum doctor --bundle FILE` packs what a report needs",
         "registry": "Regnum has no schema registry; values are bytes",
         "transform": "Regnum runs no transforms; a consumer that produces does",
         "connect": "Regnum has no connectors; see the SDK, `regnum produce` and `regnum consume`",
