@@ -63,6 +63,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "partitions": ("partitions", "partition"),
     "brokers": ("brokers", "broker"),
     "records.command": ("produce", "consume"),
+    "load.command": ("load",),
     "cluster": ("cluster", "controller"),
     "quotas.command": ("quotas", "quota"),
     "configs": ("configs", "config"),
