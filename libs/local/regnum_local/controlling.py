@@ -8,6 +8,7 @@ import asyncio
 import enum
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -115,6 +116,8 @@ async def run_action(
                 f"kill {rows[0].name}`",
                 exit_status=ExitStatus.UNAVAILABLE,
             ) from None
+        # Its port may be taken for a moment yet, by what the kernel still closes.
+        return [replace(row, state=ProcessState.EXITED, pid=None) for row in rows]
     return chosen_rows(read_status(folder), names)
 
 

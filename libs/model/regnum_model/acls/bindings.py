@@ -115,11 +115,7 @@ class AclBinding:
     ...         principal="User:guest", host="*", operation=AclOperation.READ, permission=AclPermission.ALLOW
     ...     ),
     ... )
-    >>> try:
-    ...     admin.create_acl(binding)
-    ... except regnum_client.RegnumError as error:
-    ...     print(error.code == ErrorCode.SECURITY_DISABLED)
-    True
+    >>> admin.create_acl(binding)
     """
 
     pattern: ResourcePattern

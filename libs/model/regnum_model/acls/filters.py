@@ -33,11 +33,9 @@ class AclFilter:
     """Rules that fit everything that is said; None says nothing.
 
     >>> of_guests = AclFilter(principal="User:guest")
-    >>> try:
-    ...     admin.delete_acls(of_guests)
-    ... except regnum_client.RegnumError as error:
-    ...     print(error.code == ErrorCode.SECURITY_DISABLED)
-    True
+    >>> removed = admin.delete_acls(of_guests)
+    >>> admin.describe_acls(of_guests).bindings
+    ()
     """
 
     type: ResourceType | None = None
