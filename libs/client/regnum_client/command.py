@@ -23,12 +23,14 @@ from typer.main import get_command
 from regnum_client.commands.habits.grammar import Command, Group
 from regnum_client.commands.habits.table import first_words
 from regnum_client.commands.invocation import (
+    CLUSTER_IS_SAID,
     FORM,
     INTERRUPTED,
     CommandFailedError,
     Failure,
     Output,
     output_of,
+    says_cluster,
     wrong_use,
 )
 from regnum_client.commands.rendering import emit_failure, take_any_text
@@ -74,6 +76,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "backups.command": ("backup", "restore"),
     "failovers": ("failovers",),
     "logs.command": ("logs", "log"),
+    "profiles.command": ("profile", "profiles"),
     "certs": ("certs",),
     "tokens": ("tokens", "token"),
 }
@@ -85,6 +88,7 @@ NEVER_EMPTY: Final = frozenset(
         *("--bundle", "--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--traces"),
         *("--tls-ca", "--tls-certificate", "--tls-key", "--bootstrap", "--coordination"),
         *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
+        *("--profile", "--token-file"),
         *("--owner", "--renewer", "--client", "--host", "--kind"),
     }
 )
@@ -144,6 +148,14 @@ def _into(variable: str) -> Callable[[Path | None], None]:
     return put
 
 
+def _choose_profile(name: str | None) -> None:
+    if name is None and CLUSTER_IS_SAID.get():
+        return
+    from regnum_client.commands.profiles.choosing import choose  # noqa: PLC0415 - most command lines say it
+
+    choose(name)
+
+
 def _tls_option(name: str, help_text: str) -> Any:
     variable = f"REGNUM_TLS_{name.upper()}"
     return typer.Option(f"--tls-{name}", metavar="FILE", envvar=variable, callback=_into(variable), help=help_text)
@@ -158,6 +170,15 @@ def _root(
         Path | None, _tls_option("certificate", "PEM file with the client's certificate.")
     ] = None,
     _tls_key: Annotated[Path | None, _tls_option("key", "PEM file with its key.")] = None,
+    _profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            callback=_choose_profile,
+            help="Cluster of that name (`regnum profile list`). Default: the one in use.",
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option(
@@ -173,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = first_words(sys.argv[1:] if arguments is None else arguments)
     output = output_of(arguments)
     FORM.set(output)
+    CLUSTER_IS_SAID.set(says_cluster(arguments, os.environ))
     # gRPC in C tells on stderr what it does; what goes wrong comes as an error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     debug = "--debug" in arguments

@@ -17,12 +17,14 @@ from regnum_model.spelling import did_you_mean
 from regnum_service.errors import ExitStatus, StartRefusedError
 
 from regnum_local.cluster import LOGS, ProcessRow, ProcessState
-from regnum_local.data_dir import gone
+from regnum_local.identity import ProcessIdentity
 from regnum_local.lifecycle import chosen_folder, read_status
 from regnum_local.runtime_record import read_record
 
 STOPPED_S: Final = 60.0
 """Time that a process gets to stop: a broker first hands over what it leads."""
+LOOK_S: Final = 0.05
+"""Between two looks at what became of a process."""
 
 
 class Action(enum.Enum):
@@ -98,27 +100,44 @@ async def run_action(
         check_action(row, action)
     record = read_record(folder)
     known = {} if record is None else record.processes
-    ending = []
     for row in rows:
-        process = known[row.name]
-        process.send(SIGNALS[action])
-        if action in {Action.STOP, Action.KILL}:
-            ending.append(process)
-    if ending:
+        known[row.name].send(SIGNALS[action])
+    if action in {Action.STOP, Action.KILL}:
         report(f"waiting until {', '.join(row.name for row in rows)} ended")
-        try:
-            async with asyncio.timeout(STOPPED_S):
-                await gone(ending)
-        except TimeoutError:
-            left = ", ".join(row.name for row in rows if known[row.name].alive())
-            raise StartRefusedError(
-                f"{left} still runs after {STOPPED_S:g} s; see `regnum logs {rows[0].name}`, or end it with `regnum "
-                f"kill {rows[0].name}`",
-                exit_status=ExitStatus.UNAVAILABLE,
-            ) from None
+    try:
+        async with asyncio.timeout(STOPPED_S):
+            # The kernel carries a signal out a moment later, and they are not our children: a look now and then.
+            waiting = rows
+            while waiting:
+                waiting = [row for row in waiting if not _is_done(known[row.name], action)]
+                await asyncio.sleep(LOOK_S if waiting else 0)
+    except TimeoutError:
+        left = next(row.name for row in rows if not _is_done(known[row.name], action))
+        raise StartRefusedError(
+            f"{left} is not {_DONE[action]} after {STOPPED_S:g} s; see `regnum logs {left}`, or end it with `regnum "
+            f"kill {left}`",
+            exit_status=ExitStatus.UNAVAILABLE,
+        ) from None
+    if action in {Action.STOP, Action.KILL}:
         # Its port may be taken for a moment yet, by what the kernel still closes.
         return [replace(row, state=ProcessState.EXITED, pid=None) for row in rows]
     return chosen_rows(read_status(folder), names)
+
+
+_DONE: Final[Mapping[Action, str]] = MappingProxyType(
+    {Action.STOP: "stopped", Action.KILL: "ended", Action.PAUSE: "paused", Action.RESUME: "resumed"}
+)
+
+
+def _is_done(process: ProcessIdentity, action: Action) -> bool:
+    state = process.state()
+    match action:
+        case Action.STOP | Action.KILL:
+            return state is None
+        case Action.PAUSE:
+            return state in {None, "T"}
+        case Action.RESUME:
+            return state != "T"
 
 
 def log_of(data_dir: Path | None, name: str) -> Path:

@@ -85,6 +85,9 @@ ENDS: dict[str, int] = {
     "restart broker-1 --data-dir /nonexistent": NOT_FOUND,
     "status --data-dir /nonexistent": NOT_FOUND,
     "load nosuch --records 1": NOT_FOUND,
+    "profile use nosuch": NOT_FOUND,
+    "--profile nosuch topics list": NOT_FOUND,
+    "profile create local --bootstrap h:1": WRONG_USE,
     "doctor --data-dir /nonexistent": NOT_FOUND,
     "start broker-1 --data-dir /nonexistent": NOT_FOUND,
     "kill broker-1 --data-dir /nonexistent": NOT_FOUND,
@@ -126,7 +129,7 @@ async def test_commands_end_as_the_table_says(regnum: CommandHere) -> None:
     ended: dict[str, int] = {}
     told: dict[str, str] = {}
     for line in ENDS:
-        here = line.split()[0] in {"up", "down", "restart", "start", "kill", "logs", "nosuch"}
+        here = line.split()[0] in {"profile", "up", "down", "restart", "start", "kill", "logs", "nosuch"}
         ran = await (regnum.alone if here else regnum)(*line.split())
         ended[line], told[line] = ran.status, ran.err
     assert ended == ENDS, {line: told[line] for line in ENDS if ended[line] != ENDS[line]}

@@ -60,6 +60,7 @@ def test_the_first_words_of_other_tools_lead_to_a_command() -> None:
     assert first_words(["version"]) == ["--version"]
     assert first_words([]) == []
     assert verb_first(["--delete", "--topic", "o"], {"delete": None}) == ["delete", "--topic", "o"]
+    assert verb_first(["--profile", "prod", "topics"], {"profile": None}, {"--profile"})[0] == "--profile"
     assert verb_first(["list", "--delete"], {"delete": None}) == ["list", "--delete"]
 
 

@@ -72,8 +72,8 @@ class Group(TyperGroup):
                 return super().parse_args(ctx, args)
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
-        args = verb_first(args, self.commands)
         known = _known(self, ctx)
+        args = verb_first(args, self.commands, known.options)
         for one in args:
             name = one.partition("=")[0]
             if not one.startswith("-") or name in known.options:

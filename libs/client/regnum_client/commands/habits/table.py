@@ -1,6 +1,6 @@
 """How kcat, rpk and Kafka's own tools spell things, and what that is here. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -238,8 +238,8 @@ def first_words(arguments: Sequence[str]) -> list[str]:
     return [*words, *arguments[:place], *arguments[place + 1 :]]
 
 
-def verb_first(arguments: Sequence[str], commands: Mapping[str, object]) -> list[str]:
-    """The arguments of a group of commands with ``--list`` as ``list`` at their beginning.
+def verb_first(arguments: Sequence[str], commands: Mapping[str, object], options: Collection[str] = ()) -> list[str]:
+    """The arguments of a group of commands with ``--list`` as ``list`` at their beginning; not one of its ``options``.
 
     >>> verb_first(["--bootstrap-server", "h:1", "--create", "--topic", "t"], {"create": None})
     ['create', '--bootstrap-server', 'h:1', '--topic', 't']
@@ -247,6 +247,6 @@ def verb_first(arguments: Sequence[str], commands: Mapping[str, object]) -> list
     if not arguments or not arguments[0].startswith("-"):
         return list(arguments)
     for at, one in enumerate(arguments):
-        if one.startswith("--") and (one[2:] in commands or one == "--alter"):
+        if one.startswith("--") and one not in options and (one[2:] in commands or one == "--alter"):
             return [one[2:], *arguments[:at], *arguments[at + 1 :]]
     return list(arguments)

@@ -59,7 +59,6 @@ async def print_records(
             topics=() if group is None or matching else (topic,),
             group_id=group,
             settings=ConsumerSettings(
-                topic_wait_s=topic_wait_s,
                 enable_auto_commit=False,
                 auto_offset_reset=begins,
                 client_rack=rack,
@@ -70,6 +69,8 @@ async def print_records(
                 await consumer.subscribe(pattern=topic, start=start)
                 span = Span(not_before_ms=start.timestamp_ms if isinstance(start, AtTime) else None)
             else:
+                # Also where a group assigns: a member waits for a topic; a person has mistyped it.
+                await consumer.partitions_of(topic, wait_s=topic_wait_s)
                 span = await _span(consumer, topic, partitions, start, until, grouped=group is not None)
             printer = RecordPrinter(
                 output, key_separator=key_separator, render=None if template is None else template.render
@@ -144,8 +145,6 @@ async def _span(
 ) -> Span:
     """Assign partitions from ``start`` on, unless their group does; what is wanted of them."""
     if grouped:
-        # A member waits for a topic; a person has mistyped it.
-        await consumer.partitions_of(topic)
         return Span()
     at_first = LATEST if isinstance(start, BeforeEnd) else start
     assigned = await consumer.assign(topic, partitions=partitions, start=at_first)
