@@ -23,6 +23,7 @@ async def group_named(admin: Admin, name: str) -> GroupDescription:
         if error.code != errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND:
             raise
     names: list[str] = []
+    # What is said of the group stands, whether or not others can be listed.
     with contextlib.suppress(RegnumError, TimeoutError):
         async with asyncio.timeout(LOOKING_S):
             names = [one.group_id for one in await admin.list_groups()]
