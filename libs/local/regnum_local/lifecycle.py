@@ -240,7 +240,7 @@ async def run_down(data_dir: Path | None = None, *, report: Callable[[str], None
     waited for. Raises StartRefusedError (exit status 3)
     when there is no cluster, and ProfileError when the profile cannot be read.
     """
-    chosen = _chosen(data_dir)
+    chosen = chosen_folder(data_dir)
     record = read_record(chosen)
     if record is None:
         remove_profiles(chosen)
@@ -276,7 +276,7 @@ async def run_restart(
             be ended, or somebody else has its ports (4); it does not start (1); its launcher does not answer (5).
         ProfileError: the profile cannot be read.
     """
-    chosen = _chosen(data_dir)
+    chosen = chosen_folder(data_dir)
     record = read_record(chosen)
     if record is None or not record.launcher.alive():
         raise StartRefusedError(
@@ -305,7 +305,7 @@ def read_status(data_dir: Path | None = None) -> list[ProcessRow]:
 
     Raises StartRefusedError (exit status 3) when there has never been a cluster, and ProfileError.
     """
-    chosen = _chosen(data_dir)
+    chosen = chosen_folder(data_dir)
     plan = _plan_in(chosen)
     if not plan.members:
         raise StartRefusedError(
@@ -333,7 +333,8 @@ def _without_launcher(member: Member) -> ProcessState:
     return ProcessState.EXITED if is_free(asked.port, asked.host) else ProcessState.ELSEWHERE
 
 
-def _chosen(data_dir: Path | None) -> Path:
+def chosen_folder(data_dir: Path | None) -> Path:
+    """A folder of a cluster; None: that of the profile. Raises StartRefusedError (exit status 3) and ProfileError."""
     if data_dir is not None:
         return data_dir.absolute()
     profile = read_profile()

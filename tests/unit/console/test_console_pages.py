@@ -62,7 +62,7 @@ async def test_a_page_shows_the_rest_when_no_controller_answers() -> None:
     console = FakeConsole()
     console.cluster.controller = False
     page = words(await shown(console, "/"))
-    assert "No controller answers" in page
+    assert "What is wrong is not known: no election process is controller" in page
     assert "Brokers" in page
 
 

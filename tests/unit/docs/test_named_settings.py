@@ -24,6 +24,7 @@ FOREIGN: Final = {
     "buildah, docker, skopeo": {"--build-arg", "--digests", "--format"},
     "buf curl": {"--http2-prior-knowledge", "--protocol"},
     "etcd": {"--max-txn-ops"},
+    "kafka-topics.sh, kafka-configs.sh, kafka-consumer-groups.sh": {"--alter", "--describe"},
     "kubectl": {
         *("--all", "--command", "--delete-emptydir-data", "--dry-run", "--env", "--force", "--from", "--from-file"),
         *("--grace-period", "--ignore-daemonsets", "--image", "--labels", "--pod-selector", "--replicas", "--type"),

@@ -94,6 +94,10 @@ def up(
     note(f"starting the cluster in {folder}")
 
     def ready(view: "ClusterView") -> None:
+        from regnum_local.named_profiles import LOCAL  # noqa: PLC0415
+
+        from regnum_client.commands.profiles.choosing import known_profiles  # noqa: PLC0415
+
         emit_rows(process_rows(view.processes), output, columns=COLUMNS)
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
@@ -103,6 +107,8 @@ def up(
         if view.protection.acl:
             note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
             note("  regnum acls add --allow User:guest --operation READ --topic greetings")
+        if (elsewhere := known_profiles().current) != LOCAL:
+            note(f"commands go to the profile {elsewhere}; `regnum profile use {LOCAL}` has them go to this cluster")
         note("In another terminal:")
         if view.export:
             note(f"  {view.export}")

@@ -55,7 +55,7 @@ def content(
     """Everything that is known. Pure."""
     parts: list[Child] = []
     if isinstance(health, RegnumError):
-        parts.append(untold("No controller answers; brokers and clients go on meanwhile", health))
+        parts.append(untold("What is wrong is not known", health))
     else:
         parts += [_state(health), _summary(health)]
     parts.append(el("h2", "Brokers"))
@@ -112,17 +112,23 @@ def _table_of(
     known = {} if isinstance(health, RegnumError) else {one.id: one for one in health.brokers}
     racks = {} if isinstance(view, RegnumError) else {int(id): one.rack for id, one in view.brokers.items()}
     rows: list[list[Child]] = [
-        [link(f"/brokers/{id}", id), _broker_state(known.get(id)), racks.get(id) or "-", *_figures(figures.get(id))]
+        [
+            link(f"/brokers/{id}", id),
+            _broker_state(known.get(id), figures.get(id)),
+            racks.get(id) or "-",
+            *_figures(figures.get(id)),
+        ]
         for id in brokers
     ]
     columns = ("Broker", "State", "Rack", "Leads", "Replicas", "In", "Out", "Produce p99", "Logs", "Disk free", "Up")
     return table(columns, rows, empty="No broker is known.", caption="Brokers", numbers=8)
 
 
-def _broker_state(one: BrokerHealth | None) -> Child:
+def _broker_state(one: BrokerHealth | None, figures: BrokerFigures | RegnumError | None) -> Child:
+    silent = [f"does not answer: {figures.message}"] if isinstance(figures, RegnumError) else []
     if one is None:
-        return "-"
-    words = ["away" if not one.registered else "stopping" if one.stopping else "live"]
+        return el("span", silent[0], class_="bad") if silent else "-"
+    words = ["away" if not one.registered else "stopping" if one.stopping else "live", *silent]
     words += ["draining"] if one.draining else []
     words += [f"{one.offline_replicas} replicas unusable"] if one.offline_replicas else []
     words += [f"takes no records: {one.refuses_writes_because}"] if one.refuses_writes_because else []

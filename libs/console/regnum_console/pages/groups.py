@@ -98,7 +98,7 @@ async def show(context: Context, request: Request) -> Response:
     ]  # fmt: skip
     return page(
         "Groups",
-        el("p", f"{len(groups):,} groups, by {sort}.{note}", class_="quiet"),
+        el("p", f"Groups: {len(groups):,}, by {sort}.{note}", class_="quiet"),
         table(heads, [_row(one, lags[one.group_id]) for one in shown], empty="There are no groups.", numbers=1),
         el("p", [[step, " "] for step in steps], class_="steps"),
         here="/groups",

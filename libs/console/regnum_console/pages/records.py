@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode
 
 from regnum_client.cluster.view import TopicView
-from regnum_client.commands.records.places import place_of
+from regnum_client.commands.records.places import BeforeEnd, place_of
 from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
 from regnum_client.records import TopicPartition
 from starlette.exceptions import HTTPException
@@ -205,6 +205,9 @@ def _place(context: Context, request: Request, *, otherwise: Start) -> Start:
     if not text:
         return otherwise
     try:
-        return place_of(text, context.clock.wall_ms())
+        place = place_of(text, context.clock.wall_ms())
     except ValueError as error:
         raise wrong(str(error)) from None
+    if isinstance(place, BeforeEnd):
+        raise wrong("a page of records begins at an offset, an age or a time; the newest are followed by Follow")
+    return place

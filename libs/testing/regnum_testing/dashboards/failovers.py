@@ -102,7 +102,8 @@ DASHBOARD: Final = Dashboard(
                     (
                         Query(
                             "histogram_quantile(0.99, sum by (le, stage) (increase("
-                            f'{STAGES}_bucket{{kind!~"broker failure|broker returned|succession"}}[$__rate_interval])))',
+                            f'{STAGES}_bucket{{kind!~"broker failure|broker returned|succession"}}'
+                            "[$__rate_interval])))",
                             "{{stage}}",
                         ),
                     ),
