@@ -28,7 +28,7 @@ WHERE: Final = {
     "prometheus": "http://127.0.0.1:9090",
     "otelcol-contrib": "OTLP on 127.0.0.1:4317 (gRPC) and 4318 (HTTP); files in traces/ below --out",
 }
-"""What a person is told of each program."""
+"""Where each program answers, as it is printed."""
 
 
 def targets(status: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from regnum_testing.dashboards.__main__ import DASHBOARDS
 from regnum_testing.dashboards.asking import answers, ask, told
 from regnum_testing.dashboards.clients import LAG
 from regnum_testing.under_load import under_load, until
+from regnum_testing.waiting import DEADLINE_S
 
 PROMETHEUS = shutil.which("prometheus")
 
@@ -93,7 +94,7 @@ async def test_every_query_has_data_or_a_reason_after_a_kill(tmp_path: Path) -> 
                     [QuotaAlteration(entity=QuotaEntity(user=DEFAULT), set={"controller_mutation_rate": 100.0})]
                 )
                 async with Consumer(cluster.bootstrap, topics=["t"], group_id="g") as consumer:
-                    assert await consumer.read(records_max=10, timeout_s=30.0)
+                    assert await consumer.read(records_max=10, timeout_s=DEADLINE_S)
                 await running.stage.kill_leader(running.partitions[0])
                 await until(
                     lambda: has("sum(increase(regnum_client_outage_seconds_count[5m])) > 0"), within_s=SCRAPED_S

@@ -336,7 +336,7 @@ class Sender:
             self._unreachable.answered(under_way.leader)
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
-            for (item, result), traced in zip(answered, _traces(under_way, response), strict=True):
+            for (item, result), traced in zip(answered, _traces(under_way, response, self._outages), strict=True):
                 self._settle(item, result.error_code, result.error_message, result.base_offset, traced)
         finally:
             self._calls.ended(under_way)
@@ -413,8 +413,14 @@ class _Traced(NamedTuple):
     """What ended the wait for a replica that was gone."""
 
 
-def _traces(call: ProduceCall, response: ProduceResponse) -> list[_Traced]:
+_UNTRACED: Final = _Traced()
+"""Of an answer that says nothing."""
+
+
+def _traces(call: ProduceCall, response: ProduceResponse, outages: OutageWatch) -> list[_Traced]:
     """What an answer says of each partition. It comes when all of it is there: the others waited for the same."""
+    if not outages.enabled:
+        return [_UNTRACED] * len(response.results)
     freed_by = next((result.isr_change for result in response.results if result.isr_change), "")
     return [
         _Traced(call.causes.get(index, ""), call.place, result.isr_change or freed_by)
