@@ -81,6 +81,7 @@ from regnum_election.settings import ElectionSettings
 from regnum_election.standby.channel import follow_events, follow_state
 from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
+from regnum_election.state.tally import Tally
 from regnum_election.tokens.calls import TokenCalls
 from regnum_election.tokens.sweeping import TokenSweeper
 from regnum_election.traces.change_trace import FIRST_ACKNOWLEDGEMENT_S
@@ -112,6 +113,8 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
+        # What a reign counts is shown, at 0, before this process has one: its first change is seen to come.
+        Tally(self._metrics)
         self._told_store = ToldStore(settings, metrics=self._metrics)
         self._contact = self._told_store.contact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
