@@ -37,6 +37,17 @@ class BrokerSettings(ListenerSettings, TokenSettings):
     kafka_advertised: AddressText | None = Field(
         default=None, description="Where others reach kafka-listen, if not at that address."
     )
+    auto_create_topics: bool = Field(
+        default=False,
+        description="Whether a client at kafka-listen that asks for a topic has it made, with its own rights and quota "
+        "(Kafka: auto.create.topics.enable, which is on there).",
+    )
+    num_partitions: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="Partitions of a topic whose maker at kafka-listen does not say (Kafka: num.partitions).",
+    )
     data_dir: Path = Field(description="Log directory; formatted when it is empty.")
     lock_wait_s: float = Field(
         default=30.0,

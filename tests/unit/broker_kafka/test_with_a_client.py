@@ -177,3 +177,16 @@ def test_topics_are_refused_deleted_and_gone(world: World) -> None:
     code, before, after = world.run(work())
     assert code == 36, "TOPIC_ALREADY_EXISTS"
     assert before - after == {"short-lived"}
+
+
+def test_a_topic_is_made_where_a_client_asks_for_it_and_lets_it_be_made(world: World) -> None:
+    async def work() -> tuple[list[bytes | None], set[str]]:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=world.servers) as producer:
+            await producer.send_and_wait("made-by-asking", b"first")
+        found = [record.value async for record in records(world, "made-by-asking", 1)]
+        async with admin(world) as client:
+            return found, set(await client.list_topics())
+
+    found, topics = world.run(work())
+    assert found == [b"first"]
+    assert "made-by-asking" in topics

@@ -8,6 +8,7 @@ from regnum_broker.composition.listeners import ClientServices
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.admin import Admin
+from regnum_broker.kafka.auto_creation import AutoCreation, TopicDefaults
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.door import Door
 from regnum_broker.kafka.groups import Groups
@@ -33,7 +34,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         parts: of this broker.
         served: to clients.
     """
-    guard, limits = Guard(parts.access.authorizer), parts.limits
+    guard, limits, settings = Guard(parts.access.authorizer), parts.limits, parts.settings
     addresses = Addresses(served.cache)
     door = Door(
         data=Data(
@@ -49,6 +50,11 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
             addresses=addresses,
             authorizer=parts.access.authorizer,
             forwarding=served.forwarding,
+            creation=AutoCreation(
+                defaults=TopicDefaults(settings.auto_create_topics, settings.num_partitions),
+                cache=served.cache,
+                forwarding=served.forwarding,
+            ),
         ),
         gates=limits.throttling.gates,
         meter=limits.throttling,
@@ -60,7 +66,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         door=door,
         budget=limits.budget,
         access=parts.access.at(parts.tls.client),
-        request_bytes_max=parts.settings.socket_request_max_bytes,
+        request_bytes_max=settings.socket_request_max_bytes,
         clock=parts.clock,
         supervisor=parts.supervisor,
     )

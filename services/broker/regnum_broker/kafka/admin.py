@@ -1,6 +1,6 @@
 """What is offered, what the cluster is, and topics made and deleted: between Kafka's messages and the handlers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -29,6 +29,7 @@ from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses, id_bytes
+from regnum_broker.kafka.auto_creation import AutoCreation
 from regnum_broker.kafka.context import Context
 from regnum_broker.servicers.admin import AdminCall, ForwardingServicer, UnreadRequest, new_mutation_id
 from regnum_broker.serving.current_leaders import CurrentLeaders
@@ -50,8 +51,8 @@ NAMES_MAX: Final = 10_000
 """Topics of one request."""
 UNKNOWN: Final = -1
 """A number of partitions, or of replicas, that the cluster chooses."""
-PARTITIONS_DEFAULT: Final = 1
-"""Kafka's num.partitions."""
+SAYS_WHETHER_TO_MAKE: Final = 4
+"""First version of Metadata whose clients say whether a topic that they ask for may be made."""
 
 
 class Admin:
@@ -66,6 +67,7 @@ class Admin:
         addresses: Addresses,
         authorizer: Authorizer,
         forwarding: ForwardingServicer,
+        creation: AutoCreation,
     ) -> None:
         """Only assigns.
 
@@ -76,6 +78,7 @@ class Admin:
             addresses: of brokers.
             authorizer: which topics a caller may be told of.
             forwarding: passes calls on to the controller.
+            creation: makes topics that are asked for.
         """
         self._broker: Final = broker
         self._cache: Final = cache
@@ -83,6 +86,7 @@ class Admin:
         self._addresses: Final = addresses
         self._authorizer: Final = authorizer
         self._forwarding: Final = forwarding
+        self._creation: Final = creation
 
     async def versions(self, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
         """What is offered."""
@@ -109,6 +113,8 @@ class Admin:
             asked = request.topics or ()
             if len(asked) > NAMES_MAX:
                 raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {NAMES_MAX} topics")
+            missing = await self._made(request, context, sight)
+            known = self._cache.topics
             for one in asked:
                 named = bool(one.name)
                 name = one.name if named else self._addresses.name_of(one.topic_id)
@@ -121,7 +127,7 @@ class Admin:
                     code = errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED
                     topics.append(_no_topic(code, name, one.topic_id, context))
                 elif found is None:
-                    topics.append(_no_topic(_why_unknown(name), name, one.topic_id, context))
+                    topics.append(_no_topic(missing.get(name) or _why_unknown(name), name, one.topic_id, context))
                 else:
                     topics.append(self._topic(found, context))
         return MetadataResponse(
@@ -142,6 +148,13 @@ class Admin:
             topics=[_no_topic(code, one.name, one.topic_id, context) for one in request.topics or ()],
             error_code=code,
         )
+
+    async def _made(self, request: MetadataRequest, context: Context, sight: TopicSight) -> Mapping[str, Code]:
+        """Make what is asked for and may be made; why what is still missing is."""
+        if context.version >= SAYS_WHETHER_TO_MAKE and not request.allow_auto_topic_creation:
+            return {}
+        names = [one.name for one in request.topics or () if one.name and sight.answers(one.name)]
+        return await self._creation.make(names, context.call)
 
     def _topic(self, view: TopicView, context: Context) -> MetadataResponseTopic:
         brokers = self._addresses.brokers
@@ -202,7 +215,9 @@ class Admin:
             for one in topic.assignments:
                 new.assignment.add(partition=one.partition_index, replicas=one.broker_ids)
             if not topic.assignments:
-                new.partitions = PARTITIONS_DEFAULT if topic.num_partitions == UNKNOWN else topic.num_partitions
+                new.partitions = (
+                    self._creation.defaults.partitions if topic.num_partitions == UNKNOWN else topic.num_partitions
+                )
                 new.replication_factor = topic.replication_factor
             new.configs.extend(
                 admin_pb2.NewTopicConfig(name=config.name, value=config.value or "") for config in topic.configs
