@@ -159,6 +159,7 @@ async def test_what_is_under_way_for_a_client_that_hangs_up_ends(world: World) -
     writer.transport.abort()
 
     await until(lambda: (world.door.under_way, world.held.total, world.listener.connections) == (0, 0, 0))
+    assert world.held.held_for(Purpose.PRODUCE) == 0
 
 
 async def test_a_call_that_is_not_offered_ends_its_connection_and_no_other(world: World) -> None:

@@ -97,6 +97,7 @@ async def test_a_work_that_is_given_up_keeps_no_other_waiting() -> None:
     for one in works[:3]:
         one.cancel()
     await asyncio.wait_for(works[3], DEADLINE_S)
+    assert [one.cancelled() for one in works] == [True, True, True, False]
 
 
 async def test_between_two_parts_of_a_call_short_work_has_turns(turns: Callable[[], int]) -> None:
