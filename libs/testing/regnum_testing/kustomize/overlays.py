@@ -47,9 +47,9 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "overlays/tls": (),
     "overlays/production everything": (
-        *("cert-manager", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),
+        *("cert-manager", "kafka", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),
     ),
-    "overlays/dev closed": ("tls", "access"),
+    "overlays/dev closed": ("tls", "access", "kafka"),
     "overlays/production zones first": ("zones", "zookeeper", "required-spread", "storage-class"),
 }
 """Folder and what makes the name unique: components, in their order."""
