@@ -30,7 +30,7 @@ Grafana (`deploy/grafana`) use them: [observability.md](observability.md).
 
 Every series has the label `cluster`, the cluster's id, from the moment when its process has learned that.
 
-"Kafka" names the MBean that says the same or nearly the same, for whoever brings habits or dashboards along. Kafka
+"Kafka" names the MBean that says the same or nearly the same, for dashboards that are brought along. Kafka
 shows rates and percentiles; here are counters and histograms, of which Prometheus makes them: `rate(x_total[1m])`,
 `histogram_quantile(0.99, sum by (le) (rate(x_bucket[1m])))`.
 

@@ -1,4 +1,4 @@
-"""How each command ends, against the table of docs/operations/command.md: it is read from there, so that neither goes its own way."""
+"""How each command ends, as docs/operations/command.md says it: the table is read from there."""
 
 import re
 from collections.abc import AsyncIterator

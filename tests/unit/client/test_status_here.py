@@ -65,7 +65,7 @@ async def test_processes_that_were_started_by_hand_are_asked_like_the_others(
     assert shown["quota_figures"] is not None
     table = await folder.status()
     assert (
-        "started by somebody else than `regnum up`, and not ended by `regnum down`: election-1, election-2" in table.err
+        "not started by `regnum up`, and not ended by `regnum down`: election-1, election-2" in table.err
     )
 
 

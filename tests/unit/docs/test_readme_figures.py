@@ -1,4 +1,4 @@
-"""Every measured figure of README.md is one of the results that its line links to, at the precision that it is given in."""
+"""Every measured figure of README.md is in one of the results that its line links to, at the precision given."""
 
 import json
 import re
