@@ -29,7 +29,7 @@ COLUMNS: Final = ("topic_id", "partition", "broker", "topic", "size_bytes", "new
 NEXT: Final = (
     "these logs are neither served nor deleted. Look first whether their topics are among what is damaged in",
     "`regnum status`, or in a later backup. `regnum logs inspect --records DIR/replicas/TOPIC_ID-PARTITION` shows what",
-    "one holds; how to have a topic back, or to be rid of its files: docs/operations.md, Strays",
+    "one holds; how to have a topic back, or to be rid of its files: docs/operations/recovery.md, Strays",
 )
 """What to do about them."""
 
