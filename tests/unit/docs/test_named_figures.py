@@ -1,4 +1,4 @@
-"""Every measured figure of README.md is in one of the results that its line links to, at the precision given."""
+"""Every measured figure of README.md and docs/performance.md is in a result that its line links to."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 ROOT: Final = Path(__file__).parents[3]
 CODE: Final = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 FIGURE: Final = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?) (s|ms|MB/s)(?!\w)")
-RESULT: Final = re.compile(r"\((bench/results/[\w-]+\.json)\)")
+RESULT: Final = re.compile(r"\((?:\.\./)*(bench/results/[\w-]+\.json)\)")
 UNIT_OF: Final = {"s": "_s", "ms": "_ms", "MB/s": "_mb_s"}
 """How names of figures of that unit end."""
 SESSION: Final = "session time-out 18 s"
@@ -41,10 +41,15 @@ def unmeasured(text: str, root: Path) -> list[str]:
     return wrong
 
 
-def test_every_figure_of_the_readme_was_measured() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+def test_every_figure_was_measured(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert len(FIGURE.findall(CODE.sub("", text))) >= 10
     assert unmeasured(text, ROOT) == []
+
+
+def test_the_session_of_the_peer_is_the_one_that_the_readme_names() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     session = {
         json.loads((ROOT / path).read_text(encoding="utf-8"))["beside"]["figures"]["session_ms"]["median"]
         for path in RESULT.findall(text)
