@@ -69,7 +69,7 @@ def short(results: Sequence[Result], headlines: Mapping[str, Sequence[str]]) -> 
             # By the ratio, because the peer may have another name for it.
             ratio = None if result.beside is None else result.beside.ratios.get(name)
             cells = (
-                f"[{result.name}](../bench/results/{result.name}.svg)",
+                f"[{result.name}]({result.name}.svg)",
                 what(result.shape),
                 f"{name} ({unit(name)})" if unit(name) else name,
                 number(spread.median),

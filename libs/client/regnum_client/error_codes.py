@@ -104,7 +104,7 @@ class ErrorCode(enum.IntEnum):
     KAFKA_STORAGE_ERROR = 56
     """The log directory of the replica failed (write or fsync error)."""
     SASL_AUTHENTICATION_FAILED = 58
-    """Whoever calls is not who it says: the token is unknown, wrong or expired."""
+    """The caller is not authenticated: the token is unknown, wrong or expired."""
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     """The cluster has no secret for delegation tokens."""
     DELEGATION_TOKEN_NOT_FOUND = 62
@@ -112,7 +112,7 @@ class ErrorCode(enum.IntEnum):
     DELEGATION_TOKEN_OWNER_MISMATCH = 63
     """Only the owner and the renewers of a delegation token may do that."""
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
-    """Delegation tokens are not dealt with over this connection: it is plaintext, nobody's, or opened with a
+    """Delegation tokens are not dealt with over this connection: it is plaintext, without an identity, or opened with a
     token."""
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
     """The caller may not do that with the delegation token, or with tokens of that user."""

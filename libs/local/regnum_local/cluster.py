@@ -320,9 +320,7 @@ class LocalCluster:
         with self._awaited.waiting(name, lambda: "is paused" if child.is_stopped() else "runs and does not serve yet"):
             while not await probes.healthy(member, self._open_to, self._tls.store_context):
                 if not child.running:
-                    said = _ended(
-                        child, "mend that and start again; a port that somebody else has taken is replaced then"
-                    )
+                    said = _ended(child, "fix the cause and run `up` again; a port in use will be replaced")
                     taken = [one for one in member.addresses.values() if not is_free(one.port, one.host)]
                     raise PortTakenError(said, taken[0]) if taken else LaunchError(said)
                 if self._clock.monotonic() > deadline_s:

@@ -97,7 +97,7 @@ def check_restart(processes: Sequence[ProcessRow], name: str, *, force: bool) ->
     for address in row.addresses.values():
         if not is_free(address.port, address.host):
             raise StartRefusedError(
-                f"{name} does not run here, and somebody listens at its address {address}: end that process first; "
+                f"{name} does not run here, and another process listens at its address {address}: end that first; "
                 "perhaps it was started by hand"
             )
 

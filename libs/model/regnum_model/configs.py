@@ -106,7 +106,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 default=MAX_BROKER_EPOCH,
                 topic=False,
                 doc="How processes of the cluster talk to one another. Below 2 metadata is sent with the epoch of each "
-                "broker, from 2 on with the highest of all, the same bytes for everybody. Raise it when every process "
+                "broker, from 2 on with the highest of all, the same bytes for all. Raise it when every process "
                 "runs this release; it is never lowered.",
             ),
             ConfigDefinition(
@@ -195,7 +195,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 high=SEGMENT_MS_MAX,
                 default=86_400_000,
                 doc="How long a record without a value, which says that its key is deleted, is kept after the log was "
-                "compacted up to it, in milliseconds: whoever reads the log from its start has so long to see it.",
+                "compacted up to it, in milliseconds: a consumer from the log's start has so long to see it.",
             ),
             ConfigDefinition(
                 name=MIN_COMPACTION_LAG_MS,

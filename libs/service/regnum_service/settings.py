@@ -50,8 +50,8 @@ class ServiceSettings(BaseSettings):
     coordination: str = Field(description="URL of the coordination store, for example etcd://127.0.0.1:2379.")
     require_store_authentication: bool = Field(
         default=False,
-        description="Whether a coordination store that lets in who shows neither a certificate nor a user is refused at"
-        " the start: whoever reaches such a store may change access rules and everything else. Without, it is warned of"
+        description="Whether a coordination store that lets in clients without certificate and user is refused at"
+        " the start: a client that reaches it may change access rules and everything else. Without, it is warned of"
         " where authorizer is acl and other machines may reach the store.",
     )
     session_timeout_s: float = Field(
@@ -72,7 +72,7 @@ class ServiceSettings(BaseSettings):
     )
     metrics_listen: AddressText | None = Field(
         default=None,
-        description="Where Prometheus reads metrics (GET /metrics), host:port; anybody who can connect may read them. "
+        description="Where Prometheus reads metrics (GET /metrics), host:port; all that can connect may read them. "
         "Without, they are not shown.",
     )
     health_listen: AddressText | None = Field(
@@ -111,24 +111,24 @@ class ServiceSettings(BaseSettings):
 
     authorizer: Literal["none", "acl"] = Field(
         default="none",
-        description="Who says what callers may do: nobody, and everybody may do everything, or the access rules in the"
-        " store (regnum acls). acl needs TLS between processes: who calls could not be told otherwise.",
+        description="How calls are authorized: none (every client may do everything), or acl: by the access rules in"
+        " the store (regnum acls), which needs TLS between processes: callers have no identity otherwise.",
     )
     super_users: str = Field(
         default="",
-        description="Principals who may do everything, separated by semicolons: User:CN=node-1,O=Example;User:admin."
+        description="Principals that may do everything, separated by semicolons: User:CN=node-1,O=Example;User:admin."
         " One that holds a semicolon or quotes goes into double quotes, a quote in it twice. Name those of the"
         " cluster's own processes in internal-super-users (Kafka: super.users).",
     )
     internal_super_users: str = Field(
         default="",
         description="Principals of the cluster's own processes, written as super-users are: they may do everything at"
-        " the listeners between processes, also before the rules are read. At others they count as anybody, even where"
+        " the listeners between processes, also before the rules are read. At others they are as any other, even where"
         " super-users names them, so that no certificate of a client is worth more for its name.",
     )
     allow_everyone_if_no_acl_found: bool = Field(
         default=False,
-        description="Whether a resource that no access rule is about may be used by everybody (Kafka:"
+        description="Whether a resource that no access rule is about may be used by all (Kafka:"
         " allow.everyone.if.no.acl.found).",
     )
 
@@ -150,7 +150,7 @@ class ServiceSettings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"{error}, several of them separated by semicolons") from None
             if principal.name == "*" or principal == NOBODY:
-                raise ValueError(f"{name} stands for whoever connects; name those who may do everything one by one")
+                raise ValueError(f"{name} stands for every client; name principals that may do everything one by one")
         return text
 
     @property
@@ -167,12 +167,12 @@ class ServiceSettings(BaseSettings):
     def _check_authorizer(self) -> "ServiceSettings":
         if self.authorizer == "acl" and getattr(self, "internal_tls_certificate", None) is None:
             raise ValueError(
-                "authorizer is acl, and between processes there is no TLS: nobody could tell a broker from a client;"
+                "authorizer is acl, and between processes there is no TLS: a broker could not be told from a client;"
                 " give internal-tls-certificate, internal-tls-key and internal-tls-ca, or authorizer none"
             )
         if self.authorizer == "none" and (self.super_users or self.allow_everyone_if_no_acl_found):
             raise ValueError(
-                "super-users and allow-everyone-if-no-acl-found mean nothing while authorizer is none, and everybody"
+                "super-users and allow-everyone-if-no-acl-found mean nothing while authorizer is none, and every client"
                 " may do everything; give authorizer acl, or leave them out"
             )
         return self
@@ -195,7 +195,7 @@ class ServiceSettings(BaseSettings):
                 continue
             if kind == "advertised" or getattr(self, f"{name}_advertised", None) is None:
                 raise ValueError(
-                    f"{field.replace('_', '-')} is {told}, where nobody can connect to; "
+                    f"{field.replace('_', '-')} is {told}, where no client can connect to; "
                     f"give --{name}-advertised an address at which others reach this process"
                 )
         return self

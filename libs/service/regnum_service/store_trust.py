@@ -23,7 +23,7 @@ ANSWER_WITHIN_S: Final = 5.0
 
 OPEN: Final = (
     "asks nobody who connects, so that whoever reaches it may change access rules and everything else: give it TLS with"
-    ' certificates of clients, or users (docs/operations.md, "Who may use the store")'
+    ' certificates of clients, or users (docs/operations/access.md, "Access to the store")'
 )
 """The end of a sentence that begins with the store."""
 

@@ -38,7 +38,7 @@ regnum configs set --cluster min.insync.replicas=1
 A topic's or a broker's own value goes before the cluster's, the cluster's before the flag of the process, that before
 the default.
 They stand in the store below `/config`, where a person may edit them
-([operations](operations.md#settings-of-the-cluster-and-of-topics)).
+([operations](operations/settings.md#settings-of-the-cluster-and-of-topics)).
 """
 
 

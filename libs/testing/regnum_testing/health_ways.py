@@ -301,7 +301,7 @@ some wait for up to half a minute before they fire (`for` in `deploy/prometheus/
 """
 
 WARNINGS: Final = """
-Writes go on, and would not for ever:
+Writes go on, until something else fails:
 
 | what has happened | `regnum status` (exit status 5) | event | alert |
 |---|---|---|---|

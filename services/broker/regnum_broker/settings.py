@@ -103,7 +103,7 @@ class BrokerSettings(ListenerSettings, TokenSettings):
     termination_grace_s: float = Field(
         default=30.0,
         ge=0.0,
-        description="Seconds from the signal to stop until whoever sent it kills the broker (Kubernetes: "
+        description="Seconds from the signal to stop until its sender kills the broker (Kubernetes: "
         "terminationGracePeriodSeconds, less what preStop takes; systemd: TimeoutStopSec). Until 20 s of it remain, "
         "the broker serves on while a partition would fall below min.insync.replicas by its going; with 20 or less it "
         "does not wait, and 0 is for clusters that are stopped as a whole. A second signal ends the wait.",

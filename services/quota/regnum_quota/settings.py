@@ -19,7 +19,7 @@ class QuotaSettings(InternalListenerSettings):
     )
     exempt_users: str = Field(
         default="",
-        description="Users to whom no quota applies, separated by semicolons: root;CN=admin,OU=Ops,O=Example. One"
+        description="Users without a quota, separated by semicolons: root;CN=admin,OU=Ops,O=Example. One"
         " that holds a semicolon or quotes goes into double quotes, a quote in it twice. Without a semicolon, commas"
         " separate, but for those within a distinguished name.",
     )

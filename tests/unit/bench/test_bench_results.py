@@ -29,7 +29,7 @@ from regnum_bench.waiting import MeasureError
 from rich.console import Console
 
 RESULTS = Path(__file__).parents[3] / "bench" / "results"
-PAGE = RESULTS.parents[1] / "docs" / "performance.md"
+PAGE = RESULTS / "README.md"
 GROWTH = Growth(figure="from_kill_s", size="affected", sizes=(1_000, 20_000), medians=(0.3, 4.0))
 
 
@@ -149,8 +149,8 @@ def test_in_short_are_the_figures_that_speak_with_the_worst_value_and_what_a_pee
     rows = short([result(), result(benchmark="traffic", figures=speed, beside=None, void=("busy",))], HEADLINES)
     table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows.splitlines()[2:]]
     assert [row[0] for row in table] == [
-        "[failover-etcd](../bench/results/failover-etcd.svg)",
-        "[traffic-etcd](../bench/results/traffic-etcd.svg)",
+        "[failover-etcd](failover-etcd.svg)",
+        "[traffic-etcd](traffic-etcd.svg)",
     ]
     assert table[0][2:] == ["from_kill_s (s)", "0.5", "0.6", "3", "20", "0.03"]
     assert table[1][2:] == ["produce_mb_s (MB/s)", "50", "40", "3 (void)", "", ""]

@@ -1,4 +1,4 @@
-"""`regnum brokers forget`, and the SDK's part of it: stdout, stderr, exit status, repeats."""
+"""`regnum brokers unregister`, and the SDK's part of it: stdout, stderr, exit status, repeats."""
 
 import json
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ def regnum(cluster: FakeCluster) -> CommandHere:
 
 
 async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster, regnum: CommandHere) -> None:
-    status, out, err = await regnum("brokers", "forget", "9", "-o", "json")
+    status, out, err = await regnum("brokers", "unregister", "9", "-o", "json")
     assert (status, err) == (0, "")
     assert json.loads(out) == {
         "broker": 9,
@@ -33,13 +33,19 @@ async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster, regnum: Co
         "assigned_partitions": 3,
     }
     assert not cluster.elections[1].forgotten
-    _, out, err = await regnum("brokers", "forget", "9")
+    _, out, err = await regnum("brokers", "unregister", "9")
     assert "--yes" in err
     assert [" ".join(line.split()) for line in out.splitlines()][-2:] == ["would end 1", "assigned partitions 3"]
 
 
+async def test_its_name_before_is_accepted_and_not_shown(cluster: FakeCluster, regnum: CommandHere) -> None:
+    assert (await regnum("brokers", "forget", "9", "--yes")).status == 0
+    assert cluster.elections[1].forgotten == {9}
+    assert "forget" not in (await regnum("brokers", "--help")).out
+
+
 async def test_with_yes_it_is(cluster: FakeCluster, regnum: CommandHere) -> None:
-    status, out, err = await regnum("brokers", "forget", "9", "--yes")
+    status, out, err = await regnum("brokers", "unregister", "9", "--yes")
     assert status == 0
     assert "assigned to it still" in err
     assert "--yes" not in err
@@ -50,14 +56,14 @@ async def test_with_yes_it_is(cluster: FakeCluster, regnum: CommandHere) -> None
 async def test_a_live_broker_is_refused(cluster: FakeCluster, regnum: CommandHere) -> None:
     cluster.leaders.brokers = [admin_pb2.DescribedBroker(broker_id=2, live=True)]
     for yes in ((), ("--yes",)):
-        ran = await regnum("brokers", "forget", "2", *yes, "-o", "json")
+        ran = await regnum("brokers", "unregister", "2", *yes, "-o", "json")
         assert (ran.status, ran.out) == (4, "")
         assert (ran.error["code"], ran.error["exit_status"]) == ("BROKER_REGISTERED", 4)
 
 
 async def test_nobody_is_forgotten_who_never_was(cluster: FakeCluster, regnum: CommandHere) -> None:
     cluster.elections[1].never_heard_of.add(77)
-    ran = await regnum("brokers", "forget", "77", "-o", "json")
+    ran = await regnum("brokers", "unregister", "77", "-o", "json")
     assert (ran.status, ran.error["code"]) == (3, "BROKER_ID_NOT_REGISTERED")
     assert "regnum brokers list" in str(ran.error["message"])
 

@@ -151,13 +151,13 @@ async def test_of_a_partition_without_a_leader_it_is_said_what_helps(regnum: Com
     for _ in range(2):
         cluster.elect("orders", 0, -1)
     silent = (await regnum("explain", "orders/0")).out
-    assert "Why nobody leads, and what helps, is shown by `regnum partitions list --offline orders`." in silent
+    assert "Why it has no leader, and what helps, is shown by `regnum partitions list --offline orders`." in silent
     message = "no member of ISR [1] may lead (no live broker: 1); start the brokers that are away"
     cluster.leaders.offline = [admin_pb2.OfflinePartition(topic="orders", partition=0, message=message)]
     text = (await regnum("explain", "orders/0")).out
-    assert f"Why nobody leads, and what helps: {message}." in text
+    assert f"Why it has no leader, and what helps: {message}." in text
     assert "It has no leader in leader epoch 2 since" in text
-    assert "Nobody led it before either, in leader epoch 1" in text
+    assert "It had no leader before either, in leader epoch 1" in text
 
 
 async def test_what_somebody_asked_for_has_no_unspecified_cause(regnum: CommandHere, cluster: FakeCluster) -> None:

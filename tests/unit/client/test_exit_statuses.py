@@ -1,4 +1,4 @@
-"""How each command ends, against the table in the README: it is read from there, so that neither goes its own way."""
+"""How each command ends, as docs/operations/command.md says it: the table is read from there."""
 
 import re
 from collections.abc import AsyncIterator
@@ -117,9 +117,9 @@ def regnum(cluster: FakeCluster) -> CommandHere:
     return CommandHere(cluster.bootstrap)
 
 
-def test_the_table_of_the_readme_is_the_one_of_this_module() -> None:
-    words = " ".join((ROOT / "README.md").read_text().split())
-    (table,) = re.findall(r"exit status (0 done.*?Ctrl-C)\.", words)
+def test_the_table_of_the_page_is_the_one_of_this_module() -> None:
+    words = " ".join((ROOT / "docs/operations/command.md").read_text().split())
+    (table,) = re.findall(r"exit status is (0 done.*?Ctrl-C)\.", words)
     assert table == (
         "0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict, 5 unavailable or time-out, 6 quota, 7 not allowed, "
         "130 broken off by Ctrl-C"

@@ -148,7 +148,7 @@ async def test_a_move_that_somebody_else_redirects_ends_the_wait_as_a_conflict(
     cluster.reassignments.before_list = lambda _lists: moving(cluster, target=(4, 2))
     ended = await regnum(*MOVE, "--wait")
     assert ended.status == 4
-    assert "somebody has called back, or sent elsewhere, t/0" in ended.err
+    assert "another caller has cancelled or redirected t/0" in ended.err
     assert "arrived" not in ended.err
 
 
@@ -212,7 +212,7 @@ async def test_a_throttle_that_somebody_else_changed_meanwhile_stays(regnum: Com
     cluster.reassignments.before_list = before_list
     done = await regnum(*MOVE, "--wait", "--throttle", "5000")
     assert own_rates(cluster) == {FOLLOWER_THROTTLE_RATE: "9000"}
-    assert f"somebody else has changed the throttle meanwhile; it stays: {FOLLOWER_THROTTLE_RATE}=9000" in done.err
+    assert f"another caller has changed the throttle meanwhile; it stays: {FOLLOWER_THROTTLE_RATE}=9000" in done.err
 
 
 async def test_without_a_wait_it_is_said_how_the_throttle_is_taken_back(

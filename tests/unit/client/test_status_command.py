@@ -329,7 +329,7 @@ async def test_election_processes_are_asked_at_once_whatever_the_brokers_do(clus
 async def test_what_cannot_be_read_in_the_store_is_listed_with_what_to_do(
     cluster: FakeCluster, regnum: CommandHere
 ) -> None:
-    cluster.health.damaged.add(topic="orders", partition=3, reason="no JSON", advice="see give-up")
+    cluster.health.damaged.add(topic="orders", partition=3, reason="no JSON", advice="see remove-damaged")
     cluster.health.damaged.add(topic="lost", partition=-1, reason="no JSON", advice="correct the node")
     cluster.health.damaged_count = 7
     ran = await regnum("status", "-o", "json")
@@ -338,5 +338,5 @@ async def test_what_cannot_be_read_in_the_store_is_listed_with_what_to_do(
     assert shown["damaged_count"] == 7
     assert [(one["topic"], one["partition"]) for one in shown["damaged"]] == [("orders", 3), ("lost", None)]
     table = await regnum("status")
-    assert "see give-up" in table.out
+    assert "see remove-damaged" in table.out
     assert "7 nodes in the store are damaged or were edited" in table.err

@@ -64,9 +64,7 @@ async def test_processes_that_were_started_by_hand_are_asked_like_the_others(
     assert shown["controller"] == {"id": 1, "epoch": 1}
     assert shown["quota_figures"] is not None
     table = await folder.status()
-    assert (
-        "started by somebody else than `regnum up`, and not ended by `regnum down`: election-1, election-2" in table.err
-    )
+    assert "not started by `regnum up`, and not ended by `regnum down`: election-1, election-2" in table.err
 
 
 async def test_a_broker_that_the_others_name_elsewhere_is_asked_there(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = (
     ROOT / "README.md",
     ROOT / "SECURITY.md",
-    # What was measured names options of the benchmarks as they were then.
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "performance.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "operations").glob("*.md")),
     *sorted((ROOT / "services").glob("*/README.md")),
     *sorted((ROOT / "deploy").rglob("README.md")),

@@ -153,7 +153,7 @@ async def test_a_tombstone_that_is_damaged_is_listed_wherever_it_stands_behind_t
     cluster.server.overwrite(path, GARBAGE)
     (one,) = await listed(controller, 1)
     assert (one.topic, one.partition, one.damage) == ("w", 7, admin_pb2.PARTITION_DAMAGE_TOMBSTONE)
-    assert "regnum partitions give-up" in one.advice
+    assert "regnum partitions remove-damaged" in one.advice
     cluster.server.overwrite(path, whole)
     assert await listed(controller, 0) == []
 

@@ -98,7 +98,7 @@ async def test_a_partition_whose_state_is_damaged_is_removed_when_a_person_accep
 
     refused = await remove(controller, 1)
     assert isinstance(refused, Rejection)
-    assert "regnum partitions give-up" in refused.message
+    assert "regnum partitions remove-damaged" in refused.message
     (look,) = await give_up(controller, accept_loss=False)
     assert (look.partition, look.kind, look.done) == (1, Kind.STATE, False)
     assert key in controller.picture.partitions, "a look changes nothing"
@@ -155,11 +155,11 @@ async def test_a_removal_that_an_unreadable_state_holds_up_is_listed_and_goes_on
     await remove(controller, 1)
     refused = await add(controller, 2, beside=["none"])
     assert isinstance(refused, Rejection)
-    assert "regnum partitions give-up t 1" in refused.message
+    assert "regnum partitions remove-damaged t 1" in refused.message
     health = await describe_health(controller.health, most=5)
     assert health.damaged_count == 1
     assert [(one.topic, one.partition) for one in health.damaged] == [("t", 1)]
-    assert "give-up" in health.damaged[0].advice
+    assert "remove-damaged" in health.damaged[0].advice
 
     (done,) = await give_up(controller)
     assert (done.kind, done.done) == (Kind.STATE_ON_ITS_WAY_OUT, True)
@@ -180,7 +180,7 @@ async def test_a_removal_record_that_cannot_be_read_is_made_anew_with_every_brok
     controller = await cluster.reign(2)
     refused = await add(controller, 2, beside=["none"])
     assert isinstance(refused, Rejection)
-    assert "regnum partitions give-up t 1" in refused.message
+    assert "regnum partitions remove-damaged t 1" in refused.message
     for one in cluster.brokers.values():
         one.stops.clear()
 
@@ -252,7 +252,7 @@ async def test_an_addition_over_a_damaged_tombstone_is_refused_as_a_conflict_wit
     assert isinstance(refused, Rejection)
     assert traits_of(refused.code).exit_status is ExitStatus.CONFLICT
     assert not traits_of(refused.code).retriable
-    assert "regnum partitions give-up t 1" in refused.message
+    assert "regnum partitions remove-damaged t 1" in refused.message
     assert await add(controller, 2) == refused, "known by now, and not waited for"
     health = await describe_health(controller.health, most=5)
     assert [(one.topic, one.partition, one.damage) for one in health.damaged] == [

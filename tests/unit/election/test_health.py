@@ -211,8 +211,8 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
     with capture_logs() as logs:
         await controller.health.turn()
         await controller.health.turn()
-    told = {line["trouble"]: line for line in logs if line["event"] == "partitions in trouble for long"}
-    assert len([line for line in logs if line["event"] == "partitions in trouble for long"]) == len(told) == 3
+    told = {line["trouble"]: line for line in logs if line["event"] == "unhealthy partitions for long"}
+    assert len([line for line in logs if line["event"] == "unhealthy partitions for long"]) == len(told) == 3
     assert (told["offline"]["partitions"], len(told["offline"]["first"])) == (PARTITIONS, 5)
     events = [entry for entry in cluster.recorded if entry_kind(entry) == words.EVENT_KIND_TROUBLE_OVERDUE]
     assert {entry.detail.partition(" ")[0] for entry in events if isinstance(entry, OtherEntry)} == told.keys()

@@ -233,7 +233,7 @@ async def test_a_number_is_not_given_again_before_every_broker_has_deleted_its_f
     refused = await add(controller, 2, beside=["none"])
     assert isinstance(refused, Rejection)
     assert "brokers [2] have not deleted them" in refused.message
-    assert "regnum brokers forget" in refused.message
+    assert "regnum brokers unregister" in refused.message
     await cluster.register(2)
     await closed(controller)
     stops = [stop for stop in cluster.brokers[BrokerId(2)].stops if stop.delete]

@@ -1,4 +1,4 @@
-"""The book of partitions in trouble."""
+"""The book of unhealthy partitions."""
 
 from dataclasses import replace
 

@@ -82,7 +82,7 @@ def test_tls_of_one_listener_does_not_cover_the_other(internal, capsys) -> None:
         (["--process-role-mapping-rules", "DEFAULT"], "between processes there is no TLS"),
         (["--internal-tls-crl", "crl"], "between processes there is no TLS"),
         (["--client-tls-crl", "crl"], "client-tls-ca"),
-        (["--internal-super-users", "User:*"], "whoever connects"),
+        (["--internal-super-users", "User:*"], "every client"),
         (["--client-max-connections", "0"], "client-max-connections"),
     ],
 )

@@ -48,14 +48,14 @@ OperationsOption = Annotated[
     typer.Option("--operation", metavar="OP", help="READ, WRITE, DESCRIBE, ALL, ...; may stand more than once."),
 ]
 AllowOption = Annotated[
-    list[str] | None, typer.Option("--allow", metavar="PRINCIPAL", help="Whom to allow it: User:name, or User:*.")
+    list[str] | None, typer.Option("--allow", metavar="PRINCIPAL", help="Principal to allow: User:name, or User:*.")
 ]
 DenyOption = Annotated[
-    list[str] | None, typer.Option("--deny", metavar="PRINCIPAL", help="Whom to deny it, whatever else allows it.")
+    list[str] | None, typer.Option("--deny", metavar="PRINCIPAL", help="Principal to deny, whatever else allows it.")
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")]
 
-group = typer.Typer(cls=Group, help="Access rules: who may do what.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Access rules: add, remove, list, check.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -87,7 +87,7 @@ def add(
     """Add rules: each principal, operation and resource that is named makes one. In force at once, at every process."""
     resource = _one_resource(topic, of_group, transactional_id, token, user, cluster=cluster)
     if not (allow or deny) or not operation:
-        raise wrong_use("a rule says whom it allows or denies what; give --allow or --deny, and --operation")
+        raise wrong_use("a rule allows or denies a principal an operation; give --allow or --deny, and --operation")
     bindings = _bindings(allow or [], deny or [], operation, resource, prefixed=prefixed, host=host or "*")
 
     async def work() -> None:
@@ -214,7 +214,7 @@ def check(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Say whether somebody may do something, and which rule decides. Exit status 7: they may not."""
+    """Say whether a principal may do something, and which rule decides. Exit status 7: it may not."""
     type, name = _one_resource(topic, of_group, transactional_id, token, user, cluster=cluster)
     wanted = _operation(operation)
 
@@ -235,7 +235,7 @@ def check(
         output,
     )
     if not found.enforced:
-        note("this cluster enforces no rules (authorizer none): everybody may do everything")
+        note("this cluster enforces no rules (authorizer none): every client may do everything")
     if not found.allowed:
         raise typer.Exit(NOT_ALLOWED)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.leaders.brokers import BrokerDescription
 
 group = typer.Typer(
-    cls=Group, help="Brokers: list, describe, strays, drain, remove-check, forget.", no_args_is_help=True
+    cls=Group, help="Brokers: list, describe, strays, drain, remove-check, unregister.", no_args_is_help=True
 )
 
 
@@ -129,12 +129,13 @@ def _free(one: "BrokerDescription") -> str:
     return f"{free} (takes no records)" if one.refuses_writes_because else free
 
 
-@group.command("forget")
+@group.command("unregister")
+@group.command("forget", hidden=True)  # Accepted for one release: its name before.
 def forget(
     *,
     broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id of the broker.")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Forget it; it must never come back with its disks. Default: report.")
+        bool, typer.Option("--yes", help="Unblock them; it must never come back with its disks. Default: report.")
     ] = False,
     client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
@@ -142,7 +143,7 @@ def forget(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show which deletions wait for a broker that is gone; with --yes, let them wait for it no more."""
+    """List deletions that are blocked by a lost broker; with --yes, unblock them."""
 
     async def work() -> "ForgottenBroker":
         from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do

@@ -69,7 +69,7 @@ def init(
 
     files = run(work())
     emit_rows([{"file": str(path), "what": _what(path)} for path in files], output, columns=COLUMNS)
-    note("\nKeys have mode 0600; whoever reads cluster-ca.key or client-ca.key can be anybody. Next, for each process:")
+    note("\nKeys have mode 0600; cluster-ca.key and client-ca.key can make any identity. Next, for each process:")
     note(f"  --internal-tls-certificate {folder}/NAME.pem --internal-tls-key {folder}/NAME.key \\")
     note(f"  --internal-tls-ca {folder}/cluster-ca.pem, and with a listener for clients \\")
     note(f"  --client-tls-certificate {folder}/NAME.pem --client-tls-key {folder}/NAME.key \\")

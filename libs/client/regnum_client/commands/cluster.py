@@ -113,7 +113,7 @@ def resign(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """End the controller's reign, so that another election process takes over; says for how long nobody led."""
+    """Have the controller resign, so that another election process takes over; shows how long that took."""
 
     async def work() -> "Resignation":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do

@@ -79,7 +79,7 @@ def up(
         bool,
         typer.Option(
             "--acl",
-            help="Check who may do what, with TLS: admin may everything, others what `regnum acls` says. "
+            help="Access rules, with TLS: admin may do everything, others what `regnum acls` says. "
             "It comes back with that.",
         ),
     ] = False,
@@ -106,7 +106,7 @@ def up(
         if view.protection.tls:
             note(f"TLS: the commands find what they show in {folder / 'certs'} by the profile")
         if view.protection.acl:
-            note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
+            note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, with the rights that it is given:")
             note("  regnum acls add --allow User:guest --operation READ --topic greetings")
         if (elsewhere := known_profiles().current) != LOCAL:
             note(f"commands go to the profile {elsewhere}; `regnum profile use {LOCAL}` has them go to this cluster")

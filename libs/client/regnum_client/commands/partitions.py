@@ -1,4 +1,4 @@
-"""`regnum partitions`: who leads, moving them, and what to do where nobody may lead."""
+"""`regnum partitions`: leaders, reassignment, recovery."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -126,7 +126,7 @@ def elect_leaders(
     every: Annotated[bool, typer.Option("--all", help="Every partition of the cluster that needs it.")] = False,
     unclean: Annotated[
         bool,
-        typer.Option("--unclean", help="Where nobody may lead without loss, the best replica that answers."),
+        typer.Option("--unclean", help="Without a replica that can lead without loss, the best one that answers."),
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="With --unclean: elect; what only others had is lost. Default: report.")
@@ -221,7 +221,7 @@ def recover(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show what is left of partitions that nobody may lead; with --accept-loss, elect the best replica of each."""
+    """Show what is left of partitions without an eligible leader; with --accept-loss, elect the best replica."""
     if (topic is None) != all_topics:
         raise wrong_use("name a topic, or give --all and no topic")
 

@@ -52,10 +52,10 @@ def create(
         typer.Option("--file", metavar="FILE", help="Write what proves the token there (0600), and do not show it."),
     ] = None,
     owner: Annotated[
-        str | None, typer.Option("--owner", metavar="User:NAME", help="Whom it stands for. Default: the caller.")
+        str | None, typer.Option("--owner", metavar="User:NAME", help="Owner of the token. Default: the caller.")
     ] = None,
     renewer: Annotated[
-        list[str] | None, typer.Option("--renewer", metavar="User:NAME", help="Who may renew and end it; may repeat.")
+        list[str] | None, typer.Option("--renewer", metavar="User:NAME", help="May renew and end it; may repeat.")
     ] = None,
     max_life_s: Annotated[
         float | None,
@@ -67,7 +67,7 @@ def create(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Make a token. What proves it is shown this once: nobody can show it again."""
+    """Make a token. Its credential is shown this once, and cannot be shown again."""
     # Made before the token: one that nobody could keep would live all the same.
     descriptor = None if file is None else os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
     done = False

@@ -21,7 +21,7 @@ from regnum_console.pages.layout import area, page
 EVERY_S: Final = 2.0
 """How often the page looks again."""
 SHOWN: Final = 50
-"""Partitions in trouble that are shown."""
+"""Unhealthy partitions that are shown."""
 NAMED: Final = 20
 """Partitions that are named as a reason not to stop a broker."""
 PARTITIONS_MAX: Final = 100_000
@@ -169,7 +169,7 @@ def _trouble(health: HealthView) -> Markup | None:
         for one in health.troubled_partitions
     ]
     columns = ("Partition", "Trouble", "For", "Leader", "In sync", "Replicas", "Why, and what helps")
-    return join([el("h2", "Partitions in trouble"), table(columns, rows, caption="Partitions in trouble")])
+    return join([el("h2", "Unhealthy partitions"), table(columns, rows, caption="Unhealthy partitions")])
 
 
 def _orders(health: HealthView) -> Markup | None:
@@ -210,7 +210,7 @@ class Stop:
 def stop_of(broker: int, topics: Iterable[TopicView]) -> Stop:
     """See Stop. Pure.
 
-    A partition in trouble already, which the broker is not in sync for, loses nothing.
+    An unhealthy partition already, which the broker is not in sync for, loses nothing.
     """
     leads = follows = 0
     without_leader, without_writes = [], []

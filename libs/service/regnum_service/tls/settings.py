@@ -70,7 +70,7 @@ class InternalListenerSettings(ServiceSettings):
     )
     allow_plaintext_beyond_loopback: bool = Field(
         default=True,
-        description="Whether a listener without TLS may be told to listen where other machines reach it: whoever does"
+        description="Whether a listener without TLS may be told to listen where other machines reach it: these"
         " may read and change everything that goes over it. False: such an address is refused at the start.",
     )
     internal_max_concurrent_streams: int = Field(

@@ -63,7 +63,7 @@ CONNECTIONS_REFUSED: Final = DEFINED.gauge(
 REPLICAS_STRAY: Final = DEFINED.gauge(
     "regnum.broker.replicas.stray",
     "{partitions}",
-    "Logs of topics or partitions that nobody knows (strays): kept, and listed by `regnum brokers strays`",
+    "Logs of topics or partitions that do not exist (strays): kept, and listed by `regnum brokers strays`",
 )
 
 ISR_SHRINKS: Final = DEFINED.counter(

@@ -71,7 +71,7 @@ EVENT_DURATION: Final = DEFINED.histogram(
 ELECTIONS: Final = DEFINED.counter(
     "regnum.controller.leader.elections",
     "{partitions}",
-    "Leader epochs begun: from (isr, elr, first; unclean: records may be lost), or none when nobody may lead",
+    "Leader epochs begun: from (isr, elr, first; unclean: records may be lost), or none without an eligible leader",
     labels=("from",),
     kafka="kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs and UncleanLeaderElectionsPerSec",
 )
@@ -208,7 +208,7 @@ PUBLISHED_VERSION: Final = DEFINED.gauge(
 ADMISSIONS: Final = DEFINED.counter(
     "regnum.controller.admissions",
     "{topics}",
-    "Mutations that a quota admitted or throttled, and who decided: the quota process, or the controller in its place",
+    "Mutations that a quota admitted or throttled, and what decided: the quota process, or the controller in its place",
     labels=("decision", "by"),
 )
 

@@ -140,7 +140,7 @@ AUTHENTICATION_FAILURES: Final = DEFINED.counter(
     "regnum.authentication.failures",
     "{calls}",
     "Calls refused, and streams ended, because what they showed is not believed: a token that is wrong or has expired,"
-    " a certificate that stands for nobody, has expired or is revoked; by the error that they were told",
+    " a certificate without a principal, one that has expired or is revoked; by the error that they were told",
     labels=("listener", "reason"),
 )
 
@@ -165,6 +165,6 @@ ACL_PATTERNS_UNREADABLE: Final = DEFINED.gauge(
 BUILD: Final = DEFINED.gauge(
     "regnum.build.info",
     "{processes}",
-    "1, with the version and the commit that the process is of; the commit is unknown where nobody said it",
+    "1, with the version and the commit that the process is of; the commit is unknown where it was not recorded",
     labels=("version", "commit"),
 )

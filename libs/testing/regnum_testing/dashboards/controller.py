@@ -85,7 +85,7 @@ DASHBOARD: Final = Dashboard(
                     ("sum(regnum_broker_ready)", "ready"),
                 ),
                 lines(
-                    "Partitions in trouble for long",
+                    "Unhealthy partitions for long",
                     ("max by (trouble) (regnum_controller_partitions_troubled_long)", "{{trouble}}"),
                 ),
                 lines(

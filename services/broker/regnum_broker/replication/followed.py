@@ -232,7 +232,7 @@ def _two_histories(what: str) -> str:
     return (
         f"{what}. Two brokers led one leader epoch, as after the coordination store was put back to an earlier copy."
         " Nothing is cut: the records stay on this disk until a person says which log counts"
-        ' (docs/operations.md, "Two logs of one partition")'
+        ' (docs/operations/recovery.md, "Two logs of one partition")'
     )
 
 

@@ -73,7 +73,7 @@ def damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
                 partition=number,
                 damage=PARTS[damage.part],
                 reason=damage.reason[:REASON_MAX],
-                advice="correct the node, or see `regnum partitions give-up`; its number is not given again until then",
+                advice="correct the node, or see `regnum partitions remove-damaged`; its number stays unused till then",
             )
 
 

@@ -27,7 +27,7 @@ from regnum_election.reign.reign import DeposedError
 from regnum_election.state.releases import highest_spoken, registered
 
 PARTITIONS_NAMED: Final = 20
-"""Partitions in trouble that are named when the caller does not say how many."""
+"""Unhealthy partitions that are named when the caller does not say how many."""
 PARTITIONS_NAMED_MAX: Final = 1_000
 """Partitions that are named at most."""
 ORDERS_NAMED: Final = 5
@@ -58,7 +58,7 @@ def partitions_named(request: admin_pb2.DescribeHealthRequest) -> int:
 
 
 async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.DescribeHealthResponse:
-    """What is wrong now, naming at most so many partitions in trouble."""
+    """What is wrong now, naming at most so many unhealthy partitions."""
     context = health.context
     reign, picture, metadata, now_s = context.reign, context.picture, context.metadata, context.clock.monotonic()
     response = admin_pb2.DescribeHealthResponse(

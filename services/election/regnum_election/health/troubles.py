@@ -1,4 +1,4 @@
-"""Partitions in trouble: which, since when, and which of them for too long. Pure: time comes in.
+"""Unhealthy partitions: which, since when, and which of them for too long. Pure: time comes in.
 
 Goals: what an operator has to look at is known the moment it is asked for; while all is well it costs nothing, however
 many partitions there are; when a tenth of 100,000 partitions is in trouble at once, each costs what its change costs.
@@ -75,7 +75,7 @@ def _too_few_store(isr: Collection[BrokerId], refusing: Collection[BrokerId], mi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Troubled:
-    """A partition in trouble."""
+    """An unhealthy partition."""
 
     key: PartitionKey
     troubles: Troubles
@@ -85,7 +85,7 @@ class Troubled:
 
 
 class TroubleBook:
-    """The partitions in trouble. The counts may be read by any thread; all else belongs to one loop."""
+    """The unhealthy partitions. The counts may be read by any thread; all else belongs to one loop."""
 
     def __init__(self) -> None:
         self._known: Final[dict[PartitionKey, Troubles]] = {}
@@ -141,7 +141,7 @@ class TroubleBook:
 
     @property
     def keys(self) -> tuple[PartitionKey, ...]:
-        """All partitions in trouble."""
+        """All unhealthy partitions."""
         return tuple(self._known)
 
     def count(self, trouble: Trouble) -> int:
@@ -153,7 +153,7 @@ class TroubleBook:
         return len(self._long[trouble])
 
     def first(self, most: int) -> list[Troubled]:
-        """Some partitions in trouble, each once: the worst trouble first, of it the longest."""
+        """Some unhealthy partitions, each once: the worst trouble first, of it the longest."""
         found: dict[PartitionKey, Troubled] = {}
         for trouble in WORST_FIRST:
             for key, since_s in self._of(trouble):

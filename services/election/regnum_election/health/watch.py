@@ -1,4 +1,4 @@
-"""Watches what has been wrong for too long: orders that live brokers do not acknowledge, partitions in trouble.
+"""Watches what has been wrong for too long: orders that live brokers do not acknowledge, unhealthy partitions.
 
 Goals: an event the moment something is overdue (a line in the log, a span in the trace of what caused it), numbers for
 the metrics at any time, names for those who ask.
@@ -60,7 +60,7 @@ class Limits:
     order_s: float = 10.0
     """An order that a live broker has not acknowledged."""
     trouble_s: float = 30.0
-    """A partition in trouble."""
+    """An unhealthy partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class HealthWatch:
         self.limits: Final = limits
         """When something is overdue."""
         self.book = TroubleBook()
-        """Partitions in trouble."""
+        """Unhealthy partitions."""
         self.writability: Final = Writability(lambda: context.picture)
         """Which brokers append no records, and where nothing is committed."""
         self.store: Final = (
@@ -327,7 +327,7 @@ class HealthWatch:
         age_s = now_s - found[0][1]
         because = self.writability.because(found[0][0]) if trouble is Trouble.NOT_WRITABLE else ""
         self._log.warning(
-            "partitions in trouble for long",
+            "unhealthy partitions for long",
             trouble=trouble.value,
             partitions=len(found),
             all=self.book.count_long(trouble),

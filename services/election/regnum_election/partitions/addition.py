@@ -156,7 +156,7 @@ def on_its_way_out(context: ControllerContext, addition: Addition) -> Rejection 
         return _damaged(topic.name, damaged[0], removals.damaged[topic.id][damaged[0]].part)
     brokers = sorted(removals.waiting_for(topic.id, addition.assignment))
     away = [id for id in brokers if id not in context.picture.brokers]
-    advice = f"; {away} are not live: start them, or see `regnum brokers forget`" if away else ""
+    advice = f"; {away} are not live: start them, or see `regnum brokers unregister`" if away else ""
     return Rejection(
         code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
         message=f"partitions of these numbers were removed from topic {topic.name}, and brokers {brokers} have not "
@@ -337,5 +337,5 @@ def _damaged(name: str, number: int, part: Part) -> Rejection:
     return Rejection(
         code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS if conflict else errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
         message=f"partition {number} of topic {name} was removed before, and what is recorded of it cannot be read; "
-        f"nothing was added; see `regnum partitions give-up {name} {number}`",
+        f"nothing was added; see `regnum partitions remove-damaged {name} {number}`",
     )

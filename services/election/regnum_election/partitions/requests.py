@@ -224,7 +224,7 @@ def _removable(
             return _reject(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"partition {number} of topic {topic.name} is damaged ({partition.trouble}) and cannot be removed "
-                "before that is mended; to give it up with all its records see `regnum partitions give-up`",
+                "before that is mended; to give it up with all its records see `regnum partitions remove-damaged`",
             )
         members = () if partition.held is None else (*partition.held.state.isr, *partition.held.state.elr)
         brokers[number] = tuple(dict.fromkeys((*partition.replicas, *members)))

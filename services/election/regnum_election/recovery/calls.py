@@ -374,7 +374,7 @@ def _recovery(
         rejection = Rejection(
             code=errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE,
             message="no assigned replica answers with a log that can be read; start one of its brokers; where its "
-            "state is damaged and they never come back, `regnum partitions give-up` removes it",
+            "state is damaged and they never come back, `regnum partitions remove-damaged` removes it",
         )
     return Recovery(
         partition=number,

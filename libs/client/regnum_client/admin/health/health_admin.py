@@ -16,14 +16,14 @@ from regnum_client.cluster.security.channels import channels_to
 from regnum_client.tasks import first_of
 
 PARTITIONS_NAMED: Final = 20
-"""Partitions in trouble that are named unless told otherwise."""
+"""Unhealthy partitions that are named unless told otherwise."""
 
 
 class HealthAdmin(AdminSession):
     """What is wrong with the cluster."""
 
     async def describe_health(self, *, partitions_max: int = PARTITIONS_NAMED) -> HealthView:
-        """What the controller sees, naming that many partitions in trouble, 1 to 1,000.
+        """What the controller sees, naming that many unhealthy partitions, 1 to 1,000.
 
         Raises NOT_CONTROLLER when there is none, INVALID_REQUEST for another number.
         """
@@ -50,7 +50,7 @@ async def ask_elections(
         elections: their client listeners.
         timeout_s: of each call.
         client_id: name of the caller.
-        partitions_max: partitions in trouble to name.
+        partitions_max: unhealthy partitions to name.
     """
     addresses = tuple(elections)
     if not addresses:

@@ -71,7 +71,7 @@ class TroubleCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubledPartition:
-    """A partition in trouble.
+    """An unhealthy partition.
 
     >>> def line(one: TroubledPartition) -> str:
     ...     return f"{one.topic}/{one.partition} for {one.age_s:.0f} s: {one.reason}"

@@ -114,7 +114,7 @@ def _send(spool: "BackupSpool") -> None:
         spool.send(sys.stdout.fileno())
     except BrokenPipeError as error:
         # Not as with `| head`: who has half a backup has none.
-        raise _failed("READER_GONE", "who read the backup left before it had all of it: it is not whole", 1) from error
+        raise _failed("READER_GONE", "its reader ended before it had all of the backup: it is not whole", 1) from error
 
 
 def restore(
@@ -161,7 +161,7 @@ def restore(
     """Put a backup into an empty store, or restore the tree that is there. Without --execute nothing is changed.
 
     Stop every process of the cluster first, and start all of them afterwards, with this store. No partition has a
-    leader until every broker has said what its log holds; then the newest log leads. `regnum status` shows who is
+    leader until every broker has said what its log holds; then the newest log leads. `regnum status` shows what is
     waited for.
     """
     from regnum_client.commands.backups.files import why_unreadable  # noqa: PLC0415

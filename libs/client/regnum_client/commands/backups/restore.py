@@ -223,8 +223,8 @@ def _told(
     if done:
         words += [
             f"restored. Start every process with this store, brokers {shown} among them: no partition has a leader",
-            "until each of them has said what its log holds. `regnum status` shows who is waited for; for one that",
-            "never comes back: `regnum brokers forget ID`, then `regnum partitions recover TOPIC` for the rest",
+            "until each of them has said what its log holds. `regnum status` shows which are missing; for one that",
+            "never comes back: `regnum brokers unregister ID`, then `regnum partitions recover TOPIC` for the rest",
         ]
     else:
         words += [

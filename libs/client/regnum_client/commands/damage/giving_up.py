@@ -1,4 +1,4 @@
-"""`regnum partitions give-up`: the way out where what is recorded of a partition cannot be read."""
+"""`regnum partitions remove-damaged`: partitions whose record in the store cannot be read."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 def add_to(group: typer.Typer) -> None:
     """Hang the command into `regnum partitions`."""
-    group.command("give-up")(give_up)
+    group.command("remove-damaged")(give_up)
+    # Accepted for one release: its name before.
+    group.command("give-up", hidden=True)(give_up)
 
 
 def give_up(

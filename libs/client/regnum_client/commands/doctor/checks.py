@@ -203,7 +203,7 @@ def _store(gathered: Gathered) -> Iterator[Finding]:
         if why:
             yield _finding("store", Level.ERROR, "store", f"it {why}", "see to the store's servers and their rights")
     for warning in health.access_warnings:
-        yield _finding("store", Level.WARNING, "access", warning, "see `regnum acls` and docs/operations.md#tls")
+        yield _finding("store", Level.WARNING, "access", warning, "see `regnum acls` and docs/operations/access.md#tls")
     if health.damaged_count:
         yield _finding(
             "store",

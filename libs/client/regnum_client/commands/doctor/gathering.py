@@ -17,7 +17,7 @@ from regnum_client.commands.groups.lags import Lag, lag_of, read_lags
 from regnum_client.commands.status.asking import Found, find
 
 PARTITIONS_MAX: Final = 1000
-"""Partitions in trouble that the controller is asked to name."""
+"""Unhealthy partitions that the controller is asked to name."""
 CLIENT_ID: Final = "regnum-doctor"
 
 

@@ -31,7 +31,7 @@ MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "a
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 
-group = typer.Typer(cls=Group, help="Consumer groups: who is in them, and how far they are.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Consumer groups: members, offsets, lag.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -149,7 +149,7 @@ def delete(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Forget a group that has no members, with its offsets: what comes later begins as if it were new."""
+    """Delete a group without members, with its offsets; a later one of that name is new."""
 
     async def work() -> tuple[int, str]:
         from regnum_client.admin.admin import Admin  # noqa: PLC0415

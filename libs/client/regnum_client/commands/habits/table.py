@@ -174,7 +174,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "connect": "Regnum has no connectors; see the SDK, `regnum produce` and `regnum consume`",
         "txn": "Regnum has no transactions; producers are idempotent",
         "transactions": "Regnum has no transactions; producers are idempotent",
-        "login": "certificates say who calls: `regnum --tls-certificate FILE --tls-key FILE COMMAND`",
+        "login": "certificates identify callers: `regnum --tls-certificate FILE --tls-key FILE COMMAND`",
         "topics consume": "`regnum consume TOPIC` reads records",
         "topics produce": "`regnum produce TOPIC` writes records",
         "topics alter": "`regnum topics config set TOPIC NAME=VALUE` changes settings, `regnum topics add-partitions "

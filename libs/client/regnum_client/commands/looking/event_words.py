@@ -27,7 +27,7 @@ BECAUSE: Final[Mapping[str, str]] = {
     "succession": "a new controller fitted partitions to the brokers that it found",
     "written-by-hand": "a person wrote to the store",
     "reassignment": "replicas were reassigned",
-    "election-requested": "somebody asked for an election",
+    "election-requested": "an election was requested",
     "settling": "partitions were fitted to the live brokers",
     "controller-gone": "the controller before was gone",
     "not-written-down": "a controller was ended before it wrote down why",
@@ -116,9 +116,9 @@ def why(topic: str, view: "PartitionView", events: "Sequence[ClusterEvent]", *, 
     in_sync = f"in sync are {_ids(view.isr)} of its replicas {_ids(view.replicas)}"
     said = [f"{name} {led} in leader epoch {view.leader_epoch}; {in_sync}."]
     if reason := offline or view.offline_reason:
-        said.append(f"Why nobody leads, and what helps: {reason}.")
+        said.append(f"Why it has no leader, and what helps: {reason}.")
     elif not leads:
-        said.append(f"Why nobody leads, and what helps, is shown by `regnum partitions list --offline {topic}`.")
+        said.append(f"Why it has no leader, and what helps, is shown by `regnum partitions list --offline {topic}`.")
     decisive = next((one for one in events if _begins(one, view.leader_epoch)), None)
     if decisive is None:
         said.append(_not_known(events))
@@ -152,7 +152,7 @@ def _decided(event: "ClusterEvent") -> list[str]:
     if before is not None and after is not None and before.leader == after.leader:
         # A leader epoch that began anew under the same leader, or again under none.
         leads = "It has no leader" if after.leader is None else f"Broker {after.leader} leads"
-        led = "Nobody led it before either" if after.leader is None else "It led before as well"
+        led = "It had no leader before either" if after.leader is None else "It led before as well"
         said = [
             f"{leads} in leader epoch {after.leader_epoch} {since}.",
             f"{led}, in leader epoch {before.leader_epoch}, with {_ids(before.isr)} in sync.",
@@ -161,7 +161,7 @@ def _decided(event: "ClusterEvent") -> list[str]:
         became = "It has had no leader" if after is None or after.leader is None else f"Broker {after.leader} has led"
         said = [f"{became} {since}."]
         if before is not None:
-            led = "nobody led" if before.leader is None else f"broker {before.leader} led"
+            led = "it had no leader" if before.leader is None else f"broker {before.leader} led"
             said.append(f"Until then {led}, in leader epoch {before.leader_epoch}, with {_ids(before.isr)} in sync.")
     said.append(
         f"Election process {event.controller} decided it in controller epoch {event.position.epoch} "

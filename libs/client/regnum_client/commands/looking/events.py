@@ -192,7 +192,7 @@ async def _why_offline(admin: "Admin", topic: str, number: int) -> str:
     try:
         found = await admin.list_offline_partitions((topic,))
     except RegnumError as error:
-        note(f"the controller does not say why nobody leads it: {error}")
+        note(f"the controller does not say why it has no leader: {error}")
         return ""
     return next((one.message for one in found.partitions if (one.topic, one.partition) == (topic, number)), "")
 

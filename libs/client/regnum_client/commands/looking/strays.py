@@ -1,4 +1,4 @@
-"""`regnum brokers strays`: logs of topics or partitions that nobody knows, page by page."""
+"""`regnum brokers strays`: logs of topics or partitions that do not exist, page by page."""
 
 import contextlib
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("topic_id", "partition", "broker", "topic", "size_bytes", "newest_offset")
 
 NEXT: Final = (
-    "nothing serves these logs, and nobody deletes them. Look first whether their topics are among what is damaged in",
+    "these logs are neither served nor deleted. Look first whether their topics are among what is damaged in",
     "`regnum status`, or in a later backup. `regnum logs inspect --records DIR/replicas/TOPIC_ID-PARTITION` shows what",
-    "one holds; how to have a topic back, or to be rid of its files: docs/operations.md, Strays",
+    "one holds; how to have a topic back, or to be rid of its files: docs/operations/recovery.md, Strays",
 )
 """What to do about them."""
 
@@ -52,7 +52,7 @@ def strays(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """List logs on brokers' disks of topics or partitions that nobody knows. They are kept, and never deleted.
+    """List logs on brokers' disks of topics or partitions that do not exist. They are kept, and never deleted.
 
     Exit status 5 where a broker does not say.
     """

@@ -44,7 +44,7 @@ def calibrate(
         ),
     ] = 50.0,
     png: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the plot into it, too.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also on a cluster under load or in trouble.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also on a cluster under load, or an unhealthy one.")] = False,
     clean: Annotated[bool, typer.Option("--clean", help="Only delete what calibrations left behind.")] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,

@@ -38,16 +38,16 @@ WHOSE: Final = (
 
 UserOption = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The quota of this user.")]
 DefaultUserOption = Annotated[
-    bool, typer.Option("--default-user", help="The quota of every user who has none of his own.")
+    bool, typer.Option("--default-user", help="The quota of every user without one of its own.")
 ]
 ClientIdOption = Annotated[
     str | None, typer.Option("--client-id", metavar="ID", help="The quota of this client id, or of the user with it.")
 ]
 DefaultClientIdOption = Annotated[
-    bool, typer.Option("--default-client-id", help="The quota of every client id that has none of its own.")
+    bool, typer.Option("--default-client-id", help="The quota of every client id without one of its own.")
 ]
 ClusterOption = Annotated[
-    bool, typer.Option("--cluster", help="The quota of all together; it counts besides anybody's own.")
+    bool, typer.Option("--cluster", help="The quota of all together; it counts besides those of each.")
 ]
 
 group = typer.Typer(

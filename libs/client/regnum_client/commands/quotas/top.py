@@ -60,7 +60,7 @@ def top(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show who uses quotas, of changes, of bytes and of time, and who has to wait, live until Ctrl-C."""
+    """Show use of quotas of changes, bytes and time, and throttled clients, live until Ctrl-C."""
     if once and interval is not None:
         raise wrong_use("--once looks once, and --interval says how often; give one of them")
     if interval is not None and output in {Output.JSON, Output.YAML}:

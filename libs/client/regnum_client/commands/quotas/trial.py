@@ -138,7 +138,7 @@ async def why_not(admin: Admin, clock: Clock, wait_max_ms: float) -> str | None:
     health = await admin.describe_health()
     troubled = sorted(kind.name.lower() for kind, count in health.troubles.items() if count.partitions)
     if troubled:
-        return f"partitions are in trouble: {', '.join(troubled).replace('_', '-')}"
+        return f"partitions are unhealthy: {', '.join(troubled).replace('_', '-')}"
     before = await waits(admin)
     await clock.sleep(LOOK_S)
     after = await waits(admin)

@@ -53,10 +53,10 @@ def drain(
 ) -> None:
     """Move every replica off a broker and wait until it has none; nothing else is moved.
 
-    From now on nothing new is placed on it, also after restarts, until --undo or `regnum brokers forget`. It may be run
+    Nothing new is placed on it, also after restarts, until --undo or `regnum brokers unregister`. May be run
     again at any time. It is refused, and marks nothing, where too few other brokers are live for some partition, where
     one has no leader to copy from, and where one would stand on fewer racks. Exit status 5: it still has something; 4:
-    somebody else took the drain or its moves back meanwhile.
+    another caller ended the drain or cancelled its moves meanwhile.
     """
     if not wait and wait_s is not None:
         raise wrong_use("--wait-s is how long to wait, and --no-wait does not; give one of them")

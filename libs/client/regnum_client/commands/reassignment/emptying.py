@@ -174,8 +174,8 @@ class Emptying:
 
         broker = self._drain.broker
         message = (
-            f"broker {broker} is not being drained any more: somebody has taken that back (`regnum events --broker "
-            f"{broker}` says who). Nothing more is asked for, and it is not to be stopped for good"
+            f"broker {broker} is not being drained any more: another caller has ended it (`regnum events --broker "
+            f"{broker}` names it). Nothing more is asked for, and it is not to be stopped for good"
         )
         if under_way := len(await leaving_of(admin, broker)):
             message += f"; {under_way_words(under_way)}"
@@ -184,8 +184,8 @@ class Emptying:
     def _called_back(self, places: "tuple[tuple[str, int], ...]") -> CommandFailedError:
         return conflict(
             "CALLED_BACK",
-            f"somebody has called back, or sent back, the moves of {named(places)} off broker {self._drain.broker}, "
-            "which is marked as being drained still; nothing is asked for again. See who it was (`regnum events`), and "
+            f"another caller has cancelled or undone the moves of {named(places)} off broker {self._drain.broker}, "
+            "which is marked as being drained still; nothing is asked for again. See its name (`regnum events`), and "
             f"run it again if they are to leave, or `regnum brokers drain {self._drain.broker} --undo`",
         )
 
@@ -193,7 +193,7 @@ class Emptying:
         broker = self._drain.broker
         message = (
             f"something had come to broker {broker} each of the {ROUNDS_MAX} times that it was looked at; run it "
-            "again, and see who asks for that (`regnum events --broker`)"
+            "again, and see which caller asks for that (`regnum events --broker`)"
         )
         return CommandFailedError(Failure(code="NOT_EMPTY", message=message, exit_status=5, metadata={}))
 

@@ -114,8 +114,8 @@ class Execution:
         except OverruledError as error:
             others = len(wanted) - len(error.places)
             message = (
-                f"somebody has called back, or sent elsewhere, {named(error.places)}; see `regnum partitions "
-                "reassignments`, and who asked for that with `regnum events`, and run it again if it is wanted still"
+                f"another caller has cancelled or redirected {named(error.places)}; see `regnum partitions "
+                "reassignments`, and the caller in `regnum events`, and run it again if it is wanted still"
             )
             message += f". {counted(others, 'other partition')} may be under way" if others else ""
             raise conflict("CALLED_BACK", message) from None

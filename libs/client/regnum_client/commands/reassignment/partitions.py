@@ -127,5 +127,5 @@ async def _wait_cancelled(
     try:
         await wait_arrived(admin, begun, patience, overruled=lambda one: one.target != one.origin)
     except OverruledError as error:
-        message = f"somebody has asked again for {named(error.places)} to move; {SEE}, `regnum events` who asked"
+        message = f"another caller has asked for {named(error.places)} to move; {SEE}, `regnum events` that caller"
         raise conflict("ASKED_AGAIN", message) from None

@@ -54,7 +54,7 @@ async def saved_moves(admin: "Admin", saved: Sequence[PlannedMove]) -> tuple[Pla
             raise conflict(
                 "PLAN_OUTDATED",
                 f"{move.topic}/{move.partition} is on brokers {list(one.target)}, and the plan knows it on "
-                f"{list(move.before)} or {list(move.after)}: somebody has moved it since; make a new plan, or take it "
+                f"{list(move.before)} or {list(move.after)}: it has been moved since; make a new plan, or take it "
                 "out of the file",
             )
         if one.target != move.after:

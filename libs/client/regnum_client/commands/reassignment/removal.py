@@ -40,7 +40,7 @@ def remove_check(
 ) -> None:
     """Say whether brokers may be taken away for good, and why not. Exit status 5: one may not; 3: one is not known.
 
-    Strays that one has (`regnum brokers strays`) are told of, and go with its disk.
+    Strays that one has (`regnum brokers strays`) are listed, and go with its disk.
     """
 
     async def work() -> "tuple[Mapping[int, tuple[str, ...]], list[int], Figures]":
@@ -61,7 +61,7 @@ def remove_check(
     for id, count in strays.items():
         if count and output is Output.TABLE:
             note(
-                f"broker {id} has {count} logs of topics or partitions that nobody knows, perhaps the only ones: they "
+                f"broker {id} has {count} logs of topics or partitions that do not exist, perhaps the only ones: they "
                 f"go with its disk; see `regnum brokers strays --broker {id}`"
             )
     unsafe = [id for id, reasons in found.items() if reasons]

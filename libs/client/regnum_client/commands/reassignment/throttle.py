@@ -74,7 +74,7 @@ class Throttled:
         self._before = None
         if due.foreign:
             changed = ", ".join(f"{name}={rate}" for name, rate in due.foreign.items())
-            self._say(f"somebody else has changed the throttle meanwhile; it stays: {changed}")
+            self._say(f"another caller has changed the throttle meanwhile; it stays: {changed}")
         left = {name: None for name, rate in before.items() if rate not in {None, "0"} and name not in due.foreign}
         if left:
             self._say(

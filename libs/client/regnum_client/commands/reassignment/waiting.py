@@ -61,7 +61,7 @@ class OverruledError(Exception):
     """Somebody else wants other brokers for partitions that are waited for."""
 
     def __init__(self, places: Collection[tuple[str, int]]) -> None:
-        super().__init__(f"{named(sorted(places))} called back, or sent elsewhere, by somebody else")
+        super().__init__(f"{named(sorted(places))} cancelled or redirected by another caller")
         self.places = tuple(sorted(places))
 
 

@@ -40,7 +40,7 @@ IdleTimeoutOption = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="End with status 5 when no record has come for so long. Default: wait for ever.",
+        help="End with status 5 when no record has come for so long. Default: wait.",
     ),
 ]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
@@ -221,9 +221,9 @@ def consume(
     Ages and times choose by the records' timestamps, which are UTC where no zone is given.
     """
     if group is not None and (partition or until is not None or until_end):
-        raise wrong_use("--group says which partitions are read, and for ever: leave --partition and --until out")
+        raise wrong_use("--group cannot be combined with --partition or --until")
     if matching and (partition or until is not None or until_end):
-        raise wrong_use("--topics-matching reads whole topics, and for ever: leave --partition and --until out")
+        raise wrong_use("--topics-matching cannot be combined with --partition or --until")
     wanted_end = _end_of(until, until_end=until_end, follow=follow)
     if form is not None and (output is not Output.TABLE or key_separator is not None):
         raise wrong_use("--format says all about the form; leave -o and --key-separator out")

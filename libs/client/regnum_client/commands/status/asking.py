@@ -54,7 +54,7 @@ async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float
         data_dir: folder of a cluster of this machine; None: that of the last `regnum up`, unless there is a bootstrap.
         bootstrap: brokers to begin with.
         timeout_s: how long the controller is waited for.
-        partitions_max: partitions in trouble to name.
+        partitions_max: unhealthy partitions to name.
     """
     from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
 

@@ -36,7 +36,7 @@ def status(
     *,
     data_dir: DataDirOption = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, max=1000, help="How many partitions in trouble to name.")
+        int, typer.Option("--partitions", min=1, max=1000, help="How many unhealthy partitions to name.")
     ] = 20,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
@@ -49,7 +49,7 @@ def status(
     ] = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show processes, what brokers do, partitions in trouble, overdue orders. Exit status 5 unless all is well."""
+    """Show processes, load of brokers, unhealthy partitions, overdue orders. Exit status 5 unless all is well."""
     ask = functools.partial(find, data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions)
     found = run(ask() if wait is None else _wait_until_well(ask, wait))
     rows = process_rows(found.processes)

@@ -47,8 +47,8 @@ def stray_line(totals: Mapping[str, Any] | None) -> str:
     ids = totals["brokers"]
     shown = ", ".join(map(str, ids[:BROKERS_NAMED])) + (", ..." if len(ids) > BROKERS_NAMED else "")
     return (
-        f"strays: {totals['logs']} logs ({size(totals['size_bytes'])}) of topics or partitions that nobody knows, on "
-        f"brokers {shown}. They are kept, and served by nobody: see `regnum brokers strays`"
+        f"strays: {totals['logs']} logs ({size(totals['size_bytes'])}) of topics or partitions that do not exist, on "
+        f"brokers {shown}. They are kept, and not served: see `regnum brokers strays`"
     )
 
 

@@ -98,7 +98,7 @@ def _processes(processes: Sequence[Mapping[str, Any]]) -> None:
     emit_rows(processes, Output.TABLE, columns=PROCESS_COLUMNS)
     note("")
     if elsewhere := [str(row["name"]) for row in processes if row["state"] == "elsewhere"]:
-        note(f"started by somebody else than `regnum up`, and not ended by `regnum down`: {', '.join(elsewhere)}")
+        note(f"not started by `regnum up`, and not ended by `regnum down`: {', '.join(elsewhere)}")
 
 
 def _trouble(health: "HealthView") -> None:

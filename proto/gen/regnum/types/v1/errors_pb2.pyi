@@ -157,7 +157,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_SECURITY_DISABLED: _ErrorCode.ValueType  # 54
     """The cluster has no access control: there are no ACLs to ask for or to change."""
     ERROR_CODE_SASL_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 58
-    """Whoever calls is not who it says: the token is unknown, wrong or expired."""
+    """The caller is not authenticated: the token is unknown, wrong or expired."""
     ERROR_CODE_DELEGATION_TOKEN_AUTH_DISABLED: _ErrorCode.ValueType  # 61
     """The cluster has no secret for delegation tokens."""
     ERROR_CODE_DELEGATION_TOKEN_NOT_FOUND: _ErrorCode.ValueType  # 62
@@ -165,7 +165,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH: _ErrorCode.ValueType  # 63
     """Only the owner and the renewers of a delegation token may do that."""
     ERROR_CODE_DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: _ErrorCode.ValueType  # 64
-    """Delegation tokens are not dealt with over this connection: it is plaintext, nobody's, or opened with a token."""
+    """Delegation tokens are not dealt with over this connection: it is plaintext, without an identity, or opened with a token."""
     ERROR_CODE_DELEGATION_TOKEN_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 65
     """The caller may not do that with the delegation token, or with tokens of that user."""
     ERROR_CODE_DELEGATION_TOKEN_EXPIRED: _ErrorCode.ValueType  # 66
@@ -318,7 +318,7 @@ ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 53
 ERROR_CODE_SECURITY_DISABLED: ErrorCode.ValueType  # 54
 """The cluster has no access control: there are no ACLs to ask for or to change."""
 ERROR_CODE_SASL_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 58
-"""Whoever calls is not who it says: the token is unknown, wrong or expired."""
+"""The caller is not authenticated: the token is unknown, wrong or expired."""
 ERROR_CODE_DELEGATION_TOKEN_AUTH_DISABLED: ErrorCode.ValueType  # 61
 """The cluster has no secret for delegation tokens."""
 ERROR_CODE_DELEGATION_TOKEN_NOT_FOUND: ErrorCode.ValueType  # 62
@@ -326,7 +326,7 @@ ERROR_CODE_DELEGATION_TOKEN_NOT_FOUND: ErrorCode.ValueType  # 62
 ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH: ErrorCode.ValueType  # 63
 """Only the owner and the renewers of a delegation token may do that."""
 ERROR_CODE_DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ErrorCode.ValueType  # 64
-"""Delegation tokens are not dealt with over this connection: it is plaintext, nobody's, or opened with a token."""
+"""Delegation tokens are not dealt with over this connection: it is plaintext, without an identity, or opened with a token."""
 ERROR_CODE_DELEGATION_TOKEN_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 65
 """The caller may not do that with the delegation token, or with tokens of that user."""
 ERROR_CODE_DELEGATION_TOKEN_EXPIRED: ErrorCode.ValueType  # 66
