@@ -136,9 +136,10 @@ class MemoryServer:
         self._tree = Tree()
         self._past: Tree | None = None
         self._sessions: dict[int, Session] = {}
-        self._watches: set[Watch] = set()
+        self._watches: dict[Watch, None] = {}
+        """In the order they came, so that a simulation finds the same order each time."""
         self._watches_held = False
-        self._delayed: set[Watch] = set()
+        self._delayed: dict[Watch, None] = {}
         self._faults: list[_PlannedFault] = []
         self._history: deque[TreeChange] = deque()
         self._compacted = 0
@@ -291,12 +292,12 @@ class MemoryServer:
 
     def watch(self, watch: Watch) -> None:
         """Begin to watch."""
-        self._watches.add(watch)
+        self._watches[watch] = None
 
     def unwatch(self, watch: Watch) -> None:
         """Stop watching."""
-        self._watches.discard(watch)
-        self._delayed.discard(watch)
+        self._watches.pop(watch, None)
+        self._delayed.pop(watch, None)
 
     def watches_open(self) -> int:
         """Number of open watches; a test asserts that none is left behind."""
@@ -322,6 +323,6 @@ class MemoryServer:
         for watch in self._watches:
             if watch.of_tree or watch.path in (touched.folders if watch.of_children else touched.nodes):
                 if self._watches_held:
-                    self._delayed.add(watch)
+                    self._delayed[watch] = None
                 else:
                     watch.changed.set()
