@@ -310,7 +310,7 @@ class LogDirectory:
         ]
         if new:
             # The journal is folded in order, so what earlier batches showed goes first.
-            changed = [self._replicas[key] for key in {entry.key for entry in new}]
+            changed = [self._replicas[key] for key in dict.fromkeys(entry.key for entry in new)]
             earlier = [entry for replica in changed for entry in replica.leader_epochs.unjournaled]
             self._host.record([*earlier, *new], sync=sync)
             for replica in changed:
@@ -347,8 +347,7 @@ class LogDirectory:
         Raises:
             DirectoryFailedError: the disk failed; the lock is released and there is no proof.
         """
-        unlock = self._unlock
-        if unlock is None:
+        if self._unlock is None:
             return
         try:
             if clean and not self._disk.failed:
@@ -357,7 +356,7 @@ class LogDirectory:
                     self._stop_cleanly()
         finally:
             self._disk.close()
-            unlock()
+            self._unlock()
             self._unlock = None
 
     @property

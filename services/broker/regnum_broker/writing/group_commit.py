@@ -108,7 +108,7 @@ class GroupCommit:
     def again(self) -> None:
         """Give those a turn that were put off, also if the directory knows them no more: what was deleted says so."""
         with self._lock:
-            for log in self._waiting.keys() - self._turns:
+            for log in [log for log in self._waiting if log not in self._turns]:
                 self._turns.add(log)
                 self._give_turn(log)
 

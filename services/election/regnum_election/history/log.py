@@ -92,7 +92,7 @@ class EventLog:
         self._thread: Executor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: asyncio.Event = asyncio.Event()
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}
         self._log = structlog.get_logger("event-log")
         self._refused = 0
         """Events that found the queue full; the loop counts them."""
@@ -197,8 +197,8 @@ class EventLog:
 
     def wake_on_news(self, event: asyncio.Event) -> Callable[[], None]:
         """Set an event whenever something was written; returns what ends that."""
-        self._waiting.add(event)
-        return lambda: self._waiting.discard(event)
+        self._waiting[event] = None
+        return lambda: self._waiting.pop(event, None)
 
     async def entries_after(self, position: Position) -> Sequence[Record]:
         """What lies behind a place, a portion of it; of very much only the newest."""

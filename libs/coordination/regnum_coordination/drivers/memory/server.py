@@ -200,6 +200,10 @@ class MemoryServer:
         self._faults.append(_PlannedFault(kind=_Fault.HOLD, session_id=session_id, touching=touching, held=held))
         return held
 
+    def forget_faults(self) -> None:
+        """Take back the faults that no write has met yet."""
+        self._faults.clear()
+
     def freeze_reads(self) -> None:
         """Reads without ``current`` answer from this moment until ``thaw_reads``."""
         self._past = self._tree.copy()
