@@ -55,7 +55,7 @@ test-full: lint ## every check and every test, one after another
 	@$(BIN)/python -m pytest
 
 check-stores: install
-	@$(PYTEST) -m "not full and not alone" tests/contract tests/faults
+	@$(PYTEST) -m "not full and not alone" tests/contract tests/faults tests/simulation
 
 check-clusters: install
 	@$(PYTEST) -m "not full and not alone" $(wildcard tests/integration/test_[a-l]*.py)
