@@ -100,6 +100,7 @@ proto: install ## regenerate the code of proto/ and of etcd3's wire messages, an
 	@$(BIN)/python -m regnum_testing.configs_page --write
 	@$(BIN)/python -m regnum_testing.bounds_page --write
 	@$(BIN)/python -m regnum_testing.prometheus_rule --write
+	@$(BIN)/python -m regnum_testing.dashboards --write
 	@$(BIN)/python -m regnum_testing.health_ways --write
 
 proto-release: install ## at a release, and only then: what the wire is now is what later changes are held against

@@ -33,6 +33,7 @@ from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, WatchedFiles
 from regnum_testing.attacks.raw_calls import RawCall, send_many
 from regnum_testing.process_memory import PeakMemory
+from regnum_testing.waiting import until
 
 # In full: memory of processes is measured.
 pytestmark = [
@@ -212,8 +213,6 @@ async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) 
         metadata = metadata_pb2_grpc.MetadataServiceStub(channel)
         await metadata.DescribeCluster(metadata_pb2.DescribeClusterRequest(), metadata=traced, timeout=CALL_S)
 
-    async with asyncio.timeout(CALL_S):
-        while not written():
-            await asyncio.sleep(0.05)
+    await until(written, "a span of a call that was not refused")
     LOG.warning("%d refused calls and one other left %s", REFUSED_CALLS + 20, written())
     assert written() == ["regnum.metadata.v1.MetadataService/DescribeCluster"]

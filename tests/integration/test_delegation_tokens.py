@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
@@ -183,10 +184,10 @@ def tells_of_unknown_callers(cluster: LocalCluster, role: Role) -> bool:
 
 
 def value_of(cluster: LocalCluster, role: Role, name: str) -> float:
-    """A number of the first process of that kind, as it shows it now."""
+    """A number of the first process of that kind, as it shows it now; ``name``: with labels, but the cluster's."""
     row = next(one for one in cluster.status() if one.role is role)
     with opened_directly(f"http://{row.addresses['metrics']}/metrics", timeout=DEADLINE_S) as page:
-        lines = page.read().decode().splitlines()
+        lines = re.sub(r'cluster="[^"]*",', "", page.read().decode()).splitlines()
     return sum(float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} "))
 
 

@@ -51,6 +51,8 @@ FETCH_MAX = TOTAL_MAX // 2
 """What answers may hold of it."""
 CONNECTION_MAX = 16 * MIB
 BATCH = build_batch([NewRecord(key=None, value=os.urandom(MIB))], timestamp_ms=1)
+STREAMS = {"listener": "client", "kind": "stream"}
+"""Labels of calls that are streams of clients."""
 AT_ONCE = 6
 """Requests that are given up together: fewer than are read at once."""
 MEMORY_PER_HELD = 3.0
@@ -124,7 +126,7 @@ async def shown(cluster: LocalCluster) -> dict[str, float]:
                 name = sample.name.removeprefix("regnum_broker_client_")
                 found[name] += sample.value
                 found[f"{name} {sample.labels.get('purpose')}"] += sample.value
-            elif sample.name == "regnum_server_calls" and sample.labels == {"listener": "client", "kind": "stream"}:
+            elif sample.name == "regnum_server_calls" and STREAMS.items() <= sample.labels.items():
                 found["streams"] = sample.value
     return found
 

@@ -17,7 +17,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from regnum_model.quotas import DEFAULT, QuotaEntity
     from regnum_model.topic_filter import TopicFilter, Trouble
+    from regnum_service.errors import RegnumError
 
+    from regnum_client.admin.acls.values import (
+        AclBinding,
+        AclCheck,
+        AclEntry,
+        AclFilter,
+        AclOperation,
+        AclPatternFilter,
+        AclPatternType,
+        AclPermission,
+        AclResourcePattern,
+        AclResourceType,
+        Acls,
+    )
     from regnum_client.admin.admin import Admin
     from regnum_client.admin.carrying.topic_mutation import Waiting
     from regnum_client.admin.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
@@ -34,6 +48,13 @@ if TYPE_CHECKING:
     from regnum_client.admin.describing.quota_usage import ClientUsage, QuotaUsage, QuotaUsages
     from regnum_client.admin.describing.replica_admin import ReplicaSize
     from regnum_client.admin.describing.topics import TopicSummary
+    from regnum_client.admin.groups.views import (
+        CommittedOffset,
+        GroupDescription,
+        GroupListing,
+        GroupMember,
+        GroupState,
+    )
     from regnum_client.admin.health.figures import BrokerFigures
     from regnum_client.admin.health.views import BrokerHealth, HealthView, OverdueOrders, TroubledPartition
     from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation
@@ -47,6 +68,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
     from regnum_client.admin.records.deletion import DeletedRecords
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
+    from regnum_client.admin.tokens.views import DelegationTokenView, NewDelegationToken
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
     from regnum_client.cluster.offsets import OffsetAndTimestamp
     from regnum_client.cluster.security.channels import TlsFiles
@@ -55,7 +77,9 @@ if TYPE_CHECKING:
     from regnum_client.consumer.groups.listener import OffsetAndMetadata, RebalanceListener
     from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, ResetPolicy
     from regnum_client.consumer.settings import ConsumerSettings
+    from regnum_client.error_codes import ErrorCode
     from regnum_client.errors import (
+        BackgroundTaskError,
         BufferFullError,
         ClientClosedError,
         CommitFailedError,
@@ -65,6 +89,7 @@ if TYPE_CHECKING:
         NoControllerError,
         NoOffsetForPartitionError,
         OffsetOutOfRangeError,
+        RecordDeserializationError,
         SequenceBrokenError,
         ThrottlingQuotaExceededError,
         UnreadableBatchError,
@@ -73,6 +98,27 @@ if TYPE_CHECKING:
     from regnum_client.records import ConsumedRecord, RecordMetadata, TopicPartition
 
 _HOMES: Final = {
+    "AclBinding": "admin.acls.values",
+    "AclCheck": "admin.acls.values",
+    "AclEntry": "admin.acls.values",
+    "AclFilter": "admin.acls.values",
+    "AclOperation": "admin.acls.values",
+    "AclPatternFilter": "admin.acls.values",
+    "AclPatternType": "admin.acls.values",
+    "AclPermission": "admin.acls.values",
+    "AclResourcePattern": "admin.acls.values",
+    "AclResourceType": "admin.acls.values",
+    "Acls": "admin.acls.values",
+    "GroupState": "admin.groups.views",
+    "GroupListing": "admin.groups.views",
+    "GroupMember": "admin.groups.views",
+    "GroupDescription": "admin.groups.views",
+    "CommittedOffset": "admin.groups.views",
+    "DelegationTokenView": "admin.tokens.views",
+    "NewDelegationToken": "admin.tokens.views",
+    "RegnumError": "errors",
+    "RecordDeserializationError": "errors",
+    "ErrorCode": "error_codes",
     "Admin": "admin.admin",
     "DEFAULT": "admin.quotas",
     "ClientQuota": "admin.quotas",
@@ -155,6 +201,17 @@ __all__ = [
     "DEFAULT",
     "EARLIEST",
     "LATEST",
+    "AclBinding",
+    "AclCheck",
+    "AclEntry",
+    "AclFilter",
+    "AclOperation",
+    "AclPatternFilter",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourcePattern",
+    "AclResourceType",
+    "Acls",
     "Admin",
     "AtTime",
     "BackgroundTaskError",
@@ -167,6 +224,7 @@ __all__ = [
     "ClientUsage",
     "ClusterEvent",
     "CommitFailedError",
+    "CommittedOffset",
     "ConfigAlteration",
     "ConfigEntry",
     "ConfigResource",
@@ -175,20 +233,27 @@ __all__ = [
     "Consumer",
     "ConsumerSettings",
     "CreatedTopic",
+    "DelegationTokenView",
     "DeletedRecords",
     "DeletedTopic",
     "DeliveryTimeoutError",
     "ElectionResult",
     "ElectionType",
+    "ErrorCode",
     "EventCause",
     "EventFilter",
     "EventKind",
     "EventPage",
     "EventPosition",
     "EventState",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupState",
     "HealthView",
     "LogTruncationError",
     "MaxPollIntervalExceededError",
+    "NewDelegationToken",
     "NewPartitions",
     "NewTopic",
     "NoControllerError",
@@ -210,8 +275,10 @@ __all__ = [
     "QuotaUsages",
     "RebalanceListener",
     "RecordBatch",
+    "RecordDeserializationError",
     "RecordMetadata",
     "RecoverableReplica",
+    "RegnumError",
     "ReplicaSize",
     "ResetPolicy",
     "Resignation",

@@ -257,7 +257,7 @@ def _is_of(kind: Any, value: Any) -> bool:
         fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     elif kind is bytes:
         fits = isinstance(value, bytes | bytearray | memoryview)
-    elif inspect.isclass(kind) and not getattr(kind, "_is_protocol", False):
+    elif inspect.isclass(kind) and kind is not Any and not getattr(kind, "_is_protocol", False):
         fits = isinstance(value, kind)
     return fits
 
@@ -300,6 +300,8 @@ def words(annotation: Any) -> str:
         text = " or ".join(map(repr, inside))
     elif origin is tuple and inside[-1:] != (...,):
         text = f"a tuple of {', '.join(map(words, inside))}"
+    elif origin is Callable:
+        text = "a function"
     elif inspect.isclass(origin) and issubclass(origin, Mapping):
         text = f"a mapping of {words(inside[0])} to {words(inside[1])}"
     elif inspect.isclass(origin) and issubclass(origin, Iterable):

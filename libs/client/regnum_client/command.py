@@ -20,14 +20,17 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
+from regnum_client.commands.habits.grammar import Command, Group
+from regnum_client.commands.habits.table import first_words
 from regnum_client.commands.invocation import (
+    CLUSTER_IS_SAID,
     FORM,
     INTERRUPTED,
     CommandFailedError,
     Failure,
-    Group,
     Output,
     output_of,
+    says_cluster,
     wrong_use,
 )
 from regnum_client.commands.rendering import emit_failure, take_any_text
@@ -55,11 +58,14 @@ SYSTEM_ADVICE: Final[Mapping[int, str]] = {
 
 HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "local": ("up", "down", "restart"),
+    "processes.command": ("start", "stop", "kill", "pause", "resume"),
     "status.command": ("status",),
+    "doctor.command": ("doctor",),
     "topics.command": ("topics", "topic"),
     "partitions": ("partitions", "partition"),
     "brokers": ("brokers", "broker"),
     "records.command": ("produce", "consume"),
+    "load.command": ("load",),
     "cluster": ("cluster", "controller"),
     "quotas.command": ("quotas", "quota"),
     "configs": ("configs", "config"),
@@ -69,7 +75,9 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "metadata.command": ("metadata",),
     "backups.command": ("backup", "restore"),
     "failovers": ("failovers",),
+    "console.command": ("console",),
     "logs.command": ("logs", "log"),
+    "profiles.command": ("profile", "profiles"),
     "certs": ("certs",),
     "tokens": ("tokens", "token"),
 }
@@ -78,9 +86,10 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 NEVER_EMPTY: Final = frozenset(
     {
-        *("--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--traces"),
+        *("--bundle", "--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--traces"),
         *("--tls-ca", "--tls-certificate", "--tls-key", "--bootstrap", "--coordination"),
         *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
+        *("--profile", "--token-file"),
         *("--owner", "--renewer", "--client", "--host", "--kind"),
     }
 )
@@ -109,7 +118,17 @@ def application(word: str | None = None) -> typer.Typer:
         # The other names of the same commands would be built as well.
         app.registered_groups = [one for one in app.registered_groups if one.name == word]
         app.registered_commands = [one for one in app.registered_commands if one.name == word]
+    _set_grammar(app)
     return app
+
+
+def _set_grammar(app: typer.Typer) -> None:
+    """All commands below are parsed alike."""
+    for command in app.registered_commands:
+        command.cls = Command
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _set_grammar(group.typer_instance)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
@@ -130,6 +149,14 @@ def _into(variable: str) -> Callable[[Path | None], None]:
     return put
 
 
+def _choose_profile(name: str | None) -> None:
+    if name is None and CLUSTER_IS_SAID.get():
+        return
+    from regnum_client.commands.profiles.choosing import choose  # noqa: PLC0415 - most command lines say it
+
+    choose(name)
+
+
 def _tls_option(name: str, help_text: str) -> Any:
     variable = f"REGNUM_TLS_{name.upper()}"
     return typer.Option(f"--tls-{name}", metavar="FILE", envvar=variable, callback=_into(variable), help=help_text)
@@ -144,6 +171,15 @@ def _root(
         Path | None, _tls_option("certificate", "PEM file with the client's certificate.")
     ] = None,
     _tls_key: Annotated[Path | None, _tls_option("key", "PEM file with its key.")] = None,
+    _profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            callback=_choose_profile,
+            help="Cluster of that name (`regnum profile list`). Default: the one in use.",
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option(
@@ -156,9 +192,10 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = first_words(sys.argv[1:] if arguments is None else arguments)
     output = output_of(arguments)
     FORM.set(output)
+    CLUSTER_IS_SAID.set(says_cluster(arguments, os.environ))
     # gRPC in C tells on stderr what it does; what goes wrong comes as an error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     debug = "--debug" in arguments
@@ -234,13 +271,15 @@ def _failure(error: CommandFailedError | typer.TyperException | OSError) -> Fail
 
 def _wrong_use(error: typer.TyperException) -> Failure:
     """An empty message: called without a command, and the help has been printed in its place."""
-    context: typer.Context | None = getattr(error, "ctx", None)
-    path = "regnum" if context is None else context.command_path
-    message = error.format_message().strip().replace("Value error, ", "")
-    if message:
-        end = "" if message[-1] in ".?!" else "."
-        message = f"{message}{end} See `{path} --help`."
-    return Failure(code="WRONG_USE", message=message, exit_status=error.exit_code, metadata={})
+    from regnum_client.commands.habits.mistakes import wrong_value  # noqa: PLC0415 - most command lines are right
+
+    message = error.format_message()
+    return Failure(
+        code="WRONG_USE",
+        message=message and wrong_value(message, "regnum"),
+        exit_status=error.exit_code,
+        metadata={},
+    )
 
 
 def _discard_stdout() -> None:

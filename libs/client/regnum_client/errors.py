@@ -14,7 +14,8 @@ RegnumError                  what a broker or the controller answered
 ├── NoOffsetForPartitionError  a group has committed nothing there, and was not told where to begin
 ├── CommitFailedError        the group did not take offsets: the partitions may be another member's
 ├── MaxPollIntervalExceededError  the application was away for too long: its partitions went to others
-└── UnreadableBatchError     a stored batch cannot be decoded
+├── UnreadableBatchError     a stored batch cannot be decoded
+└── RecordDeserializationError  the application's own deserializer raised for a record
 """
 
 from collections.abc import Mapping
@@ -390,3 +391,44 @@ class UnreadableBatchError(RegnumError):
         )
         self.partition = partition
         self.next_offset = next_offset
+
+
+class RecordDeserializationError(RegnumError):
+    """A deserializer of the settings raised for a record (Kafka: KIP-334). Its own error is the cause.
+
+    The consumer stands before the record; ``seek`` to ``next_offset`` leaves it out.
+
+    >>> with regnum_client.sync.Consumer(bootstrap, settings=ConsumerSettings(value_deserializer=int)) as consumer:
+    ...     (partition,) = consumer.assign("orders")
+    ...     try:
+    ...         consumer.read(timeout_s=60.0)
+    ...     except RecordDeserializationError as error:
+    ...         consumer.seek(error.partition, error.next_offset)
+    ...         print(error.offset, consumer.position(partition))
+    0 1
+    """
+
+    partition: TopicPartition
+    """Where."""
+    offset: int
+    """Of the record."""
+    next_offset: int
+    """Offset after it."""
+
+    def __init__(self, partition: TopicPartition, *, offset: int, what: str, reason: str) -> None:
+        """Only assigns.
+
+        Args:
+            partition: where.
+            offset: of the record.
+            what: ``key`` or ``value``.
+            reason: what the deserializer raised.
+        """
+        super().__init__(
+            errors_pb2.ERROR_CODE_INVALID_RECORD,
+            f"the {what} at offset {offset} of {partition.topic}/{partition.partition} cannot be read by "
+            f"{what}_deserializer: {reason}; seek() to {offset + 1} to leave it out",
+        )
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = offset + 1

@@ -3,7 +3,8 @@
 Named tuples, not dataclasses: one of them is made for every record, and they cost a third of a frozen dataclass.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 
 class TopicPartition(NamedTuple):
@@ -56,9 +57,17 @@ class ConsumedRecord(NamedTuple):
     """Offset in the partition."""
     timestamp_ms: int
     """Time of the record, milliseconds since 1970."""
-    key: bytes | None
-    """Key, or none."""
-    value: bytes | None
-    """Value, or none (a tombstone)."""
+    key: Any
+    """Key, as bytes or as ``key_deserializer`` makes it; None: it has none."""
+    value: Any
+    """Value, as bytes or as ``value_deserializer`` makes it; None: it has none (a tombstone)."""
     headers: tuple[tuple[str, bytes | None], ...]
     """Headers, in order; names may repeat."""
+
+
+def by_partition(records: Iterable[ConsumedRecord]) -> dict[TopicPartition, list[ConsumedRecord]]:
+    """Records in the order of each partition."""
+    found: dict[TopicPartition, list[ConsumedRecord]] = {}
+    for record in records:
+        found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+    return found

@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -79,6 +80,13 @@ class ClusterView:
     """How it is protected."""
     export: str = ""
     """What has the shell's commands go to it; empty: they do by themselves."""
+    tls: TlsFiles | None = None
+    """What clients need to connect; None: nothing."""
+
+
+def _nothing(_view: ClusterView) -> AbstractAsyncContextManager[None]:
+    """Nothing runs beside the cluster."""
+    return nullcontext()
 
 
 def _as_before(options: UpOptions) -> UpOptions:
@@ -135,11 +143,13 @@ async def run_up(
     options: UpOptions,
     *,
     ready: Callable[[ClusterView], None],
+    beside: Callable[[ClusterView], AbstractAsyncContextManager[None]] = _nothing,
     make_cluster: Callable[[UpOptions], LocalCluster] = _make_cluster,
 ) -> int:
     """Run a cluster in the foreground until SIGINT or SIGTERM; returns the exit status.
 
-    Calls ``ready`` once it is healthy and its profile is written. Raises StartRefusedError (LaunchError among them)
+    Calls ``ready`` once it is healthy and its profile is written; ``beside`` is entered then, and left before the
+    cluster stops. Raises StartRefusedError (LaunchError among them)
     when it cannot start. A second signal while it stops ends everything at once.
     """
     asked, options = options.protection, _as_before(options)
@@ -158,7 +168,7 @@ async def run_up(
     for signum in handled:
         loop.add_signal_handler(signum, arrived, signum)
     try:
-        return await _run(cluster, signals, options, ready)
+        return await _run(cluster, signals, options, ready, beside)
     finally:
         for signum in handled:
             loop.remove_signal_handler(signum)
@@ -169,6 +179,7 @@ async def _run(
     signals: asyncio.Queue[signal.Signals],
     options: UpOptions,
     ready: Callable[[ClusterView], None],
+    beside: Callable[[ClusterView], AbstractAsyncContextManager[None]],
 ) -> int:
     starting = asyncio.create_task(cluster.start(), name="start the cluster")
     stop_asked = asyncio.create_task(signals.get(), name="wait for a signal")
@@ -188,8 +199,10 @@ async def _run(
         export = _leave_profile(cluster, options.report)
         requests = asyncio.create_task(serve_requests(cluster, SystemClock()), name="serve requests")
         try:
-            ready(_view(cluster, options, export))
-            await asyncio.wait({stop_asked, requests}, return_when=asyncio.FIRST_COMPLETED)
+            view = _view(cluster, options, export)
+            ready(view)
+            async with beside(view):
+                await asyncio.wait({stop_asked, requests}, return_when=asyncio.FIRST_COMPLETED)
             if requests.done():
                 await requests
             options.report(f"{stop_asked.result().name}: stopping")
@@ -227,7 +240,7 @@ async def run_down(data_dir: Path | None = None, *, report: Callable[[str], None
     waited for. Raises StartRefusedError (exit status 3)
     when there is no cluster, and ProfileError when the profile cannot be read.
     """
-    chosen = _chosen(data_dir)
+    chosen = chosen_folder(data_dir)
     record = read_record(chosen)
     if record is None:
         remove_profiles(chosen)
@@ -263,7 +276,7 @@ async def run_restart(
             be ended, or somebody else has its ports (4); it does not start (1); its launcher does not answer (5).
         ProfileError: the profile cannot be read.
     """
-    chosen = _chosen(data_dir)
+    chosen = chosen_folder(data_dir)
     record = read_record(chosen)
     if record is None or not record.launcher.alive():
         raise StartRefusedError(
@@ -292,7 +305,7 @@ def read_status(data_dir: Path | None = None) -> list[ProcessRow]:
 
     Raises StartRefusedError (exit status 3) when there has never been a cluster, and ProfileError.
     """
-    chosen = _chosen(data_dir)
+    chosen = chosen_folder(data_dir)
     plan = _plan_in(chosen)
     if not plan.members:
         raise StartRefusedError(
@@ -320,7 +333,8 @@ def _without_launcher(member: Member) -> ProcessState:
     return ProcessState.EXITED if is_free(asked.port, asked.host) else ProcessState.ELSEWHERE
 
 
-def _chosen(data_dir: Path | None) -> Path:
+def chosen_folder(data_dir: Path | None) -> Path:
+    """A folder of a cluster; None: that of the profile. Raises StartRefusedError (exit status 3) and ProfileError."""
     if data_dir is not None:
         return data_dir.absolute()
     profile = read_profile()
@@ -378,4 +392,5 @@ def _view(cluster: LocalCluster, options: UpOptions, export: str) -> ClusterView
         processes=cluster.status(),
         protection=options.protection,
         export=export,
+        tls=cluster.tls,
     )

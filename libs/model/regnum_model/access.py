@@ -8,7 +8,11 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(enum.IntEnum):
-    """Kinds of things."""
+    """Kinds of things.
+
+    >>> AclResourceType.TOPIC.name
+    'TOPIC'
+    """
 
     TOPIC = 2
     GROUP = 3
@@ -19,7 +23,11 @@ class ResourceType(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What is done with a thing."""
+    """What is done with a thing.
+
+    >>> AclOperation["READ"].value
+    3
+    """
 
     ALL = 2
     """In a rule: any of the others."""

@@ -28,6 +28,7 @@ from regnum_model.configs import (
 from regnum_model.mutations import digest_of
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.rejection import Rejection
+from regnum_model.spelling import did_you_mean
 from regnum_model.topics import INTERNAL_TOPICS
 
 
@@ -146,12 +147,14 @@ def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Re
 
 def _no_setting(resource: Resource, key: str, known: str) -> str:
     if resource.type is not ResourceType.BROKER:
-        return f"{resource} has no setting {key[:80]!r}; choose from {known}"
+        meant = did_you_mean(key[:80], keys_of(resource))
+        return f"{resource} has no setting {key[:80]!r}{meant or ';'} choose from {known}"
     if key in DEFINITIONS:
         return f"{key} is no setting of one broker; set it for the cluster{' or a topic' if key in TOPIC_KEYS else ''}"
+    meant = did_you_mean(key[:80], BROKER_KEYS)
     return (
-        f"a broker has no setting {key[:80]!r} that is changed while it runs; choose from {known}, or change the flag "
-        "that it is started with"
+        f"a broker has no setting {key[:80]!r} that is changed while it runs{meant or ';'} choose from {known}, "
+        "or change the flag that it is started with"
     )
 
 
@@ -162,7 +165,9 @@ def own_settings(
     values: dict[str, int] = {}
     for key, text in configs:
         if key not in TOPIC_KEYS:
-            return _invalid_config(f"a topic has no setting {key[:80]!r}; choose from {', '.join(sorted(TOPIC_KEYS))}")
+            meant = did_you_mean(key[:80], TOPIC_KEYS)
+            known = ", ".join(sorted(TOPIC_KEYS))
+            return _invalid_config(f"a topic has no setting {key[:80]!r}{meant or ';'} choose from {known}")
         if key in values:
             return invalid(f"{key} stands twice; give it once")
         try:

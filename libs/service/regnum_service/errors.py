@@ -217,7 +217,14 @@ def traits_of(code: Code) -> ErrorTraits:
 
 
 class RegnumError(Exception):
-    """A request fails as a whole, for a reason that the caller can act on."""
+    """A request fails as a whole, for a reason that the caller can act on.
+
+    >>> try:
+    ...     admin.create_topic("orders")
+    ... except regnum_client.RegnumError as error:
+    ...     print(error.code == ErrorCode.TOPIC_ALREADY_EXISTS, error.retriable)
+    True False
+    """
 
     code: Code
     """The reason."""
@@ -253,6 +260,11 @@ class RegnumError(Exception):
     def traits(self) -> ErrorTraits:
         """What the code means."""
         return traits_of(self.code)
+
+    @property
+    def retriable(self) -> bool:
+        """The same call may succeed later; whether it may have been done already says ``traits.outcome_known``."""
+        return self.traits.retriable
 
 
 class UnansweredError(RegnumError):

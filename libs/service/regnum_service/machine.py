@@ -52,15 +52,16 @@ class OwnLoop:
         """Do this on the loop, which runs; returns when it is done."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this on the loop, and close it; returns when that has happened, on the loop that asks.
-
-        Work goes on when the caller is cancelled.
-        """
+    def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
+        """Do this on the loop, and close it. What is returned belongs to the loop that asks, and is done afterwards."""
         ended: Future[None] = Future()
         thread = threading.Thread(target=self._run, args=(work, ended), name=self._name, daemon=self._daemon)
         thread.start()
-        await asyncio.shield(asyncio.wrap_future(ended))
+        return asyncio.wrap_future(ended)
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """``begin``, and wait for the end. Work goes on when the caller is cancelled."""
+        await asyncio.shield(self.begin(work))
 
     def _run(self, work: Coroutine[Any, Any, None], ended: "Future[None]") -> None:
         try:

@@ -44,6 +44,9 @@ def serve_metrics(
     metrics.observe_all(instruments.HANDSHAKE_FAILURES, FAILURES.read)
     if telemetry is not None:
         metrics.observe(instruments.SPANS_DROPPED, lambda: telemetry.dropped)
+        metrics.observe(instruments.SPANS_EXPORTED, lambda: telemetry.exported)
+        metrics.observe(instruments.SPANS_WAITING, lambda: telemetry.waiting)
+        metrics.observe(instruments.EXPORT_UNDER_WAY, lambda: telemetry.export_under_way_s)
     if told.metrics_listen is None:
         return None
     pauses = CollectionPauses(metrics)

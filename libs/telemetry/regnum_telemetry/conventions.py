@@ -1,17 +1,8 @@
-"""Every name that spans and metrics carry. Written by services and the SDK, read by the Spark job. Pure.
+"""Every name that spans and metrics carry. Written by services and the SDK, read by the analysis. Pure.
 
-A failover is one trace. Its root (FAILOVER or SUCCESSION) is made by the controller and holds the boundaries of the
-controller's stages as attributes; the later boundaries are ends of other spans of the same trace, in other processes.
-
-How stages are derived: a stage reaches from the boundary before it to its own. The first begins at the root's start.
-Boundaries may come in another order than the stages (metadata overtakes a slow leader, and clocks of machines
-differ), so each counts as at least the one before it; a boundary that nobody recorded counts as the one before it, and
-its stage is 0. So the stages of a failover always add up to its total, which reaches from the root's start to the
-last boundary.
-
-Example: start 0, detected 110, fenced 113, decided 114, written 117, dispatched 125, become leader 122 (ends of those
-spans), metadata 121, first append 190, first acknowledged 196 ms. Stages: detection 110, fence 3, decision 1, store
-write 3, become leader 5, dispatch 3, metadata 0, first append 65, first acknowledged 6: 196 in all.
+A change of leadership is one trace. The controller makes its root (LEADERSHIP_CHANGE; in release 0.1 FAILOVER,
+SUCCESSION or RECOVERY), which holds the boundaries of the controller's steps as attributes. Later boundaries are ends
+of other spans of the same trace, in other processes. ``regnum_insight.attribution`` derives the steps of an outage.
 """
 
 from typing import Final, NamedTuple
@@ -43,6 +34,8 @@ KIND_UNCLEAN: Final = "unclean election"
 """Value of CHANGE_KIND: ElectLeaders, unclean, or a topic's unclean.leader.election.enable."""
 KIND_RECOVERY: Final = "recovery"
 """Value of CHANGE_KIND: a person accepted what is lost."""
+KIND_RETURN: Final = "broker returned"
+"""Value of CHANGE_KIND: partitions without a leader got one because a broker that may lead them registered."""
 KIND_SUCCESSION: Final = "succession"
 """Value of CHANGE_KIND: a controller is gone, or resigned, and a standby took its office."""
 
@@ -208,6 +201,9 @@ CAUSE_SILENCE: Final = "silence"
 
 CAUSE_NODE: Final = "node gone"
 """Value of CAUSE: the registration, or /controller, went: the session ended, or the process left."""
+
+CAUSE_REGISTERED: Final = "broker registered"
+"""Value of CAUSE: a broker came back."""
 
 CAUSE_CUT_OFF: Final = "cut off"
 """Value of CAUSE: a leader and its followers agree that no fetches go between them."""

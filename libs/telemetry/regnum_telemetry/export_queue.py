@@ -9,8 +9,9 @@ waits a moment for company, takes what is there in batches, and exports.
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from opentelemetry.context import Context
@@ -42,7 +43,14 @@ class Sink(Protocol):
 class ExportQueue(SpanProcessor):
     """The queue and its thread."""
 
-    def __init__(self, sink: Sink, *, spans_max: int = SPANS_MAX, company_s: float = COMPANY_S) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        spans_max: int = SPANS_MAX,
+        company_s: float = COMPANY_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sink: Final = sink
         self._spans_max: Final = spans_max
         self._company_s: Final = company_s
@@ -53,6 +61,9 @@ class ExportQueue(SpanProcessor):
         self._dropped = 0
         self._exported = 0
         self._told = False
+        self._monotonic: Final = monotonic
+        self._began_s: float | None = None
+        """When the export under way began."""
 
     @property
     def dropped(self) -> int:
@@ -63,6 +74,17 @@ class ExportQueue(SpanProcessor):
     def exported(self) -> int:
         """Spans that are out."""
         return self._exported
+
+    @property
+    def waiting(self) -> int:
+        """Spans that are not out yet, besides those of the export under way."""
+        return len(self._queue)
+
+    @property
+    def under_way_s(self) -> float:
+        """For how long the export under way has lasted; 0: there is none. Any thread."""
+        began_s = self._began_s
+        return 0.0 if began_s is None else self._monotonic() - began_s
 
     def start(self) -> None:
         """Start the thread."""
@@ -113,7 +135,10 @@ class ExportQueue(SpanProcessor):
         batch: list[ReadableSpan] = []
         while self._queue and len(batch) < BATCH_MAX:
             batch.append(self._queue.popleft())
-        if self._sink.export(batch):
+        self._began_s = self._monotonic()
+        taken = self._sink.export(batch)
+        self._began_s = None
+        if taken:
             self._exported += len(batch)
         else:
             self._dropped += len(batch)

@@ -1,38 +1,30 @@
-"""Metrics in the words of OpenTelemetry, and by its exporter in those of Prometheus.
+"""The text that Prometheus reads, made by its own library (``prometheus_client``) of our numbers (``metrics``).
 
-The numbers are ours (``metrics``): they are made into OpenTelemetry's data points when somebody asks, as its
-specification has it for a metric producer, so that its SDK is on no other thread than the asking one.
+The families are made when somebody asks, on the asking thread. Every series of a process says which cluster it is of,
+those of the interpreter and the machine included, so that one Prometheus can scrape several clusters. Values that came
+with the trace they were measured in are shown with it, as exemplars, in OpenMetrics; Prometheus's own text has none.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricReader,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from regnum_telemetry import conventions
 from regnum_telemetry.instruments.definition import Instrument, Kind
 from regnum_telemetry.metrics import HistogramReading, Labels, Metrics, Reading
 
-SCOPE: Final = "regnum"
-"""Name of the instrumentation scope."""
+CLUSTER: Final = "cluster"
+"""Label that every series of a process has, once it knows its cluster: the cluster's id."""
+
+TRACE_ID: Final = "trace_id"
+"""Label of exemplars, as Grafana looks for it."""
 
 FOREIGN: Final = (
     ("process_cpu_seconds_total", "counter", "Processor time, in user and in system mode"),
@@ -54,12 +46,7 @@ class Exposition:
     """The text of one process. Used by one thread at a time."""
 
     def __init__(
-        self,
-        service: str,
-        instance: str,
-        metrics: Metrics,
-        *,
-        now_unix_nano: Callable[[], int] = time.time_ns,
+        self, service: str, instance: str, metrics: Metrics, *, cluster: Callable[[], str] = lambda: ""
     ) -> None:
         """Set it up.
 
@@ -67,102 +54,101 @@ class Exposition:
             service: service name, e.g. ``regnum-broker``.
             instance: id of the process within its service.
             metrics: what is shown.
-            now_unix_nano: wall time.
+            cluster: id of the cluster that the process belongs to; empty while it does not know that.
         """
-        resource = Resource.create(
-            {
-                conventions.SERVICE_NAME: service,
-                conventions.SERVICE_INSTANCE: instance,
-                conventions.SERVICE_NAMESPACE: "regnum",
-            }
-        )
-        self._registry: Final = CollectorRegistry()
+        registry = CollectorRegistry()
         # What every Prometheus user knows of a process: CPU, memory, open files, collections.
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
-        _Reader(_Producer(metrics, resource, now_unix_nano), self._registry)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        registry.register(_Ours(metrics, _target(service, instance)))
+        self._shown: Final = _InCluster(registry, cluster)
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The text and its content type, in the form that an ``Accept`` header asks for."""
         encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        return encode(self._shown), content_type
 
 
-class _Producer:
-    """Readings as OpenTelemetry's data points."""
+class _InCluster(CollectorRegistry):
+    """What a registry has, with the cluster's label on each sample."""
 
-    def __init__(self, metrics: Metrics, resource: Resource, now_unix_nano: Callable[[], int]) -> None:
-        self._metrics: Final = metrics
-        self._resource: Final = resource
-        self._now_unix_nano: Final = now_unix_nano
-        self._began_unix_nano: Final = now_unix_nano()
+    def __init__(self, registry: CollectorRegistry, cluster: Callable[[], str]) -> None:
+        super().__init__()
+        self._registry: Final = registry
+        self._cluster: Final = cluster
 
-    def produce(self) -> MetricsData:
+    def collect(self) -> Iterator[Metric]:
         """Everything as of now."""
-        now = self._now_unix_nano()
-        metrics = [self._metric(reading, now) for reading in self._metrics.read()]
-        scope = ScopeMetrics(scope=InstrumentationScope(SCOPE), metrics=metrics, schema_url="")
-        return MetricsData(
-            resource_metrics=[ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")]
-        )
+        cluster = self._cluster()
+        for family in self._registry.collect():
+            if cluster:
+                for sample in family.samples:
+                    sample.labels[CLUSTER] = cluster
+            yield family
 
-    def _metric(self, reading: Reading, now_unix_nano: int) -> Metric:
-        instrument = reading.instrument
-        data: Sum | Gauge | Histogram
-        match instrument.kind:
-            case Kind.HISTOGRAM:
-                data = Histogram(
-                    data_points=[
-                        self._histogram(instrument, labels, one, now_unix_nano) for labels, one in reading.histograms
-                    ],
-                    aggregation_temporality=AggregationTemporality.CUMULATIVE,
-                )
-            case Kind.COUNTER:
-                data = Sum(
-                    data_points=self._numbers(reading, now_unix_nano),
-                    aggregation_temporality=AggregationTemporality.CUMULATIVE,
-                    is_monotonic=True,
-                )
-            case Kind.GAUGE:
-                data = Gauge(data_points=self._numbers(reading, now_unix_nano))
-        return Metric(name=instrument.name, description=instrument.description, unit=instrument.unit, data=data)
 
-    def _numbers(self, reading: Reading, now_unix_nano: int) -> Sequence[NumberDataPoint]:
-        return [
-            NumberDataPoint(
-                attributes=dict(zip(reading.instrument.labels, labels, strict=True)),
-                start_time_unix_nano=self._began_unix_nano,
-                time_unix_nano=now_unix_nano,
-                value=value,
+class _Ours(Collector):
+    """Readings as families."""
+
+    def __init__(self, metrics: Metrics, target: Mapping[str, str]) -> None:
+        self._metrics: Final = metrics
+        self._target: Final = target
+
+    def describe(self) -> Iterable[Metric]:
+        """None: the registry need not ask for all at once to know the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything as of now."""
+        yield InfoMetricFamily("target", "Which process it is", dict(self._target))
+        yield from map(_family, self._metrics.read())
+
+
+def _target(service: str, instance: str) -> dict[str, str]:
+    named = {
+        conventions.SERVICE_NAME: service,
+        conventions.SERVICE_INSTANCE: instance,
+        conventions.SERVICE_NAMESPACE: "regnum",
+    }
+    return {name.replace(".", "_"): value for name, value in named.items()}
+
+
+def _family(reading: Reading) -> Metric:
+    instrument = reading.instrument
+    names, unit = instrument.labels, instrument.prometheus_unit
+    match instrument.kind:
+        case Kind.HISTOGRAM:
+            histogram = HistogramMetricFamily(instrument.prometheus, instrument.description, labels=names, unit=unit)
+            for labels, one in reading.histograms:
+                histogram.add_metric(labels, _buckets(instrument, one), one.total)
+            return histogram
+        case Kind.COUNTER:
+            return _numbers(
+                CounterMetricFamily(instrument.prometheus, instrument.description, labels=names), unit, reading.numbers
             )
-            for labels, value in reading.numbers
-        ]
-
-    def _histogram(
-        self, instrument: Instrument, labels: Labels, one: HistogramReading, now_unix_nano: int
-    ) -> HistogramDataPoint:
-        return HistogramDataPoint(
-            attributes=dict(zip(instrument.labels, labels, strict=True)),
-            start_time_unix_nano=self._began_unix_nano,
-            time_unix_nano=now_unix_nano,
-            count=sum(one.counts),
-            sum=one.total,
-            bucket_counts=one.counts,
-            explicit_bounds=instrument.bounds,
-            # The smallest and largest value are not kept, and Prometheus does not know them.
-            min=0.0,
-            max=0.0,
-        )
+        case Kind.GAUGE:
+            return _numbers(
+                GaugeMetricFamily(instrument.prometheus, instrument.description, labels=names), unit, reading.numbers
+            )
 
 
-class _Reader(PrometheusMetricReader):
-    """OpenTelemetry's reader for Prometheus, over our numbers: the producer stands where the SDK has its provider."""
+def _numbers(
+    family: CounterMetricFamily | GaugeMetricFamily, unit: str, numbers: Iterable[tuple[Labels, float]]
+) -> Metric:
+    # (Given to the constructor, it would be put behind the suffix that a counter's name has already.)
+    family.unit = unit
+    for labels, value in numbers:
+        family.add_metric(labels, value)
+    return family
 
-    def __init__(self, producer: _Producer, registry: CollectorRegistry) -> None:
-        super().__init__(scope_info_enabled=False, registry=registry)
 
-        def collect(_reader: MetricReader, timeout_millis: object = None) -> MetricsData:  # noqa: ARG001 - nothing waits
-            return producer.produce()
-
-        self._set_collect_callback(collect)
+def _buckets(instrument: Instrument, one: HistogramReading) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    made: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    for number, (bound, count) in enumerate(
+        zip((*map(str, instrument.bounds), "+Inf"), accumulate(one.counts), strict=True)
+    ):
+        said = one.exemplars.get(number)
+        exemplar = () if said is None else (Exemplar({TRACE_ID: said.trace_id}, said.value, said.unix_s),)
+        made.append((bound, count, *exemplar))
+    return made

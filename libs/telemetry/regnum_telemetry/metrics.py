@@ -12,9 +12,10 @@ what tests build.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Final
 
 from regnum_telemetry.instruments.definition import Instrument, Kind
@@ -24,6 +25,8 @@ SERIES_MAX: Final = 100
 
 OTHER: Final = "other"
 """Label of what has no room for labels of its own."""
+
+_NO_TRACES: Final[Mapping[int, "Exemplar"]] = MappingProxyType({})
 
 Labels = tuple[str, ...]
 """Values of an instrument's labels, in its order."""
@@ -46,10 +49,22 @@ class Counter:
         self.value += amount
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exemplar:
+    """A value that came, and the trace that it was measured in."""
+
+    trace_id: str
+    """32 hex digits."""
+    value: float
+    """It."""
+    unix_s: float
+    """When it came, in seconds since 1970."""
+
+
 class Histogram:
     """How often which values came. One thread records into it."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds: Final = bounds
@@ -58,11 +73,21 @@ class Histogram:
         """Values in each bucket; a value on a bound counts below it."""
         self.total: float = 0.0
         """Sum of the values."""
+        self.exemplars: Mapping[int, Exemplar] = _NO_TRACES
+        """The newest value with a trace of each bucket that had one, by the number of the bucket."""
 
     def record(self, value: float) -> None:
         """A value came."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def record_traced(self, value: float, trace_id: str, unix_s: float) -> None:
+        """A value came that was measured in a trace; for what is rare. ``trace_id``: empty: nothing is traced."""
+        self.record(value)
+        if trace_id:
+            exemplar = Exemplar(trace_id=trace_id, value=value, unix_s=unix_s)
+            # Another mapping, because a thread may be reading this one.
+            self.exemplars = {**self.exemplars, bisect_left(self.bounds, value): exemplar}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +98,8 @@ class HistogramReading:
     """Values in each bucket, the last without bound."""
     total: float
     """Sum of the values."""
+    exemplars: Mapping[int, Exemplar]
+    """See ``Histogram``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +171,7 @@ class Metrics:
         ]
         for instrument, histograms in tuple(self._histograms.items()):
             read = tuple(
-                (labels, HistogramReading(counts=tuple(one.counts), total=one.total))
+                (labels, HistogramReading(counts=tuple(one.counts), total=one.total, exemplars=one.exemplars))
                 for labels, one in tuple(histograms.items())
             )
             readings.append(Reading(instrument=instrument, histograms=read))

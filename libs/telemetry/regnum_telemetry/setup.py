@@ -116,6 +116,16 @@ class Telemetry:
         """Spans brought out."""
         return 0 if self._queue is None else self._queue.exported
 
+    @property
+    def waiting(self) -> int:
+        """Spans that wait to be brought out."""
+        return 0 if self._queue is None else self._queue.waiting
+
+    @property
+    def export_under_way_s(self) -> float:
+        """For how long the export under way has lasted; 0: there is none."""
+        return 0.0 if self._queue is None else self._queue.under_way_s
+
     def close(self) -> None:
         """Bring out what waits, for two seconds at most."""
         if self._queue is not None:
@@ -219,7 +229,7 @@ def metrics_text(service: str, instance: str, metrics: Metrics) -> Render:
             if not made:
                 from regnum_telemetry.exposition import Exposition  # noqa: PLC0415 - only for who is scraped
 
-                made.append(Exposition(service, instance, metrics))
+                made.append(Exposition(service, instance, metrics, cluster=tracing.cluster))
             return made[0].render(accept)
 
     return render

@@ -148,6 +148,8 @@ class _Process:
 
     tracer: Tracer = NoTracer()
     now_unix_nano: Callable[[], int] = time.time_ns
+    clusters: frozenset[str] = frozenset()
+    """Ids of the clusters that it has named."""
 
 
 FILES_MAX_BYTES: Final = 256 * 1024 * 1024
@@ -219,8 +221,15 @@ def tell_time_by(now_unix_nano: Callable[[], int]) -> None:
 
 
 def in_cluster(cluster_id: str) -> None:
-    """The process has learned which cluster it belongs to: spans that begin from now on say so."""
+    """The process has learned which cluster it belongs to: spans that begin from now on, and metrics, say so."""
+    if cluster_id:
+        _Process.clusters |= {cluster_id}
     _Process.tracer.in_cluster(cluster_id)
+
+
+def cluster() -> str:
+    """Id of the cluster that the process belongs to; empty: it does not know that, or has named several."""
+    return next(iter(_Process.clusters)) if len(_Process.clusters) == 1 else ""
 
 
 def current() -> str:

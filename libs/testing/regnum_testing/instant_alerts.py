@@ -1,8 +1,8 @@
 """Whether the expression of an alert is true of metrics as they are now: the part of PromQL that needs no history.
 
 What is understood: ``max``, ``min`` or ``sum`` of a metric, of its ``abs`` or of the quotient of two, grouped or not,
-with label matchers, compared with a number, ``(... or vector(0))`` around it; several such with ``and on()`` between
-them, and of several alternatives (``or``) the first.
+with label matchers (``=``; others are taken as true), compared with a number; ``or 0 * ANOTHER`` in it: 0 where only
+that metric is; several such with ``and on (cluster)`` between them, and of several alternatives (``or``) the first.
 """
 
 import re
@@ -18,13 +18,16 @@ from regnum_testing.direct_http import opened_directly
 
 RULES: Final = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "alerts.yaml"
 
+AND: Final = " and on (cluster) "
+"""Between two expressions that are both to be true."""
+
 Sample = tuple[str, Mapping[str, str], float]
 """Name of a metric, its labels with ``instance``, its value."""
 
 _EXPRESSION: Final = re.compile(
-    r"\(?(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?"
-    r"\((?P<abs>abs\()?(?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?(?(abs)\))\)"
-    r"(?P<vector> or vector\(0\)\))? (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
+    r"(?P<how>max|min|sum)(?: by \((?P<by>[^)]*)\))? ?"
+    r"\((?P<abs>abs\()?(?P<metric>\w+)(?P<labels>\{[^}]*\})?(?: / (?P<per>\w+))?(?(abs)\))"
+    r"(?: or 0 \* (?P<there>\w+)(?:\{[^}]*\})?)?\) (?P<is>>|<|==) (?P<limit>[\d.]+)(?: or .*)?"
 )
 _NAME: Final = re.compile(r"\b(?:regnum|process)_\w+")
 _MATCHER: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -40,8 +43,8 @@ def expressions() -> dict[str, str]:
 
 def is_true(expression: str, samples: Sequence[Sample]) -> bool:
     """Whether an expression is true of some series. ValueError: it is of another kind."""
-    if " and on() " in expression:
-        return all(is_true(one, samples) for one in expression.split(" and on() "))
+    if AND in expression:
+        return all(is_true(one, samples) for one in expression.split(AND))
     parsed = _EXPRESSION.fullmatch(expression)
     if parsed is None:
         raise ValueError(f"history is needed, or another function: {expression}")
@@ -53,7 +56,9 @@ def is_true(expression: str, samples: Sequence[Sample]) -> bool:
         if name == parsed["metric"] and wanted.items() <= labels.items():
             shown = value / per[labels["instance"]] if parsed["per"] else abs(value) if parsed["abs"] else value
             groups.setdefault(tuple(labels.get(label, "") for label in by), []).append(shown)
-    found = [_HOW[parsed["how"]](values) for values in groups.values()] or ([0.0] if parsed["vector"] else [])
+        elif name == parsed["there"]:
+            groups.setdefault(tuple(labels.get(label, "") for label in by), []).append(0.0)
+    found = [_HOW[parsed["how"]](values) for values in groups.values()]
     limit = float(parsed["limit"])
     return any({">": one > limit, "<": one < limit, "==": one == limit}[parsed["is"]] for one in found)
 

@@ -25,15 +25,18 @@ Made from the definitions in `libs/telemetry/regnum_telemetry/instruments/` by `
 Every service shows these on `--metrics-listen` at `/metrics`, in Prometheus's text and in OpenMetrics;
 [operations.md](operations.md#metrics) says how, and what to do with them. Names and units go by OpenTelemetry's rules,
 made into Prometheus's: a counter ends in `_total`, seconds and bytes are in the name. A histogram `x` has the series
-`x_bucket` (with `le`), `x_sum` and `x_count`. Alert rules (`deploy/prometheus`) and a dashboard for
-Grafana (`deploy/grafana`) use them.
+`x_bucket` (with `le`), `x_sum` and `x_count`. Alert rules (`deploy/prometheus`) and dashboards for
+Grafana (`deploy/grafana`) use them: [observability.md](observability.md).
+
+Every series has the label `cluster`, the cluster's id, from the moment when its process has learned that.
 
 "Kafka" names the MBean that says the same or nearly the same, for whoever brings habits or dashboards along. Kafka
 shows rates and percentiles; here are counters and histograms, of which Prometheus makes them: `rate(x_total[1m])`,
 `histogram_quantile(0.99, sum by (le) (rate(x_bucket[1m])))`.
 
 A label has few values, all of them known to the code, or a bounded number: [operations.md](operations.md#metrics) has
-the bounds. Partitions are no labels: `regnum status` names those that are in trouble.
+the bounds. Partitions are labels of log ends and committed offsets alone: `regnum status` names those that are in
+trouble.
 """
 
 TITLES: Final = {

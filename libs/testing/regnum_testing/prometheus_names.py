@@ -3,13 +3,13 @@
 import re
 from typing import Final
 
-from regnum_telemetry.exposition import FOREIGN
+from regnum_telemetry.exposition import CLUSTER, FOREIGN
 from regnum_telemetry.instruments import INSTRUMENTS, Instrument
 
 SERIES: Final[dict[str, Instrument]] = {series: one for one in INSTRUMENTS for series in one.series}
 OF_PROCESSES: Final = frozenset(name for name, _, _ in FOREIGN)
-TARGET: Final = frozenset({"instance", "job"})
-"""Labels that Prometheus gives to what it scrapes."""
+TARGET: Final = frozenset({"instance", "job", CLUSTER})
+"""Labels that Prometheus gives to what it scrapes, and the one that every series of ours has."""
 
 _NAME: Final = re.compile(r"\b((?:regnum|rpc|process|python|target)_\w+)(?:\{([^}]*)\})?")
 _MATCHER: Final = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
@@ -20,17 +20,15 @@ _SHOWN: Final = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 def checked(expression: str) -> set[str]:
     """The labels that its series have. AssertionError: it names what does not exist."""
     labels = set(TARGET)
-    # What is grouped by may be called like a metric: rpc_method.
     grouped = [label for group in _GROUPED.findall(expression) for label in re.split(r",\s*", group) if label]
-    bare = _GROUPED.sub("", expression)
-    named = [(series, selector) for series, selector in _NAME.findall(bare) if not _is_label(series, bare)]
+    named = series_in(expression)
     assert named, f"no series of ours: {expression}"
     for series, selector in named:
         if series in OF_PROCESSES:
             continue
         assert series in SERIES, f"{series} is no series of ours"
         instrument = SERIES[series]
-        own = {*instrument.labels, *(("le",) if series.endswith("_bucket") else ())}
+        own = {*instrument.labels, *TARGET, *(("le",) if series.endswith("_bucket") else ())}
         for label, value in _MATCHER.findall(selector):
             assert label in own, f"{series} has no label {label}"
             assert label != "le" or float(value) in instrument.bounds, f"{series} has no bound {value}"
@@ -38,6 +36,13 @@ def checked(expression: str) -> set[str]:
     assert set(grouped) <= labels, f"no label {set(grouped) - labels}: {expression}"
     assert expression.count("(") == expression.count(")")
     return labels
+
+
+def series_in(expression: str) -> list[tuple[str, str]]:
+    """Series that an expression names, of ours or of a process, and the selector of each; empty: it has none."""
+    # What is grouped by may be called like a metric: rpc_method.
+    bare = _GROUPED.sub("", expression)
+    return [(series, selector) for series, selector in _NAME.findall(bare) if not _is_label(series, bare)]
 
 
 def labels_in(text: str) -> set[str]:

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
+from google.protobuf import descriptor_pool
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
 from regnum_model.acls.reach import Reach
 from regnum_service.access.authorization import Right
+from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import Caller
 
 
@@ -67,3 +71,9 @@ class RecordedRights:
 def only(*rights: str) -> Callable[[Asked], bool]:
     """Rights as ``READ TOPIC orders``; a name ``*`` is no pattern here."""
     return lambda asked: str(asked) in rights
+
+
+def guarded(rights: RecordedRights, service: str, **handlers: Any) -> Any:
+    """The guard of a service, as its full name says it, before these handlers."""
+    methods = [one.name for one in descriptor_pool.Default().FindServiceByName(service).methods]
+    return Guard(rights).before(service, SimpleNamespace(**{name: handlers.get(name) for name in methods}))

@@ -3,7 +3,9 @@
 import asyncio
 import doctest
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import regnum_client
@@ -34,7 +36,7 @@ def run_examples(bootstrap: str) -> list[str]:
             producer.send("orders", value)
         producer.flush(timeout_s=DEADLINE_S)
         known = {"asyncio": asyncio, "regnum_client": regnum_client, "bootstrap": bootstrap, "admin": admin}
-        known |= {"Iterable": Iterable}
+        known |= {"Iterable": Iterable, "Sequence": Sequence, "Path": Path, "json": json}
         for example in examples({**_PUBLIC, **known}):
             runner.run(example, out=said.append)
     return said

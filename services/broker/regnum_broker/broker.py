@@ -142,7 +142,11 @@ class Broker:
             clock=clock,
         )
         self._showing: Final = Showing(
-            self._id, metrics=self._metrics, clock=clock, topics_max=settings.metrics_topics_max
+            self._id,
+            metrics=self._metrics,
+            clock=clock,
+            topics_max=settings.metrics_topics_max,
+            partitions_max=settings.metrics_partitions_max,
         )
         self._sessions: Final = Sessions(open_session, clock)
         self.went_back: Final = WentBack(self._id, sessions=self._sessions, clock=clock)

@@ -125,6 +125,13 @@ class BrokerSettings(ListenerSettings, TokenSettings):
         description="Topics that metrics show by name: those that had traffic first; the rest is shown together. With "
         "0, metrics say no names.",
     )
+    metrics_partitions_max: int = Field(
+        default=500,
+        ge=0,
+        le=20_000,
+        description="Partitions led here whose log ends metrics show, and offsets that groups coordinated here have "
+        "committed: so many of each, by name. With 0, metrics say none.",
+    )
     num_recovery_threads_per_data_dir: int = Field(
         default=8,
         ge=1,

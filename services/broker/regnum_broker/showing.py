@@ -16,6 +16,7 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.readiness import Readiness
 from regnum_broker.cluster.strays.logs import StrayLogs
 from regnum_broker.disk_room import DiskRooms
+from regnum_broker.figures.consumer_lag import show_log_ends
 from regnum_broker.figures.gauges import show_broker, show_readiness, show_standing, show_strays, show_writability
 from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.figures.recent_rates import RecentRates
@@ -33,7 +34,9 @@ LOOP_LAG_PERIOD_S: Final = 0.050
 class Showing:
     """Belongs to the event loop; what it shows is read from other threads."""
 
-    def __init__(self, broker: BrokerId, *, metrics: Metrics, clock: Clock, topics_max: int) -> None:
+    def __init__(
+        self, broker: BrokerId, *, metrics: Metrics, clock: Clock, topics_max: int, partitions_max: int
+    ) -> None:
         """Only assigns.
 
         Args:
@@ -41,7 +44,9 @@ class Showing:
             metrics: of the process.
             clock: source of time.
             topics_max: topics that are shown by name.
+            partitions_max: partitions whose log ends are shown.
         """
+        self._partitions_max: Final = partitions_max
         self._broker: Final = broker
         self._metrics: Final = metrics
         self._clock: Final = clock
@@ -86,6 +91,7 @@ class Showing:
             quotas: what clients do against quotas; None: there are none.
         """
         show_broker(self._metrics, replicas, storage)
+        show_log_ends(self._metrics, replicas.leading, most=self._partitions_max)
         show_standing(self._metrics, fence, cache, lifeline_open)
         show_readiness(self._metrics, readiness)
         show_writability(self._metrics, disk)

@@ -80,6 +80,7 @@ from regnum_election.settings import ElectionSettings
 from regnum_election.standby.channel import follow_events, follow_state
 from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
+from regnum_election.state.tally import Tally
 from regnum_election.tokens.calls import TokenCalls
 from regnum_election.tokens.sweeping import TokenSweeper
 from regnum_election.traces.change_trace import FIRST_ACKNOWLEDGEMENT_S
@@ -112,6 +113,8 @@ class ElectionService:
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
+        # What a reign counts is shown, at 0, before this process has one: its first change is seen to come.
+        Tally(self._metrics)
         self._told_store = ToldStore(settings, metrics=self._metrics, open_session=open_session, clock=clock)
         self._contact = self._told_store.contact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
@@ -228,18 +231,16 @@ class ElectionService:
         """Listen and begin to campaign. Raises StartRefusedError."""
         announce(self._failpoints)
         quiet_poller(asyncio.get_running_loop())
-        client, internal = self._servers
-        await client.start()
-        self._supervisor.defer("client listener", client.stop)
-        await internal.start()
-        self._supervisor.defer("internal listener", internal.stop)
+        for server, listener in zip(self._servers, ("client", "internal"), strict=True):
+            await server.start()
+            self._supervisor.defer(f"{listener} listener", server.stop)
         lifeline = await self._lifelines.start()
         self._supervisor.defer("lifelines", self._lifelines.stop)
-        told = self._settings
+        client, internal = self._servers
         self._listeners = {
-            "client": advertised(told.client_advertised, client.address),
-            "internal": advertised(told.internal_advertised, internal.address),
-            "lifeline": advertised(told.lifeline_advertised, lifeline),
+            "client": advertised(self._settings.client_advertised, client.address),
+            "internal": advertised(self._settings.internal_advertised, internal.address),
+            "lifeline": advertised(self._settings.lifeline_advertised, lifeline),
         }
         gone = forget_departed((self._muting,), partial(incarnations, client.address.port), self._clock)
         self._supervisor.start("muted-connections", gone)

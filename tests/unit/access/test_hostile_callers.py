@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from google.protobuf import descriptor_pool
 from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import group_pb2, log_pb2
 from regnum.groups.v1 import records_pb2
@@ -24,7 +23,6 @@ from regnum_election.servicers.admin import AdminServicer
 from regnum_metadata.servicers.metadata import MetadataServicer as MetadataProcessServicer
 from regnum_model.access import ResourceType
 from regnum_model.configs import MIN_INSYNC_REPLICAS
-from regnum_service.access.guards.guard import Guard
 from regnum_service.access.guards.items import ITEMS_MAX
 from regnum_service.access.guards.topics import NAMED_MAX
 from regnum_service.errors import RegnumError
@@ -32,7 +30,7 @@ from regnum_service.page_tokens import place_of
 from regnum_service.topic_pages import NAMES_MAX
 from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
 from regnum_testing.moving import created
-from regnum_testing.recorded_rights import Asked, RecordedRights, only
+from regnum_testing.recorded_rights import Asked, RecordedRights, guarded, only
 from regnum_testing.reigning import FakeCluster
 from regnum_testing.served import Caller
 
@@ -44,11 +42,6 @@ ADMIN, LOG, GROUP, METADATA = (
     "regnum.metadata.v1.MetadataService",
 )
 NAMES = ("a", "hidden-1", "hidden-2", "m", "z-hidden")
-
-
-def guarded(rights: RecordedRights, service: str, **handlers: Any) -> Any:
-    methods = [one.name for one in descriptor_pool.Default().FindServiceByName(service).methods]
-    return Guard(rights).before(service, SimpleNamespace(**{name: handlers.get(name) for name in methods}))
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,9 @@ async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld
     assert recorder.spans == []
 
 
+@pytest.mark.parametrize("traced", [True, False])
 async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_once(
-    world: BrokerWorld, recorder: SpanRecorder
+    world: BrokerWorld, recorder: SpanRecorder, *, traced: bool
 ) -> None:
     state = await world.elect(1, [1])
     running = world.brokers[BrokerId(1)]
@@ -86,7 +87,7 @@ async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_
     told: list[tuple[PartitionKey, LeaderEpoch]] = []
     assert not (await world.send(1, [world.order(state, 0)])).results[0].acknowledgement_follows
     first.report(lambda _: True, lambda key, epoch: told.append((key, epoch)))
-    with tracing.within(recorder.start("cause").context):
+    with tracing.within(recorder.start("cause").context if traced else ""):
         state = await world.elect(1, [1], epoch=1)
     # A repeated order is answered alike.
     (again,) = (await world.send(1, [world.order(state, running.partition().version)])).results
@@ -96,11 +97,10 @@ async def test_a_new_leader_of_what_was_busy_tells_of_its_first_acknowledgement_
         await world.produce(1, batch_of(b"%d" % number))
     assert told == [(key, LeaderEpoch(1))]
     assert not first.awaited
-    # A leadership without a trace, and one of a partition without producers.
-    await world.elect(1, [1], epoch=2)
+    # One of a partition without producers.
     first.report(lambda _: False, lambda key, epoch: told.append((key, epoch)))
     with tracing.within(recorder.start("cause").context):
-        await world.elect(1, [1], epoch=3)
+        await world.elect(1, [1], epoch=2)
     await world.produce(1, batch_of(b"c"))
     assert len(told) == 1
 

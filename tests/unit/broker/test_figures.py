@@ -77,7 +77,7 @@ class Told:
         self.strays = StrayLogs(leading.replicas, grace_s=60.0)
         self.disk = DiskRooms(storage=leading.storage, clock=leading.clock, tell=lambda _: None)
         self.contact = StoreContact(lambda: None, leading.clock, metrics)
-        showing = Showing(LEADER, metrics=metrics, clock=leading.clock, topics_max=10)
+        showing = Showing(LEADER, metrics=metrics, clock=leading.clock, topics_max=10, partitions_max=10)
         registration = showing.figures(
             replicas=leading.replicas,
             storage=leading.storage,

@@ -50,6 +50,8 @@ ENDS: dict[str, int] = {
     "events --since soon": WRONG_USE,
     "produce t --compression zstdd": WRONG_USE,
     "produce t --acks 7": WRONG_USE,
+    "load t --acks 7": WRONG_USE,
+    "load t --rate -1": WRONG_USE,
     "produce t --linger-ms -1": WRONG_USE,
     "consume t --from soon": WRONG_USE,
     "consume t --format %q": WRONG_USE,
@@ -82,6 +84,14 @@ ENDS: dict[str, int] = {
     "down --data-dir /nonexistent": NOT_FOUND,
     "restart broker-1 --data-dir /nonexistent": NOT_FOUND,
     "status --data-dir /nonexistent": NOT_FOUND,
+    "load nosuch --records 1": NOT_FOUND,
+    "profile use nosuch": NOT_FOUND,
+    "--profile nosuch topics list": NOT_FOUND,
+    "profile create local --bootstrap h:1": WRONG_USE,
+    "doctor --data-dir /nonexistent": NOT_FOUND,
+    "start broker-1 --data-dir /nonexistent": NOT_FOUND,
+    "kill broker-1 --data-dir /nonexistent": NOT_FOUND,
+    "logs broker-1 --data-dir /nonexistent": NOT_FOUND,
     # conflict, and what nothing else names
     "topics create t": CONFLICT,
     "logs inspect /nonexistent": FAILED,
@@ -89,6 +99,8 @@ ENDS: dict[str, int] = {
     "topics list": DONE,
     "topics describe t": DONE,
     "brokers list": DONE,
+    "console --host 0.0.0.0": WRONG_USE,
+    "console --port 70000": WRONG_USE,
 }
 """Command line -> exit status; the cluster has topic ``t`` with one partition, and brokers 1 to 3."""
 
@@ -119,7 +131,7 @@ async def test_commands_end_as_the_table_says(regnum: CommandHere) -> None:
     ended: dict[str, int] = {}
     told: dict[str, str] = {}
     for line in ENDS:
-        here = line.split()[0] in {"up", "down", "restart", "logs", "nosuch"}
+        here = line.split()[0] in {"profile", "up", "down", "restart", "start", "kill", "logs", "nosuch"}
         ran = await (regnum.alone if here else regnum)(*line.split())
         ended[line], told[line] = ran.status, ran.err
     assert ended == ENDS, {line: told[line] for line in ENDS if ended[line] != ENDS[line]}

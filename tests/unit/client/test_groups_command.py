@@ -72,6 +72,19 @@ async def test_groups_are_listed_and_described_with_their_lag(world: GroupWorld)
     assert missing.status == ExitStatus.NOT_FOUND
 
 
+async def test_groups_are_listed_with_their_lag_and_topics_by_it(world: GroupWorld) -> None:
+    regnum = CommandHere(bootstrap(world))
+    listed = await regnum("groups", "list", "--lag", "-o", "json")
+    assert [(row["group"], row["lag"], row["partitions"], row["unknown_partitions"]) for row in content_of(listed)] == [
+        ("readers", 2, 1, 0),
+        ("idle", 0, 2, 1),
+    ]
+    topics = await regnum("topics", "list", "--sort", "lag", "-o", "json")
+    assert [(row["name"], row["lag"]) for row in content_of(topics) if row["name"] == "t"] == [("t", 2)]
+    meant = await regnum("groups", "describe", "reader")
+    assert (meant.status, "did you mean 'readers'?" in meant.err) == (ExitStatus.NOT_FOUND, True)
+
+
 async def test_a_group_is_deleted_only_when_it_is_said_twice_and_nobody_is_in_it(world: GroupWorld) -> None:
     regnum = CommandHere(bootstrap(world))
     looked = await regnum("groups", "delete", "idle", "-o", "json")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.admin.v1 import admin_pb2
-from regnum_client.cluster.reach.missing import nearest
+from regnum_model.spelling import nearest
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 

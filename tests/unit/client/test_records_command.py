@@ -61,7 +61,7 @@ def test_places_as_people_write_them() -> None:
     ]
     for text in ("2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14 22:13:20"):
         assert place_of(text, NOW_MS) == AtTime(NOW_MS)
-    for text in ("-1", "soon", "", "\u0661", str(2**63), "1.5", "-h"):
+    for text in ("-0", "soon", "", "\u0661", str(2**63), "1.5", "-h"):
         with pytest.raises(ValueError, match="is no place in a log: give begin, end, an offset"):
             place_of(text, NOW_MS)
 
@@ -140,6 +140,34 @@ async def test_formats(regnum: CommandHere, cluster: FakeCluster) -> None:
 )
 async def test_what_does_not_go_together_is_wrong_use(regnum: CommandHere, arguments: list[str]) -> None:
     assert (await regnum("consume", "orders", *arguments)).status == 2
+
+
+async def test_records_are_searched_by_value_key_and_headers(regnum: CommandHere, cluster: FakeCluster) -> None:
+    records = [
+        NewRecord(key=b"a", value=b"an error (7)", headers=(("source", b"import"),), timestamp_ms=1),
+        NewRecord(key=b"b", value=b"no mistake", headers=(("source", b"web"),), timestamp_ms=2),
+        NewRecord(value=None, headers=(("empty", None),), timestamp_ms=3),
+        NewRecord(key=b"a", value=b"another error", timestamp_ms=4),
+    ]
+    cluster.partitions["orders", 0].append(build_batch(records, timestamp_ms=0))
+
+    async def found(*options: str) -> list[str]:
+        ran = await regnum("consume", "orders", "--until-end", "--format", "%o ", *options)
+        assert ran.status == 0, ran.err
+        return ran.out.split()
+
+    assert await found("--grep", "err(or)?") == ["0", "3"]
+    assert await found("--grep", r"\(7\)") == ["0"]
+    assert await found("--key", "a") == ["0", "3"]
+    assert await found("--header", "source") == ["0", "1"]
+    assert await found("-H", "source=web") == ["1"]
+    assert await found("-H", "empty") == ["2"]
+    assert await found("--key", "a", "--grep", "another") == ["3"]
+    assert await found("--grep", "error", "-n", "1") == ["0"]
+    assert await found("--grep", "nowhere") == []
+    for wrong in (("--grep", "("), ("--header", "=x")):
+        ran = await regnum("consume", "orders", *wrong, "-o", "json")
+        assert (ran.status, wrong[0] in str(ran.error["message"])) == (2, True)
 
 
 async def test_lines_of_a_file_with_headers(regnum: CommandHere, cluster: FakeCluster, tmp_path: Path) -> None:

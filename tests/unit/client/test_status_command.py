@@ -1,5 +1,6 @@
 """`regnum status` of a cluster that runs elsewhere: what it says is wrong, in every form, and how it ends."""
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.under_load import until
 from regnum_testing.waiting import DEADLINE_S, within
 
 
@@ -106,6 +108,21 @@ def release(role: str, id: int, release: str, highest: int = 3, refused: str = "
     return admin_pb2.ProcessRelease(
         role=role, id=id, release=release, protocol_min=1, protocol_max=highest, refused=refused
     )
+
+
+async def test_it_looks_again_until_all_is_well(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.health = sick()
+    looking = asyncio.create_task(regnum("status", "-o", "json", "--wait", str(DEADLINE_S)))
+
+    async def looked() -> bool:
+        return cluster.calls["DescribeHealth"] >= 1
+
+    await until(looked)
+    cluster.health = answer()
+    ran = await looking
+    assert (ran.status, json.loads(ran.out)["healthy"]) == (0, True), ran.err
+    cluster.health = sick()
+    assert (await regnum("status", "--wait", "0.1")).status == 5
 
 
 async def test_releases_are_shown_and_whether_the_protocol_may_be_raised(

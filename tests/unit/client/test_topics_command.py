@@ -45,6 +45,25 @@ def fill(cluster: FakeCluster, topic: str, *records: int) -> None:
             cluster.partitions[topic, number].append(build_batch([NewRecord(value=b"v")], timestamp_ms=0))
 
 
+async def test_topics_are_listed_by_size_and_only_those_in_trouble(regnum: CommandHere, cluster: FakeCluster) -> None:
+    cluster.create("small", partitions=2)
+    cluster.create("large", partitions=2)
+    fill(cluster, "large", 3, 4)
+    fill(cluster, "small", 1, 0)
+    ran = await regnum("topics", "list", "--sort", "size", "-o", "json")
+    large, small = json.loads(ran.out)
+    assert (large["name"], small["name"]) == ("large", "small")
+    assert large["size_bytes"] == 7 * small["size_bytes"] > 0
+    assert large["disk_bytes"] == 3 * large["size_bytes"]
+    table = await regnum("topics", "list", "--sort", "size")
+    assert [line.split()[0] for line in table.out.splitlines()] == ["NAME", "large", "small"]
+    assert json.loads((await regnum("topics", "list", "--unhealthy", "-o", "json")).out) == []
+    cluster.elect("small", 1, -1)
+    sick = await regnum("topics", "list", "--unhealthy", "-o", "json")
+    assert [row["name"] for row in json.loads(sick.out)] == ["small"]
+    assert (await regnum("topics", "list", "--unhealthy", "--trouble", "offline")).status == 2
+
+
 async def test_topics_are_deleted_only_with_yes_and_what_goes_is_shown(
     regnum: CommandHere, cluster: FakeCluster
 ) -> None:

@@ -14,6 +14,7 @@ FILE = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yaml"
 RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(FILE.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
 ]
+RUNBOOK = FILE.parents[2] / "docs" / "operations" / "alerts.md"
 CASES: dict[str, Any] = yaml.safe_load(FILE.with_name("alerts_test.yaml").read_text(encoding="utf-8"))
 
 
@@ -47,6 +48,25 @@ def test_an_expression_names_series_that_exist_with_labels_that_they_have(rule: 
     labels = checked(rule["expr"])
     for text in rule["annotations"].values():
         assert labels_in(text) <= labels
+
+
+def test_each_alert_has_a_section_that_says_what_to_do_and_there_are_no_others() -> None:
+    page, sections = RUNBOOK.read_text(encoding="utf-8"), {}
+    for section in page.split("\n### ")[1:]:
+        title, _, text = section.partition("\n")
+        sections[f"docs/operations/alerts.md#{title.lower()}"] = text.strip()
+    assert [rule["annotations"]["runbook"] for rule in RULES] == list(sections)
+    assert all(rule["annotations"]["runbook"].endswith(f"#{rule['alert'].lower()}") for rule in RULES)
+    assert all(len(text) > 100 for text in sections.values())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_a_rule_keeps_clusters_apart(rule: dict[str, Any]) -> None:
+    # What is put together is so within a cluster, and what is compared is of one.
+    together = re.findall(r"\b(?:sum|max|min|count|avg)(?: by \(([^)]*)\))? ?\(", rule["expr"])
+    assert together
+    compared = re.findall(r"\bon \(([^)]*)\)", rule["expr"])
+    assert all("cluster" in re.split(r",\s*", labels) for labels in (*together, *compared))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])

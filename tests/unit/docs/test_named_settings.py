@@ -19,16 +19,18 @@ PAGES: Final = (
     *sorted((ROOT / "services").glob("*/README.md")),
     *sorted((ROOT / "deploy").rglob("README.md")),
 )
-SOURCES: Final = ("libs", "services", "bench", "analysis", "tests/integration")
+SOURCES: Final = ("libs", "services", "bench", "analysis", "deploy", "tests/integration")
 FOREIGN: Final = {
     "buildah, docker, skopeo": {"--build-arg", "--digests", "--format"},
     "buf curl": {"--http2-prior-knowledge", "--protocol"},
     "etcd": {"--max-txn-ops"},
+    "kafka-topics.sh, kafka-configs.sh, kafka-consumer-groups.sh": {"--alter", "--describe"},
     "kubectl": {
         *("--all", "--command", "--delete-emptydir-data", "--dry-run", "--env", "--force", "--from", "--from-file"),
         *("--grace-period", "--ignore-daemonsets", "--image", "--labels", "--pod-selector", "--replicas", "--type"),
     },
     "pip": {"--no-deps", "--require-hashes"},
+    "prometheus": {"--enable-feature"},
     "protoc": {"--go", "--go-grpc"},
     "spark-submit and its driver": {"--properties-file"},
 }

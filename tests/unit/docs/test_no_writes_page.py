@@ -40,10 +40,12 @@ def test_an_expression_is_true_of_what_it_says() -> None:
     assert not is_true("max(up) > 1", samples)
     assert is_true('max(up{kind="x"}) > 0', samples)
     assert not is_true('max(up{kind="z"}) < 1', samples), "of no series nothing is true"
-    assert is_true("(sum(gone) or vector(0)) < 1", samples)
+    assert is_true("sum(gone or 0 * up) < 1", samples)
+    assert not is_true("sum(up or 0 * all) < 1", samples)
+    assert not is_true("sum(gone or 0 * lost) < 1", samples)
     assert is_true("min by (instance) (up / all) < 0.01", samples)
     assert is_true("max(abs(down)) > 4", [("down", {"instance": "a"}, -5.0)])
-    assert is_true("(sum(gone) or vector(0)) < 1 and on() sum(up) > 0", samples)
-    assert not is_true("(sum(gone) or vector(0)) < 1 and on() sum(up) > 1", samples)
+    assert is_true("sum(gone or 0 * up) < 1 and on (cluster) sum(up) > 0", samples)
+    assert not is_true("sum(gone or 0 * up) < 1 and on (cluster) sum(up) > 1", samples)
     with pytest.raises(ValueError, match="history"):
         is_true("rate(up[5m]) > 1", samples)

@@ -370,3 +370,25 @@ async def test_leaders_that_stay_are_told_of_a_dead_follower_within_its_trace(
         return any(place is not None and place.trace_id == found.trace_id for place in parsed)
 
     await until(told)
+
+
+async def test_leaders_that_come_with_a_broker_that_returns_are_one_change(
+    cluster: FakeCluster, recorder: SpanRecorder
+) -> None:
+    controller, id = await begun(cluster)
+    for broker in (1, 2, 3):
+        cluster.kill(broker)
+    await led_by(controller, id, -1)
+    await cluster.register(3)
+    await led_by(controller, id, 3)
+    found = await root(recorder, conventions.KIND_RETURN)
+    told = found.attributes
+    assert (told[conventions.CAUSE], told[conventions.COMPLETE]) == (conventions.CAUSE_REGISTERED, True)
+    assert told[conventions.PARTITIONS] == PARTITIONS
+    assert conventions.VICTIM not in told, "nothing led them before"
+    (order,) = [span for span in recorder.named(conventions.ORDER) if span.trace_id == found.trace_id]
+    assert (order.parent, order.attributes[conventions.BROKER]) == (found.span_id, 3)
+    # A broker that returns and gets nothing is no change.
+    await cluster.register(2)
+    await until(lambda: BrokerId(2) in controller.picture.brokers and bool(cluster.brokers[BrokerId(2)].requests))
+    await root(recorder, conventions.KIND_RETURN)

@@ -81,7 +81,7 @@ def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
             assert target.finish(report.to_text()) == []
     assert list(tmp_path.iterdir()) == []
     (row,) = report.failovers
-    assert (row["total_ms"], report.spans_n, report.lines_malformed_n) == (196, len(spans), 1)
+    assert (row["total_ms"], report.spans_n, report.lines_malformed_n) == (206, len(spans), 1)
     text = bucket.objects[f"out/{RUN}/report.txt"].content.decode()
     assert f"tables below s3://{bucket.name}/out/{RUN}" in text
     assert f"3 objects of s3://{bucket.name}/traces, " in text

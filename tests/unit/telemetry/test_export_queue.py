@@ -57,6 +57,24 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def test_spans_that_are_late_are_seen() -> None:
+    sink, now_s = _Sink(open_=False), [100.0]
+    queue = ExportQueue(sink, company_s=0.0, monotonic=lambda: now_s[0])
+    queue.start()
+    tracer = _tracer(queue)
+    assert (queue.waiting, queue.under_way_s) == (0, 0.0)
+    tracer.start("first").end()
+    _until(lambda: queue.waiting == 0)
+    tracer.start("second").end()
+    now_s[0] = 107.0
+    _until(lambda: queue.under_way_s == 7.0)
+    assert queue.waiting == 1
+    sink.door.set()
+    _until(lambda: queue.exported == 2)
+    assert (queue.waiting, queue.under_way_s) == (0, 0.0)
+    queue.shutdown()
+
+
 def test_a_span_is_out_soon_by_another_thread() -> None:
     sink = _Sink()
     queue = ExportQueue(sink)

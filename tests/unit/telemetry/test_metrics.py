@@ -4,7 +4,7 @@ import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from regnum_telemetry.exposition import Exposition
+from regnum_telemetry.exposition import CLUSTER, Exposition
 from regnum_telemetry.instruments import INSTRUMENTS, Instrument, Kind
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.instruments import election as election_instruments
@@ -112,6 +112,25 @@ def test_the_process_says_who_it_is_and_what_it_uses() -> None:
     assert dict(target)["service_name"] == "regnum-test"
     assert dict(target)["service_instance_id"] == "7"
     assert samples["process_resident_memory_bytes"][()] > 0
+
+
+def test_every_series_says_which_cluster_it_is_of_once_the_process_knows() -> None:
+    metrics, known = Metrics(), [""]
+    metrics.counter(election_instruments.ELECTIONS, "isr").add()
+    metrics.histogram(process_instruments.LOOP_LAG, "main").record(0.0)
+    exposition = Exposition("regnum-test", "1", metrics, cluster=lambda: known[0])
+    for cluster in ("", "c1"):
+        known[0] = cluster
+        text, _ = exposition.render("")
+        samples = [one for family in text_string_to_metric_families(text.decode()) for one in family.samples]
+        assert {"regnum_loop_lag_seconds_bucket", "process_open_fds", "python_info", "target_info"} < {
+            sample.name for sample in samples
+        }
+        assert {sample.labels.get(CLUSTER, "") for sample in samples} == {cluster}
+
+
+def test_no_metric_has_a_label_of_its_own_that_is_called_like_the_cluster() -> None:
+    assert all(CLUSTER not in instrument.labels for instrument in INSTRUMENTS)
 
 
 def test_both_forms_say_the_same() -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -12,7 +13,6 @@ from regnum_client.commands.invocation import (
     CommandFailedError,
     DebugOption,
     Failure,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,

@@ -5,11 +5,11 @@ from typing import Annotated, Final
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CommandFailedError,
     DebugOption,
     Failure,
-    Group,
     Output,
     OutputOption,
     note,

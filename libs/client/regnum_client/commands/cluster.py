@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -11,7 +12,6 @@ from regnum_client.commands.invocation import (
     ClientIdOption,
     CommandFailedError,
     DebugOption,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     DebugOption,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CommandFailedError,
     DebugOption,
     Failure,
-    Group,
     Output,
     OutputOption,
     note,

@@ -1,6 +1,5 @@
 """What every command has in common: its options, how it runs, how it fails. Imports nothing heavy."""
 
-import contextlib
 import enum
 import json
 import re
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
 T = TypeVar("T")
 
@@ -23,6 +21,20 @@ TIMEOUT_S: Final = 30.0
 
 FORM: Final[ContextVar["Output"]] = ContextVar("form of the output")
 """In which form the present command shows what it shows, what is waited for among it."""
+
+CLUSTER_IS_SAID: Final[ContextVar[bool]] = ContextVar("the command or its environment says which cluster is meant")
+"""Then the profile in use says nothing."""
+
+BROKERS: Final = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers", "--broker-list", "-b")
+"""Options that say which cluster is meant."""
+
+OF_THIS_MACHINE: Final = frozenset(
+    {
+        *("up", "down", "restart", "start", "stop", "kill", "pause", "resume", "logs", "log"),
+        *("certs", "profile", "profiles"),
+    }
+)
+"""First words of commands that are about no cluster elsewhere."""
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -68,17 +80,6 @@ ClientIdOption = Annotated[
 ]
 
 
-class Group(TyperGroup):
-    """Commands of one noun. Called without one of them it shows the help, on stderr: nobody asked for it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See TyperGroup."""
-        if args:
-            return super().parse_args(ctx, args)
-        with contextlib.redirect_stdout(sys.stderr):
-            return super().parse_args(ctx, args)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """How a command failed, as it is shown."""
@@ -113,6 +114,18 @@ class CommandFailedError(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+def says_cluster(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether a command line or its environment says which cluster is meant, whatever profile is in use.
+
+    >>> says_cluster(["topics", "list", "--bootstrap=h:1"], {})
+    True
+    """
+    if environment.get("REGNUM_BOOTSTRAP") or environment.get("REGNUM_PROFILE"):
+        return True
+    about_this_machine = bool(arguments) and arguments[0] in OF_THIS_MACHINE
+    return about_this_machine or any(one.partition("=")[0] in BROKERS for one in arguments)
 
 
 def wrong_use(message: str) -> CommandFailedError:

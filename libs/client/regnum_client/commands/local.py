@@ -1,11 +1,13 @@
 """`regnum up`, `regnum down`, `regnum restart`: a cluster on this machine."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.console.command import check_installed
 from regnum_client.commands.invocation import (
     CommandFailedError,
     DebugOption,
@@ -81,6 +83,9 @@ def up(
             "It comes back with that.",
         ),
     ] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve pages of the cluster, with its traces, while it runs.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
@@ -89,6 +94,10 @@ def up(
     note(f"starting the cluster in {folder}")
 
     def ready(view: "ClusterView") -> None:
+        from regnum_local.named_profiles import LOCAL  # noqa: PLC0415
+
+        from regnum_client.commands.profiles.choosing import known_profiles  # noqa: PLC0415
+
         emit_rows(process_rows(view.processes), output, columns=COLUMNS)
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
@@ -98,6 +107,8 @@ def up(
         if view.protection.acl:
             note(f"rights: {folder / 'certs' / 'client-guest.pem'} is User:guest, who has those that it is given:")
             note("  regnum acls add --allow User:guest --operation READ --topic greetings")
+        if (elsewhere := known_profiles().current) != LOCAL:
+            note(f"commands go to the profile {elsewhere}; `regnum profile use {LOCAL}` has them go to this cluster")
         note("In another terminal:")
         if view.export:
             note(f"  {view.export}")
@@ -110,6 +121,8 @@ def up(
         from regnum_local.protection import Protection  # noqa: PLC0415
         from regnum_service.programs import in_words, missing  # noqa: PLC0415
 
+        if console:
+            check_installed()
         if absent := missing():
             message = f"services cannot run here: {in_words(absent, 'embedded')}"
             raise CommandFailedError(Failure(code="LIBRARY_MISSING", message=message, exit_status=1, metadata={}))
@@ -123,9 +136,22 @@ def up(
             protection=Protection(tls=tls or acl, acl=acl),
             report=note,
         )
-        return await run_up(options, ready=ready)
+        return await run_up(options, ready=ready, beside=_console if console else lambda _view: nullcontext())
 
     _end_with(run(work()))
+
+
+@asynccontextmanager
+async def _console(view: "ClusterView") -> AsyncIterator[None]:
+    """The console of a cluster that has just started."""
+    from regnum_console.serving import Options, serving  # noqa: PLC0415
+    from regnum_local.plan import TRACES  # noqa: PLC0415
+    from regnum_service.clock import SystemClock  # noqa: PLC0415
+
+    options = Options(bootstrap=view.bootstrap, tls=view.tls, traces=view.data_dir / TRACES)
+    async with serving(options, SystemClock()) as running:
+        note(f"console: {running.address}")
+        yield
 
 
 def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE, _debug: DebugOption = False) -> None:

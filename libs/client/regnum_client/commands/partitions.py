@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from regnum_client.commands.damage.giving_up import add_to as add_giving_up_to
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -13,7 +14,6 @@ from regnum_client.commands.invocation import (
     ClientIdOption,
     CommandFailedError,
     DebugOption,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
     ClientIdOption,
     DebugOption,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,

@@ -23,7 +23,7 @@ from regnum_client.consumer.groups.listener import RebalanceListener
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, ToCommit, no_group
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.consumer.subscribing import SubscribingConsumer
-from regnum_client.records import ConsumedRecord, TopicPartition
+from regnum_client.records import ConsumedRecord, TopicPartition, by_partition
 
 RECORDS_PER_TURN: Final = 500
 """Records of an iteration after which the event loop gets a turn."""
@@ -172,6 +172,23 @@ class Consumer(SubscribingConsumer):
             if gate is not None:
                 gate.leave(records)
         return records
+
+    async def getone(self) -> ConsumedRecord:
+        """The next record, of any partition, as soon as there is one (aiokafka's name of ``anext``)."""
+        return await anext(self)
+
+    async def getmany(
+        self, *, timeout_ms: Annotated[float, Between(0)] = 0, max_records: Count | None = None
+    ) -> dict[TopicPartition, list[ConsumedRecord]]:
+        """The next records by partition, in the order of each; empty when none came in the time (aiokafka's ``read``).
+
+        ``max_records``: 500 by default.
+        """
+        return by_partition(await self.read(records_max=max_records or 500, timeout_s=timeout_ms / 1000))
+
+    async def stop(self) -> None:
+        """The same as ``close``, as aiokafka calls it."""
+        await self.close()
 
     def _read_here(self, records_max: int) -> list[ConsumedRecord]:
         """Records that wait for nothing."""

@@ -17,6 +17,7 @@ from regnum_records.read import decode_batches
 
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.cursor import Chunk, Cursor
+from regnum_client.consumer.deserializers import Deserializers
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.errors import UnreadableBatchError
 from regnum_client.records import ConsumedRecord
@@ -150,8 +151,16 @@ class _Reading:
 class Reader:
     """Hands out what the fetcher of one consumer brings."""
 
-    def __init__(self, fetcher: Fetcher, tasks: Tasks, *, skip_unreadable: bool = False) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        tasks: Tasks,
+        *,
+        skip_unreadable: bool = False,
+        deserializers: Deserializers | None = None,
+    ) -> None:
         """Only assigns; ``skip_unreadable``: batches that cannot be decoded are left out."""
+        self._deserializers: Final = deserializers
         self._tasks: Final = tasks
         self._fetcher: Final = fetcher
         self._skip_unreadable: Final = skip_unreadable
@@ -190,6 +199,14 @@ class Reader:
                     _LOG.warning("%s/%d: left out, as skip_unreadable asks for: %s", *reading.cursor.partition, error)
                     continue
                 raise self._unreadable(reading.cursor, error) from error
+            if records and self._deserializers is not None:
+                done, failed = self._deserializers.apply(records)
+                if failed is not None:
+                    self._stand_before(reading.cursor, failed.offset)
+                    if done:
+                        return done
+                    raise failed
+                records = done
             if records:
                 reading.cursor.position = records[-1].offset + 1
                 return records
@@ -226,8 +243,12 @@ class Reader:
 
     def _unreadable(self, cursor: Cursor, error: CorruptBatchError) -> UnreadableBatchError:
         """The consumer stands before the bad batch from now on."""
-        self._reading = None
         at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
-        cursor.go_back(at)
-        self._fetcher.go_on(cursor)
+        self._stand_before(cursor, at)
         return UnreadableBatchError(cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error))
+
+    def _stand_before(self, cursor: Cursor, offset: int) -> None:
+        """What was fetched from there on is fetched again."""
+        self._reading = None
+        cursor.go_back(offset)
+        self._fetcher.go_on(cursor)

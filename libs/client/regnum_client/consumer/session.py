@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
@@ -12,6 +12,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
 from regnum_telemetry import tracing
 
+from regnum_client.allowed import Between
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S
@@ -19,6 +20,7 @@ from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.consumer.cursor import Cursor
+from regnum_client.consumer.deserializers import Deserializers
 from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.fetching.outages import ConsumerOutages
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
@@ -108,7 +110,12 @@ class ConsumerSession:
             outages=ConsumerOutages(tracing.tracer()),
         )
         self._tasks.listen(self._wake_reader)
-        self._reader = Reader(self._fetcher, self._tasks, skip_unreadable=settings.skip_unreadable)
+        self._reader = Reader(
+            self._fetcher,
+            self._tasks,
+            skip_unreadable=settings.skip_unreadable,
+            deserializers=Deserializers.of(settings),
+        )
         metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=max(settings.topic_wait_s, ANSWER_S))
         self._metadata = metadata
@@ -167,9 +174,15 @@ class ConsumerSession:
         """Partitions that are read, paused ones among them."""
         return frozenset(self._open()[1].cursors)
 
-    async def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
-        """All partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist."""
-        view = await self._open()[0].topic(topic, timeout_s=self._settings.topic_wait_s)
+    async def partitions_of(
+        self, topic: str, *, wait_s: Annotated[float, Between(0)] | None = None
+    ) -> tuple[TopicPartition, ...]:
+        """All partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
+
+        ``wait_s``: how long one is waited for that the brokers do not know yet; None: ``topic_wait_s``.
+        """
+        timeout_s = self._settings.topic_wait_s if wait_s is None else wait_s
+        view = await self._open()[0].topic(topic, timeout_s=timeout_s)
         return tuple(TopicPartition(topic, number) for number in sorted(view.partitions))
 
     def seek(

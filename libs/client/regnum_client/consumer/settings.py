@@ -1,8 +1,8 @@
 """How a consumer behaves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from regnum_client.allowed import Between, check_fields
 from regnum_client.consumer.positions import ResetName, ResetPolicy
@@ -17,6 +17,7 @@ class ConsumerSettings:
 
     >>> settings = ConsumerSettings(reset=ResetPolicy.EARLIEST, fetch_wait_ms=100)
     >>> consumer = Consumer(bootstrap, settings=settings)
+    >>> as_json = ConsumerSettings(value_deserializer=json.loads)
     """
 
     client_rack: str = ""
@@ -27,6 +28,11 @@ class ConsumerSettings:
     skip_unreadable: bool = False
     """Leave out batches that cannot be decoded, with a warning for each that names partition and offsets; otherwise
     UnreadableBatchError is raised before such a batch. Of ``batches`` each still raises it when it is decoded."""
+    key_deserializer: Callable[[bytes], Any] | None = None
+    """Makes keys of their bytes, of single records and not of batches; None: they stay bytes. It is not asked where
+    there is no key. What it raises becomes RecordDeserializationError, before whose record the consumer stands."""
+    value_deserializer: Callable[[bytes], Any] | None = None
+    """The same for values."""
     fetch_wait_ms: Annotated[int, Between(0, INT32_MAX)] = 500
     """How long a broker may wait for records before it answers."""
     fetch_min_bytes: Annotated[int, Between(0, INT32_MAX)] = 1

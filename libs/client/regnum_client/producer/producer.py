@@ -7,10 +7,10 @@ module is the door.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
@@ -56,6 +56,7 @@ class ProducerSettings:
 
     >>> settings = ProducerSettings(compression="zstd", linger_ms=20.0, batch_bytes=256 * 1024)
     >>> producer = Producer(bootstrap, settings=settings)
+    >>> as_json = ProducerSettings(value_serializer=lambda value: json.dumps(value).encode())
     """
 
     acks: Literal[-1, 0, 1, "all"] = -1
@@ -88,6 +89,10 @@ class ProducerSettings:
     5 when idempotent: brokers remember five batches."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = "none"
     """Codec of the batches; None: as "none"."""
+    key_serializer: Callable[[Any], bytes | None] | None = None
+    """Makes the bytes of keys; None: keys are bytes. It is not asked where there is no key."""
+    value_serializer: Callable[[Any], bytes | None] | None = None
+    """The same for values; None for a value is a tombstone, and no serializer is asked."""
     metadata_watch: bool = True
     """A broker tells of new leaders by itself, where it can; without, they are asked for when something failed."""
 
@@ -105,6 +110,14 @@ class ProducerSettings:
     def numbers_batches(self) -> bool:
         """Whether repeats are recognised: it is idempotent, and waits for all in-sync replicas."""
         return self.idempotent and self.acks in (-1, "all")
+
+    def key_bytes(self, key: Any) -> Any:
+        """A key as it is sent."""
+        return key if key is None or self.key_serializer is None else self.key_serializer(key)
+
+    def value_bytes(self, value: Any) -> Any:
+        """A value as it is sent."""
+        return value if value is None or self.value_serializer is None else self.value_serializer(value)
 
 
 @checks_arguments(but=("send",))
@@ -218,6 +231,10 @@ class Producer:
         finally:
             await self._tear_down(task)
 
+    async def stop(self) -> None:
+        """The same as ``close``, as aiokafka calls it."""
+        await self.close()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -230,20 +247,22 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Buffer one record; the future that comes back ends when the brokers have it (or have refused it).
 
+        Key and value are bytes or None, or what the serializers of the settings take; what these raise is raised.
         Without a partition, the key's hash chooses it as Kafka's Java client does; without a key, batches go round.
         Waits while the buffer is full. Raises BufferFullError, or UNKNOWN_TOPIC_OR_PARTITION for a topic that does
         not exist, INVALID_CONFIG for what can be no record, and BackgroundTaskError.
         """
-        metadata = self._open()
+        metadata, settings = self._open(), self._settings
+        key, value = settings.key_bytes(key), settings.value_bytes(value)
         if not _is_plain(topic, value, key, partition, headers, timestamp_ms):
             _check_record(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         view = metadata.view.topics.get(topic)
@@ -282,6 +301,25 @@ class Producer:
         if self._accumulator.has_more or (idle and self._accumulator.next_ready_s is not None):
             self._outcomes.wake()
         return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record, and wait until the brokers have it. Raises as ``send``, and what its future raises.
+
+        Given up (cancelled), the record may be in the log all the same. For one record now and then: one after
+        another, each waits for its own call.
+        """
+        return await (
+            await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+        )
 
     async def check_topic(self, topic: str, *, partition: int | None = None) -> int:
         """The number of partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION, as ``send`` would."""

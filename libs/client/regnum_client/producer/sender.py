@@ -18,7 +18,7 @@ import asyncio
 import random
 from typing import Final, NamedTuple
 
-from regnum.broker.v1.log_pb2 import Acks
+from regnum.broker.v1.log_pb2 import Acks, ProduceResponse
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
@@ -336,11 +336,7 @@ class Sender:
             self._unreachable.answered(under_way.leader)
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
-            # A call is answered when all of it is: its other partitions waited for the same.
-            freed_by = next((result.isr_change for result in response.results if result.isr_change), "")
-            for place, (item, result) in enumerate(answered):
-                cause = under_way.causes.get(place, "") if under_way.causes else ""
-                traced = _Traced(cause, under_way.place, result.isr_change or freed_by)
+            for (item, result), traced in zip(answered, _traces(under_way, response, self._outages), strict=True):
                 self._settle(item, result.error_code, result.error_message, result.base_offset, traced)
         finally:
             self._calls.ended(under_way)
@@ -415,6 +411,21 @@ class _Traced(NamedTuple):
     """The produce call's own span."""
     isr_change: str = ""
     """What ended the wait for a replica that was gone."""
+
+
+_UNTRACED: Final = _Traced()
+"""Of an answer that says nothing."""
+
+
+def _traces(call: ProduceCall, response: ProduceResponse, outages: OutageWatch) -> list[_Traced]:
+    """What an answer says of each partition. It comes when all of it is there: the others waited for the same."""
+    if not outages.enabled:
+        return [_UNTRACED] * len(response.results)
+    freed_by = next((result.isr_change for result in response.results if result.isr_change), "")
+    return [
+        _Traced(call.causes.get(index, ""), call.place, result.isr_change or freed_by)
+        for index, result in enumerate(response.results)
+    ]
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:

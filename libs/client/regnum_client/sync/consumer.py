@@ -5,20 +5,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from regnum_service.channel import Channels
 from regnum_service.tls.files import TlsFiles
 
-from regnum_client.allowed import checks_arguments
+from regnum_client.allowed import Between, checks_arguments
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.consumer import Consumer as AsyncConsumer
+from regnum_client.consumer.consumer import Count
 from regnum_client.consumer.groups.gate import Gate
 from regnum_client.consumer.groups.listener import OffsetAndMetadata
 from regnum_client.consumer.groups.listener import RebalanceListener as AsyncListener
 from regnum_client.consumer.groups.session import ToCommit
 from regnum_client.consumer.settings import ConsumerSettings
-from regnum_client.records import ConsumedRecord, TopicPartition
+from regnum_client.records import ConsumedRecord, TopicPartition, by_partition
 from regnum_client.sync.bridge import Blocking, Bridge, Face, OnLoop
 from regnum_client.sync.listener import OffLoop, RebalanceListener
 
@@ -122,6 +123,10 @@ class Consumer(Face[_Behind]):
             self.bridge.wait(self.bridge.client.leave())
         super().close()
 
+    def stop(self) -> None:
+        """The same as ``close``, as other clients call it."""
+        self.close()
+
     assign = Blocking(AsyncConsumer.assign, settles=True)
     subscribe = Blocking(AsyncConsumer.subscribe, settles=True)
     unassign = OnLoop(AsyncConsumer.unassign, settles=True)
@@ -210,6 +215,19 @@ class Consumer(Face[_Behind]):
             while not (records := self._hand.take(1)):
                 self.bridge.wait(self._fill(READ_AHEAD_RECORDS, WAIT_S))
             return records[0]
+
+    def getone(self) -> ConsumedRecord:
+        """The next record, of any partition, as soon as there is one (aiokafka's name of ``next``)."""
+        return next(self)
+
+    def getmany(
+        self, *, timeout_ms: Annotated[float, Between(0)] = 0, max_records: Count | None = None
+    ) -> dict[TopicPartition, list[ConsumedRecord]]:
+        """The next records by partition, in the order of each; empty when none came in the time (aiokafka's ``read``).
+
+        ``max_records``: 500 by default.
+        """
+        return by_partition(self.read(records_max=max_records or 500, timeout_s=timeout_ms / 1000))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple
@@ -52,10 +53,13 @@ class Producer(Face[AsyncProducer]):
         channels: Channels | None = None,
         tls: TlsFiles | None = None,
     ) -> None:
+        self._settings: Final = settings or ProducerSettings()
+        # What is made of keys and values is made in the caller's thread.
+        behind = replace(self._settings, key_serializer=None, value_serializer=None)
         super().__init__(
             Bridge(
                 "producer",
-                lambda: AsyncProducer(bootstrap, settings=settings, client_id=client_id, channels=channels, tls=tls),
+                lambda: AsyncProducer(bootstrap, settings=behind, client_id=client_id, channels=channels, tls=tls),
             )
         )
         self._door: Final = _Door(self.bridge)
@@ -65,9 +69,9 @@ class Producer(Face[AsyncProducer]):
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
@@ -79,6 +83,7 @@ class Producer(Face[AsyncProducer]):
         and must wait for nothing. Raises ClientClosedError, and INVALID_REQUEST after a fork.
         """
         client = self.bridge.client
+        key, value = self._settings.key_bytes(key), self._settings.value_bytes(value)
         return self._door.put(
             partial(
                 client.send,
@@ -91,6 +96,29 @@ class Producer(Face[AsyncProducer]):
             ),
             len(value or b"") + len(key or b""),
         )
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RecordMetadata:
+        """Send one record, and wait until the brokers have it. Raises what it meets.
+
+        Raises TimeoutError when that takes longer; the record stays on its way.
+        """
+        return self.send(topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms).result(
+            timeout_s
+        )
+
+    def stop(self) -> None:
+        """The same as ``close``, as other clients call it."""
+        self.close()
 
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Send all that was handed over before and wait until every future of it has ended, well or badly.

@@ -88,7 +88,7 @@ class Chain(NamedTuple):
     partition: str
     """Partition, as text; empty where no client waited."""
     leader: str
-    """Broker id of the leader that it ends with; empty where nobody recorded it."""
+    """Broker id of the leader that it ends with; empty where no process recorded it."""
     leader_epoch: str
     """Leader epoch of that leadership."""
     client: str

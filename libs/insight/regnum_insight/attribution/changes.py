@@ -120,13 +120,13 @@ class Change(NamedTuple):
     kind: str
     """One of the ``KIND_`` values of the conventions, ``unknown`` or ``untraced``."""
     cause: str
-    """What began it; empty where nobody recorded it."""
+    """What began it; empty where no process recorded it."""
     evidence: str
     """What proved it."""
     victim: str
     """``broker 2``; empty where there is none, or none recorded."""
     controller: str
-    """``3``: election id of the controller that did it; empty where nobody recorded it."""
+    """``3``: election id of the controller that did it; empty where no process recorded it."""
     partitions: int
     """Partitions that needed a leader."""
     start_ns: int

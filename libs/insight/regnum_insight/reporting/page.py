@@ -4,30 +4,25 @@ Its size is bounded whatever the number of changes: what is shown one by one are
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from statistics import median
 from typing import Final
 
-from regnum_telemetry import conventions as names
-
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import CONSUMER, MS, Chain
+from regnum_insight.attribution.chains import Chain
 from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACED, Change, ClockNote
 from regnum_insight.engine import Analysis
 from regnum_insight.reporting import svg
-from regnum_insight.reporting.rows import chains_of, label_of, marked_label_of, started, title
+from regnum_insight.reporting.rows import label_of, marked_label_of, started, title
 from regnum_insight.reporting.statistics import percentile
 from regnum_insight.reporting.text import notes_of
-from regnum_insight.spans.span import Kind, Span
+from regnum_insight.reporting.waterfall import STEP_CLASS, chain_bars, figures_of, key, waterfall
+from regnum_insight.spans.span import Span
 
 CHAINS_SHOWN: Final = 15
 """Worst chains that are drawn one below the other."""
-PARTITIONS_SHOWN: Final = 8
-"""Partitions that are drawn of one change."""
-SPANS_SHOWN: Final = 60
-"""Spans that are drawn of one change."""
 LINES_SHOWN: Final = 500
 """Changes that have a line in the table; the longest, in the order of time."""
 HEAT_COLUMNS: Final = 48
@@ -39,28 +34,9 @@ PROCESSES_SHOWN: Final = 200
 POINTS_SHOWN: Final = 1000
 """Points of a picture."""
 
-_GROUPS: Final = {
-    "found": (steps.FAILED, steps.NOTICED, steps.DETECTED),
-    "decided": (steps.FENCED, steps.WON, steps.LOADED, steps.DECIDED, steps.WRITTEN, steps.VERIFIED, steps.DISPATCHED),
-    "told": (steps.ORDER_SENT, steps.RECEIVED, steps.LEADS),
-    "client": (steps.LEARNED, steps.BACKOFF, steps.SENT, steps.ANSWERED, steps.UNSEEN),
-    "log": (steps.IN_SYNC, steps.APPENDED, steps.REPLICATED, steps.ACKNOWLEDGED),
-    "nobody": (steps.UNEXPLAINED,),
-}
-_LEGEND: Final = {
-    "found": "until it was detected",
-    "decided": "controller and store",
-    "told": "the new leader takes over",
-    "client": "the client finds it",
-    "log": "append, replication, acknowledgement",
-    "nobody": "unexplained",
-}
-_CLASS: Final = {
-    step: f"g-{group} s{position % 4}" for group, of in _GROUPS.items() for position, step in enumerate(of)
-}
-_SPAN_CLASS: Final = {Kind.SERVER: "k-server", Kind.CLIENT: "k-client", Kind.PRODUCER: "k-producer"}
-
-_STYLE: Final = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+_STYLE: Final = "".join(
+    files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "svg.css")
+)
 
 
 def page_of(analysis: Analysis, *, made: str, source: str) -> str:
@@ -71,7 +47,7 @@ def page_of(analysis: Analysis, *, made: str, source: str) -> str:
         f"<title>Where the time of failovers went</title><style>{_STYLE}</style>",
         f"<h1>Where the time of failovers went</h1><p class=quiet>{escape(source)}, {escape(made)}</p>",
         f"<p class=verdict>{escape(verdict(analysis.changes))}</p>",
-        _key(),
+        key(),
         _kinds(analysis.changes),
         _planned(changes),
         _worst(changes),
@@ -107,11 +83,6 @@ def verdict(changes: Sequence[Change]) -> str:
         f"{worst.outage_ms:.0f} ms at worst ({worst.worst.name}, {label_of(worst)}); the largest part, "
         f"{share:.0f} % of all waiting, lies in the step “{title(step)}”."
     )
-
-
-def _key() -> str:
-    items = "".join(f"<span class='g-{group}'></span>{escape(text)}" for group, text in _LEGEND.items())
-    return f"<p class=key>{items}</p>"
 
 
 def _kinds(changes: Sequence[Change]) -> str:
@@ -154,7 +125,7 @@ def _planned(changes: Sequence[Change]) -> str:
         bars, at = [], 0.0
         for step, ms in medians.items():
             if ms > 0:
-                bars.append(svg.Bar(at, at + ms, _CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
+                bars.append(svg.Bar(at, at + ms, STEP_CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
                 at += ms
         rows.append(svg.Row(name, bars))
     end = max((bar.end for row in rows for bar in row.bars), default=1.0)
@@ -174,7 +145,7 @@ def _worst(changes: Sequence[Change]) -> str:
     if not chains:
         return ""
     rows = [
-        svg.Row(f"{started(change)[11:19]} {marked_label_of(change)}", _chain_bars(chain, 0.0))
+        svg.Row(f"{started(change)[11:19]} {marked_label_of(change)}", chain_bars(chain, 0.0))
         for chain, change in chains
     ]
     picture = svg.bars(rows, begin=0, end=chains[0][0].outage_ms, about="The longest chains, one below the other")
@@ -188,87 +159,18 @@ def _each(changes: Sequence[Change], pictured: Mapping[str, Sequence[Span]]) -> 
     parts = ["<h2>The longest changes, one by one</h2>"]
     for position, change in enumerate(shown):
         together = "".join(f", belongs together with {other}" for other in change.links)
-        exact = " ".join(f"{step}={ms:.6f}" for step, ms in change.steps_ms.items())
+        exact = " ".join(f"{name}='{value}'" for name, value in figures_of(change).items())
         steps_text = ", ".join(f"{title(step)} {ms:.1f}" for step, ms in change.steps_ms.items() if ms >= 0.05)
         at = started(change)[:19].replace("T", " ")
         name = f"{at}: {marked_label_of(change)}, {change.victim or 'no victim recorded'}"
         parts.append(
             f"<details{' open' if position < 3 else ''}><summary>{escape(name)}; {change.total_ms:.1f} ms on "
-            f"{escape(change.worst.name)}</summary><p data-trace='{change.trace_id}' "
-            f"data-total-ms='{change.total_ms:.6f}' data-steps-ms='{exact}'>"
+            f"{escape(change.worst.name)}</summary><p {exact}>"
             f"{escape(steps_text)} = {change.total_ms:.1f} ms. "
             f"<span class=quiet>trace {change.trace_id}{together}</span></p>"
-            f"<div class=wide>{_waterfall(change, pictured[change.trace_id])}</div></details>"
+            f"<div class=wide>{waterfall(change, pictured[change.trace_id])}</div></details>"
         )
     return "".join(parts)
-
-
-def _waterfall(change: Change, spans: Sequence[Span]) -> str:
-    """The chains of its partitions, the worst outlined, and below them the spans by process."""
-    ahead = {note.process: round(note.ahead_ms * MS) for note in change.clocks}
-    chains = chains_of(change)[:PARTITIONS_SHOWN]
-    path = set(change.worst.path)
-    first = min(chain.start_ns - ahead.get(chain.client, 0) for chain in chains)
-    first = min(first, change.start_ns)
-    rows = [
-        svg.Row(
-            chain.name if chain.seen_by != CONSUMER else f"{chain.name}, consumer",
-            _chain_bars(chain, (chain.start_ns - ahead.get(chain.client, 0) - first) / MS),
-            outlined=position == 0,
-        )
-        for position, chain in enumerate(chains)
-    ]
-    end = max(bar.end for row in rows for bar in row.bars)
-    of: dict[str, list[svg.Bar]] = defaultdict(list)
-    relevant = [span for span in spans if _is_shown(span)]
-    # Those of the path first: what is left out is beside it.
-    relevant.sort(key=lambda span: (span.span_id not in path, span.start_ns, span.span_id))
-    for span in sorted(relevant[:SPANS_SHOWN], key=lambda span: (span.start_ns, span.span_id)):
-        begin_ms = (span.start_ns - ahead.get(span.process, 0) - first) / MS
-        end_ms = (span.end_ns - ahead.get(span.process, 0) - first) / MS
-        short = span.name.rpartition("/")[2].rpartition(".")[2]
-        style = _SPAN_CLASS.get(Kind(span.kind), "k-other")
-        style += " path" if span.span_id in path else ""
-        told = f"{span.name}: {end_ms - begin_ms:.2f} ms{', on the worst chain' if span.span_id in path else ''}"
-        of[span.process].append(svg.Bar(begin_ms, end_ms, style, told, short))
-    for process, bars in sorted(of.items()):
-        for lane, row in enumerate(_lanes(bars)):
-            rows.append(svg.Row(process if lane == 0 else "", row))
-    return svg.bars(rows, begin=0, end=end, about=f"Waterfall of the change of trace {change.trace_id}")
-
-
-def _is_shown(span: Span) -> bool:
-    # Outages are the chains above, and the root is all of it.
-    return span.name not in _NOT_SHOWN
-
-
-_NOT_SHOWN: Final = frozenset({names.OUTAGE, names.CONSUMER_OUTAGE, names.LEADERSHIP_CHANGE})
-
-
-def _lanes(bars: Iterable[svg.Bar]) -> list[list[svg.Bar]]:
-    """Bars of one process in as few rows as they need without lying upon one another."""
-    lanes: list[list[svg.Bar]] = []
-    for bar in bars:
-        lane = next((lane for lane in lanes if lane[-1].end <= bar.begin), None)
-        if lane is None:
-            lanes.append([bar])
-        else:
-            lane.append(bar)
-    return lanes
-
-
-def _chain_bars(chain: Chain, begin: float) -> list[svg.Bar]:
-    found = []
-    at = begin
-    for segment in chain.segments:
-        if segment.ms <= 0:
-            continue
-        bound = "" if segment.bound_ms in (0, None) else f" ± {segment.bound_ms:.1f}"
-        name = title(segment.step) if segment.step == segment.until else f"unexplained, until {title(segment.until)}"
-        text = f"{name}: {segment.ms:.2f}{bound} ms, by {segment.process}"
-        found.append(svg.Bar(at, at + segment.ms, _CLASS[segment.step], text, title(segment.step)))
-        at += segment.ms
-    return found
 
 
 def _heat(changes: Sequence[Change]) -> str:
@@ -312,7 +214,7 @@ def _brokers(changes: Sequence[Change]) -> str:
         bars, at = [], 0.0
         for step, ms in zip(shown, medians, strict=True):
             if ms:
-                bars.append(svg.Bar(at, at + ms, _CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
+                bars.append(svg.Bar(at, at + ms, STEP_CLASS[step], f"{title(step)}: {ms:.2f} ms", title(step)))
                 at += ms
         rows.append(svg.Row(f"broker {broker}", bars))
     head = ["broker", "leaderships", *map(title, shown)]

@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
+from regnum_console.serving import Options as ConsoleOptions
+from regnum_console.serving import serving
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_telemetry import setup
@@ -22,12 +24,14 @@ from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
-from regnum_local.plan import STORES, TRACES
+from regnum_local.plan import STORES, TRACES, Role
 
 TOPICS = {"orders": 6, "payments": 3}
 """Topics of the demo and their partitions; three replicas each."""
 HELPERS = ("metadata-1",)
 """Processes that are killed besides the leaders."""
+BALANCE_S = 600.0
+"""Seconds between two rounds of the leader balance: longer than the demo."""
 BURST = BurstPlan(topics=60, rate=5.0, burst=25.0)
 """Topic creations against a quota, in one call."""
 QUOTA = "quota-1"
@@ -47,6 +51,8 @@ async def play(
         coordination=coordination,
         report=narrator.detail,
         tls=tls,
+        # The planned move is the demo's own: it is asked for, and shown beside the kills.
+        extra={Role.ELECTION: ("--leader-balance-interval-s", str(BALANCE_S))},
     )
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
     narrator.step(
@@ -59,7 +65,9 @@ async def play(
         narrator.detail(f"healthy after {clock.monotonic() - begin:.1f} s")
         bootstrap = cluster.bootstrap
         partitions = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
-        async with Admin(bootstrap, tls=cluster.tls) as admin:
+        console = ConsoleOptions(bootstrap=bootstrap, tls=cluster.tls, traces=data_dir / TRACES)
+        async with serving(console, clock) as pages, Admin(bootstrap, tls=cluster.tls) as admin:
+            narrator.step(f"pages of the cluster, while it is hurt: {pages.address}changes")
             narrator.step(f"creating topics {', '.join(TOPICS)}: {len(partitions)} partitions, 3 replicas each")
             for name, count in TOPICS.items():
                 await admin.create_topic(name, partitions=count, replication_factor=3)
@@ -130,8 +138,7 @@ async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
     for name in tuple(stage.killed):
         await stage.restart(name)
     await stage.all_in_sync()
-    planned = await stage.elect_preferred()
-    outages += [] if planned is None else [planned]
+    outages.append(await stage.elect_preferred())
     for name in HELPERS:
         await stage.kill_helper(name)
     await stage.run_for(2.0)

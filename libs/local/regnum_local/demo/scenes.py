@@ -170,8 +170,8 @@ class Stage:
             successor_s=successor_s,
         )
 
-    async def elect_preferred(self) -> Outage | None:
-        """Give leaderships back to the preferred replicas, as planned; returns what it cost, or None: nothing moved."""
+    async def elect_preferred(self) -> Outage:
+        """Give leaderships back to the preferred replicas, as planned; returns what it cost."""
         self._narrator.step("electing the preferred leaders again")
         begun = self._clock.monotonic()
         moved: dict[TopicPartition, int] = {}
@@ -183,11 +183,7 @@ class Stage:
                     moved[TopicPartition(result.topic, result.partition)] = result.leader
             return bool(moved)
 
-        try:
-            await self.until("a preferred leader elected", ready, within_s=5.0)
-        except SceneError:
-            self._narrator.detail("every preferred leader leads already")
-            return None
+        await self.until("a preferred leader elected", ready, within_s=30.0)
 
         async def led() -> bool:
             now = await self.look()

@@ -46,12 +46,9 @@ class Timeline:
     @property
     def complaints(self) -> tuple[str, ...]:
         """What does not fit together."""
-        victim = self.outage.process
-        if self.total_ms is None and self.outage.planned:
-            # A move that nobody had to wait for, or one by processes that leave no root for it.
-            return ()
+        victim = self.outage.process or self.outage.victim
         if self.total_ms is None:
-            return (f"no trace of the death of {victim}",)
+            return (f"no trace of {'the planned move' if self.outage.planned else f'the death of {victim}'}",)
         found = []
         total_of_stages_ms = sum(self.stages_ms.values())
         if abs(total_of_stages_ms - self.total_ms) > SUM_TOLERANCE_MS:
@@ -61,6 +58,7 @@ class Timeline:
             return tuple(found)
         seen_ms = self.outage.client_s * 1000
         if self.traced_outage_ms is None and self.outage.planned:
+            # A producer that had nothing on its way while the leaders moved has not waited.
             return tuple(found)
         if self.traced_outage_ms is None:
             found.append(f"{victim}: no producer left a span of its outage")

@@ -28,7 +28,11 @@ RESOURCE_NAME_MAX: Final = 255
 
 
 class PatternType(enum.IntEnum):
-    """How a pattern names resources, with Kafka's numbers."""
+    """How a pattern names resources, with Kafka's numbers.
+
+    >>> AclResourcePattern(type=AclResourceType.TOPIC, name="billing.", pattern=AclPatternType.PREFIXED).name
+    'billing.'
+    """
 
     LITERAL = 3
     """The one of that name; of the name ``*``, all."""
@@ -37,7 +41,11 @@ class PatternType(enum.IntEnum):
 
 
 class Permission(enum.IntEnum):
-    """What a rule says, with Kafka's numbers."""
+    """What a rule says, with Kafka's numbers.
+
+    >>> AclPermission.DENY < AclPermission.ALLOW
+    True
+    """
 
     DENY = 2
     ALLOW = 3
@@ -49,7 +57,12 @@ class InvalidAclError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePattern:
-    """Which resources."""
+    """Which resources.
+
+    >>> orders = AclResourcePattern(type=AclResourceType.TOPIC, name="orders")
+    >>> orders.fits(AclResourceType.TOPIC, "orders")
+    True
+    """
 
     type: ResourceType
     """Of what kind."""
@@ -72,7 +85,12 @@ class ResourcePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One rule of a pattern."""
+    """One rule of a pattern.
+
+    >>> entry = AclEntry(
+    ...     principal="User:guest", host="*", operation=AclOperation.READ, permission=AclPermission.ALLOW
+    ... )
+    """
 
     principal: str
     """``User:name``, or ``User:*`` for everybody."""
@@ -89,7 +107,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclBinding:
-    """A whole rule."""
+    """A whole rule.
+
+    >>> binding = AclBinding(
+    ...     pattern=AclResourcePattern(type=AclResourceType.TOPIC, name="orders"),
+    ...     entry=AclEntry(
+    ...         principal="User:guest", host="*", operation=AclOperation.READ, permission=AclPermission.ALLOW
+    ...     ),
+    ... )
+    >>> admin.create_acl(binding)
+    """
 
     pattern: ResourcePattern
     entry: Entry

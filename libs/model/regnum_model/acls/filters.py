@@ -10,7 +10,10 @@ from regnum_model.acls.bindings import ANY_NAME, AclBinding, PatternType, Permis
 
 
 class PatternFilter(enum.IntEnum):
-    """How a filter compares patterns, with Kafka's numbers."""
+    """How a filter compares patterns, with Kafka's numbers.
+
+    >>> about_orders = AclFilter(type=AclResourceType.TOPIC, name="orders", pattern=AclPatternFilter.MATCH)
+    """
 
     ANY = 1
     """Of whatever type, named exactly so."""
@@ -27,7 +30,13 @@ _EXACT: Final = {PatternFilter.LITERAL: PatternType.LITERAL, PatternFilter.PREFI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Rules that fit everything that is said; None says nothing."""
+    """Rules that fit everything that is said; None says nothing.
+
+    >>> of_guests = AclFilter(principal="User:guest")
+    >>> removed = admin.delete_acls(of_guests)
+    >>> admin.describe_acls(of_guests).bindings
+    ()
+    """
 
     type: ResourceType | None = None
     """Kind of resource."""

@@ -7,8 +7,10 @@ record what another service shows.
 
 Labels are of bounded size: kinds of things that the code knows; ids of brokers, of which only those that have something
 to show are shown, and at most ``regnum_telemetry.metrics.SERIES_MAX``; names of topics that have a place, and users and
-client ids of the buckets of quotas that were used last, as many of each as a setting says. Partitions are never labels:
-whoever wants to know *which* partition asks `regnum status`.
+client ids of the buckets of quotas that were used last, as many of each as a setting says. Partitions are labels of log
+ends and committed offsets alone, of which a query makes the lag, again as many as a setting says: whoever wants to know
+*which* partition is in trouble asks `regnum status`. Every series says besides which cluster it is of
+(``regnum_telemetry.exposition``).
 """
 
 from collections.abc import Mapping

@@ -54,9 +54,15 @@ class Instrument:
     @property
     def prometheus(self) -> str:
         """Its name in the text that Prometheus reads; a histogram's series add ``_bucket``, ``_sum`` and ``_count``."""
-        by_second = "_per_second" if self.unit.endswith("/s") else ""
-        name = self.name.replace(".", "_") + SUFFIXES.get(self.unit, by_second)
+        unit = self.prometheus_unit
+        name = self.name.replace(".", "_") + (f"_{unit}" if unit else "")
         return name + "_total" if self.kind is Kind.COUNTER else name
+
+    @property
+    def prometheus_unit(self) -> str:
+        """Its unit as Prometheus has it; empty for things."""
+        by_second = "per_second" if self.unit.endswith("/s") else ""
+        return SUFFIXES.get(self.unit, by_second).removeprefix("_")
 
     @property
     def series(self) -> tuple[str, ...]:

@@ -84,6 +84,53 @@ FAILOVER_DURATION: Final = DEFINED.histogram(
     bounds=(0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0),
 )
 
+CHANGES: Final = DEFINED.counter(
+    "regnum.changes",
+    "{changes}",
+    "Changes of leadership that began, by kind: broker failure, controlled shutdown, balance, reassignment, election by"
+    " request, unclean election, recovery, succession",
+    labels=("kind",),
+)
+
+CHANGES_ENDED: Final = DEFINED.counter(
+    "regnum.changes.ended",
+    "{changes}",
+    "Those of them that are over; complete: whether every new leader acknowledged while it was waited for. Up to 36 s"
+    " behind the others; a change whose controller ends is never among them, and its trace has no root",
+    labels=("kind", "complete"),
+)
+
+CHANGE_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0)
+"""Bounds for what changes of leadership take, in seconds."""
+
+CHANGE_STAGE: Final = DEFINED.histogram(
+    "regnum.change.stage",
+    "s",
+    "Stages of changes of leadership, each named by what it ends with, as `regnum failovers report` names them: noticed"
+    " (from the first sign of a failure in any process), detected, fenced, won, loaded, decided, written, verified,"
+    " dispatched (all new leaders have answered), acknowledged (to the producers of all partitions). The stages of a"
+    " change add up to its length; OpenMetrics has the ids of traces",
+    labels=("kind", "stage"),
+    bounds=CHANGE_S,
+)
+
+CLIENT_OUTAGE: Final = DEFINED.histogram(
+    "regnum.client.outage",
+    "s",
+    "From the beginning of a change of leadership to the first acknowledgement of each partition that producers were"
+    " using, as its new leader reports it; OpenMetrics has the ids of traces",
+    labels=("kind",),
+    bounds=CHANGE_S,
+)
+
+CLIENT_OUTAGES_UNHEARD: Final = DEFINED.counter(
+    "regnum.client.outages.unheard",
+    "{partitions}",
+    "Partitions that producers had been using and whose new leader acknowledged nothing within 5 s: the producers are"
+    " gone, or wait for longer; they are not among the outages",
+    labels=("kind",),
+)
+
 ORDERS_OUTSTANDING: Final = DEFINED.gauge(
     "regnum.controller.orders.outstanding",
     "{orders}",

@@ -35,6 +35,24 @@ SPANS_DROPPED: Final = DEFINED.counter(
     "Spans that found the queue full, or whose export failed",
 )
 
+SPANS_EXPORTED: Final = DEFINED.counter(
+    "regnum.telemetry.spans_exported",
+    "{spans}",
+    "Spans that were brought out: to a file, or to a collector",
+)
+
+SPANS_WAITING: Final = DEFINED.gauge(
+    "regnum.telemetry.spans_waiting",
+    "{spans}",
+    "Spans that wait to be brought out; of more than 16,384 the newest are dropped",
+)
+
+EXPORT_UNDER_WAY: Final = DEFINED.gauge(
+    "regnum.telemetry.export.under_way",
+    "s",
+    "For how long the export under way has not been answered, so that spans are late; 0: there is none",
+)
+
 CALLS_SERVED: Final = DEFINED.histogram(
     "rpc.server.call.duration",
     "s",

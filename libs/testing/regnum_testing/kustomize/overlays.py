@@ -26,6 +26,7 @@ CLUSTER: Final = {
     "tracesBucket": "traces-of-ours",
     "tracesRegion": "eu-west-1",
     "tracesEndpoint": "https://s3.eu-west-1.amazonaws.com",
+    "tracesBackend": "tempo.monitoring:4317",
     "failoversImage": "registry.example/regnum-failovers:0.2.0",
 }
 """What the ConfigMap regnum-cluster of an overlay says."""
@@ -40,8 +41,10 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "overlays/production zones": ("required-spread", "zones", "storage-class"),
     "overlays/dev traces": ("traces", "failovers"),
     "overlays/dev bucket": ("traces", "failovers", "object-store"),
-    "overlays/dev operator": ("traces", "failovers", "spark-operator"),
-    "overlays/production bucket operator": ("traces", "failovers", "object-store", "spark-operator", "storage-class"),
+    "overlays/dev operator": ("traces", "failovers", "trace-backend", "spark-operator"),
+    "overlays/production bucket operator": (
+        *("traces", "failovers", "object-store", "trace-backend", "spark-operator", "storage-class"),
+    ),
     "overlays/tls": (),
     "overlays/production everything": (
         *("cert-manager", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),

@@ -119,12 +119,14 @@ class SameLoop(OwnLoop):
         """Do this."""
         await self._simulated.create_task(work)
 
-    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         """Do this, and be over."""
-        try:
-            await asyncio.shield(self._simulated.create_task(work))
-        finally:
-            self._over = True
+        task = self._simulated.create_task(work)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, _: "asyncio.Future[None]") -> None:
+        self._over = True
 
 
 class SimulatedMachine(Machine):

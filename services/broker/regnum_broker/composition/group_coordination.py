@@ -11,6 +11,7 @@ from regnum_model.topics import TRANSACTIONS_TOPIC
 
 from regnum_broker.cluster.controller import ControllerCalls
 from regnum_broker.composition.parts import BrokerParts
+from regnum_broker.figures.consumer_lag import show_committed
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
@@ -84,6 +85,7 @@ def start_groups(
         members_max=settings.group_max_size,
         initial_rebalance_delay_s=settings.group_initial_rebalance_delay_ms / 1000,
     )
+    show_committed(parts.metrics, coordinator.offset_books, most=settings.metrics_partitions_max)
     parts.supervisor.start("groups", coordinator.run())
     group_calls = GroupCalls(
         coordinator,

@@ -27,6 +27,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.cluster.topic_guards import gone_for_good
 from regnum_broker.groups.counted import Counted
 from regnum_broker.groups.forgetting import expire_offsets, forget_topic, lives_in
+from regnum_broker.groups.offset_book import OffsetBook
 from regnum_broker.groups.offsets_topic import OffsetsTopic, partition_of
 from regnum_broker.groups.places import CoordinatorPlaces
 from regnum_broker.groups.recorded.group_log import GroupLog
@@ -151,6 +152,10 @@ class GroupCoordinator:
             if self._clock.monotonic() >= next_s:
                 next_s = self._clock.monotonic() + OFFSETS_LOOK_S
                 await self.expire_offsets()
+
+    def offset_books(self) -> Iterator[OffsetBook]:
+        """Committed offsets of all groups that are coordinated here and have been read; any thread."""
+        return (seat.shard.offsets for seat in tuple(self._seats.values()) if seat.holds and seat.shard.loaded)
 
     async def expire_offsets(self) -> None:
         """Forget offsets that are over."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -119,6 +119,23 @@ class Outcome:
     """High watermark as the writer saw it."""
     error: str | None
     """None: stored."""
+
+
+async def stored(
+    work: Sequence[Stored], hand_in: Callable[[Sequence[Stored]], Awaitable[asyncio.Future[list[Outcome]]]]
+) -> AsyncIterator[tuple[Stored, Outcome]]:
+    """Have answers stored, job after job, and tell the outcome of each: of the last part, or of what was refused."""
+    left = list(work)
+    while left:
+        now, left = shared_out(left)
+        storing = [(parts, await hand_in(parts)) for parts in waiting_apart(now) if parts]
+        over: set[Followed] = set()
+        for parts, outcomes in storing:
+            for part, outcome in zip(parts, await asyncio.shield(outcomes), strict=True):
+                if part.is_last or outcome.error is not None:
+                    over.add(part.followed)
+                    yield part, outcome
+        left = [part for part in left if part.followed not in over]
 
 
 def waiting_apart(work: Sequence[Stored]) -> tuple[list[Stored], list[Stored]]:

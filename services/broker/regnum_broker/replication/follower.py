@@ -49,11 +49,10 @@ from regnum_broker.replication.followed import (
     Stored,
     recall_last_batches,
     record_truncation,
-    shared_out,
     store,
+    stored,
     take_high_watermark,
     take_truncations,
-    waiting_apart,
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.pauses import Pauses
@@ -377,16 +376,8 @@ class LeaderStream:
             await self._store(part)
 
     async def _store(self, work: Sequence[Stored]) -> None:
-        while work:
-            now, work = shared_out(work)
-            storing = [(parts, await self._hand_in(parts)) for parts in waiting_apart(now) if parts]
-            settled: set[Followed] = set()
-            for parts, outcomes in storing:
-                for part, outcome in zip(parts, await asyncio.shield(outcomes), strict=True):
-                    if part.is_last or outcome.error is not None:
-                        settled.add(part.followed)
-                        self._settle(outcome, part.answer)
-            work = [part for part in work if part.followed not in settled]
+        async for part, outcome in stored(work, self._hand_in):
+            self._settle(outcome, part.answer)
 
     async def _hand_in(self, work: Sequence[Stored]) -> asyncio.Future[list[Outcome]]:
         directory = self._storage.directory

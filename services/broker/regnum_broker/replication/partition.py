@@ -181,6 +181,8 @@ class Partition:
         """Change the role; whoever waits on the old one is woken."""
         promised, self.promised = self.promised, None
         self.role = role
+        # Its offsets may be other records' under another role.
+        self.freed = None
         if promised is None or role is None or role.tenure is not promised.tenure:
             self.acks.depose()
         self.committed.fire()

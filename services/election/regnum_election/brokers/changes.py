@@ -7,7 +7,7 @@ and then a start (safety rule S10).
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from itertools import chain
 from typing import Final
@@ -240,16 +240,8 @@ async def react(
         del assigned[key]
     with context.traced(trace):
         await settle_some(context, first, reason)
-    async with aclosing(urgent_parts(context, assigned, changed, rest)) as parts:
-        async for urgent in parts:
-            if trace is None and any(leader_of(context, key) in lost for key in urgent):
-                trace = context.changes.failure(
-                    min(lost), lost[min(lost)], cause=conventions.CAUSE_NODE, evidence="registration gone or renewed"
-                )
-                reason = reason.within(trace.context)
-            with context.traced(trace):
-                # The first leaders need not wait for the last to be found and written.
-                await settle_some(context, urgent, reason)
+    parts = urgent_parts(context, assigned, changed, rest)
+    trace, reason = await _settle_urgent(context, parts, lost, trace, reason, returns=bool(difference.arrived))
     if trace is not None:
         trace.seal()
     place = "" if trace is None else trace.context
@@ -265,6 +257,47 @@ async def react(
         for broker in difference.arrived:
             context.dispatch.begin(broker)
     await _tell_of_deletions_again(context, changed)
+
+
+async def _settle_urgent(
+    context: ControllerContext,
+    parts: AsyncGenerator[list[PartitionKey], None],
+    lost: Mapping[BrokerId, BrokerEpoch],
+    trace: ChangeTrace | None,
+    reason: Reason,
+    *,
+    returns: bool,
+) -> tuple[ChangeTrace | None, Reason]:
+    """Give leaders to what needs one; returns the change that it is, and the reason within that.
+
+    Args:
+        context: the reign.
+        parts: partitions that cannot wait.
+        lost: brokers that are gone or came anew, with their former epochs.
+        trace: the failure that it belongs to, if that is known.
+        reason: how that is known.
+        returns: whether a broker came: it may lead what has no leader.
+    """
+    returned: ChangeTrace | None = None
+    if trace is None and returns:
+        returned = context.changes.plan(
+            conventions.KIND_RETURN, asked_unix_nano=tracing.now_unix_nano(), cause=conventions.CAUSE_REGISTERED
+        )
+    async with aclosing(parts):
+        async for urgent in parts:
+            if trace is None and any(leader_of(context, key) in lost for key in urgent):
+                trace = context.changes.failure(
+                    min(lost), lost[min(lost)], cause=conventions.CAUSE_NODE, evidence="registration gone or renewed"
+                )
+                reason = reason.within(trace.context)
+            with context.traced(trace or returned):
+                # The first leaders need not wait for the last to be found and written.
+                await settle_some(context, urgent, reason)
+    if returned is not None:
+        returned.seal()
+        if trace is None and returned.is_open:
+            return returned, reason.within(returned.context)
+    return trace, reason
 
 
 async def _tell_of_deletions_again(context: ControllerContext, changed: Iterable[BrokerId]) -> None:

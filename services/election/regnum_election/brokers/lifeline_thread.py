@@ -100,7 +100,7 @@ class LifelineThread:
         self._tasks: set[asyncio.Task[None]] = set()
         self._vital: set[asyncio.Task[None]] = set()
         """Tasks that never end by themselves."""
-        self._thread: asyncio.Task[None] | None = None
+        self._thread: asyncio.Future[None] | None = None
         self._epoch: ControllerEpoch | None = None
         self._shown: Mapping[BrokerId, Broker] = {}
 
@@ -109,9 +109,14 @@ class LifelineThread:
         started: Future[Address] = Future()
         main = asyncio.get_running_loop()
         self._loop = loop = self._machine.loop("lifeline", daemon=True)
-        self._thread = main.create_task(loop.run(self._serve(main, started)), name="lifeline thread")
+        self._thread = loop.begin(self._serve(main, started))
+        self._thread.add_done_callback(self._ended)
         async with asyncio.timeout(START_TIMEOUT_S):
             return await asyncio.wrap_future(started)
+
+    def _ended(self, thread: "asyncio.Future[None]") -> None:
+        if (error := thread.exception()) is not None:
+            self._supervisor.fail("lifeline thread", error)
 
     async def stop(self) -> None:
         """End the thread."""

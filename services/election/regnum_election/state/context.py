@@ -96,13 +96,22 @@ class ControllerContext:
         """Brokers that are registered and take no part, because another one has an address that they advertise."""
         self.troubled: set[TopicId] = set()
         """Topics of which some partition was in trouble; see ``trouble``."""
-        self.changes: Final = Changes(reign, opened=dispatch.tell_of_acknowledgements, ended=self.tally.change_ended)
+        self.changes: Final = Changes(
+            reign,
+            opened=self._change_opened,
+            ended=self.tally.change_ended,
+            measured=self.tally.change_measured,
+        )
         """Traces of changes of leadership."""
         self.unfinished: dict[PartitionKey, tuple[Decide, Reason]] = {}
         """Partitions still in conflict after all rounds of a change, with its decision and why; see ``unfinished``."""
         self.folders: set[PartitionKey] = set()
         """Partitions without a state whose folder stands in the store."""
         self._surroundings: Surroundings | None = None
+
+    def _change_opened(self, trace: ChangeTrace) -> None:
+        self.tally.change_opened(trace.kind)
+        self.dispatch.tell_of_acknowledgements(trace)
 
     @property
     def change(self) -> ChangeTrace | None:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
-from regnum_telemetry import conventions, tracing
+from regnum_telemetry import conventions, propagation, tracing
 from regnum_telemetry.tracing import Value
 
 from regnum_election.reign.witnesses import Sign, Signs
 from regnum_election.traces.beginning import Notice, failed
+from regnum_election.traces.measured import Measured, stages
 
 PATIENCE_S: Final = 30.0
 """How long acknowledgements of orders are waited for."""
@@ -68,6 +69,7 @@ class ChangeTrace:
         *,
         opened: Callable[["ChangeTrace"], None] = lambda _trace: None,
         ended: Callable[[str, float], None] = lambda _name, _seconds: None,
+        measured: Callable[[Measured], None] = lambda _measured: None,
     ) -> None:
         """Only assigns, and reserves the place.
 
@@ -75,10 +77,12 @@ class ChangeTrace:
             beginning: what is known of it.
             opened: called once it is known to be a change; ``wait`` has to run from then on.
             ended: takes the legacy name and the seconds since it was noticed, once the orders are acknowledged.
+            measured: takes what all of it took, when its root is written, or would be if anything were traced.
         """
         self._about: Final = beginning
         self._opened: Final = opened
         self._tell: Final = ended
+        self._measured: Final = measured
         self.context: Final = tracing.tracer().reserve(conventions.LEADERSHIP_CHANGE)
         """Place of the root, as traceparent; empty when nothing is traced."""
         self._attributes: Final[dict[str, Value]] = {
@@ -94,7 +98,8 @@ class ChangeTrace:
         """Partitions that get leaders, with the epochs of these."""
         self._reporting: Final[set[PartitionKey]] = set()
         """Partitions whose leaders report their first acknowledgement, and have not yet."""
-        self._reported: Final[set[PartitionKey]] = set()
+        self._reported: Final[dict[PartitionKey, int]] = {}
+        """When they came of the others."""
         self._partitions = 0
         self._sealed = False
         self.is_open = False
@@ -102,6 +107,11 @@ class ChangeTrace:
         self._over = self._written = False
         self._ended: Final = asyncio.Event()
         self._heard: Final = asyncio.Event()
+
+    @property
+    def kind(self) -> str:
+        """One of the ``conventions.KIND_`` values."""
+        return self._about.kind
 
     @property
     def done(self) -> bool:
@@ -192,10 +202,9 @@ class ChangeTrace:
         led = self._led.get(key)
         if led is None or epoch < led or key in self._reported:
             return
-        self._reported.add(key)
-        self._reporting.discard(key)
         # A clock that is ahead does not make it longer than it is waited for.
-        at = min(unix_nano, tracing.now_unix_nano())
+        at = self._reported[key] = min(unix_nano, tracing.now_unix_nano())
+        self._reporting.discard(key)
         self.reached(
             conventions.ACKNOWLEDGED_UNIX_NANO, max(at, self._boundaries.get(conventions.ACKNOWLEDGED_UNIX_NANO, 0))
         )
@@ -283,6 +292,7 @@ class ChangeTrace:
         begin = noticed if self._failed is None else self._failed.unix_nano
         if begin < noticed:
             tracing.between(conventions.UNDETECTED, begin, noticed, parent=self.context)
+        self._measure(begin)
         over = max(self._boundaries.values())
         if self._reporting:
             # Some producer has not come back yet, or has gone.
@@ -298,3 +308,19 @@ class ChangeTrace:
         # It may be known for longer, as what others are linked with.
         self._led.clear()
         self._reported.clear()
+
+    def _measure(self, begin_unix_nano: int) -> None:
+        place = propagation.parse(self.context)
+        # (A planned change is noticed when it begins.)
+        noticed = {} if self._failed is None else {conventions.NOTICED_UNIX_NANO: self._about.noticed.unix_nano}
+        self._measured(
+            Measured(
+                kind=self._about.kind,
+                trace_id="" if place is None else place.trace_id,
+                is_complete=bool(self._attributes.get(conventions.COMPLETE)),
+                stages_s=stages(begin_unix_nano, {**self._boundaries, **noticed}),
+                outages_s=[max(at - begin_unix_nano, 0) / 1e9 for at in self._reported.values()],
+                unheard=len(self._reporting),
+                unix_s=tracing.now_unix_nano() / 1e9,
+            )
+        )

@@ -13,6 +13,7 @@ from regnum_election.reign.reign import Reign
 from regnum_election.reign.witnesses import Sign, Signs
 from regnum_election.traces.beginning import Notice
 from regnum_election.traces.change_trace import Beginning, ChangeTrace
+from regnum_election.traces.measured import Measured
 
 SUCCESSION_LINGERS_S: Final = 1.0
 """How long the root of a succession waits for lifelines of brokers; nothing waits for the root."""
@@ -35,6 +36,7 @@ class Changes:
         *,
         opened: Callable[[ChangeTrace], None],
         ended: Callable[[str, float], None],
+        measured: Callable[[Measured], None],
     ) -> None:
         """Only assigns.
 
@@ -42,10 +44,12 @@ class Changes:
             reign: whose changes.
             opened: takes each that is one.
             ended: see ``ChangeTrace``.
+            measured: see ``ChangeTrace``.
         """
         self._reign: Final = reign
         self._opened: Final = opened
         self._ended: Final = ended
+        self._measured: Final = measured
         self.under_way: ChangeTrace | None = None
         """The change whose new leaders are being decided, written and told."""
         self._failures: Final[dict[BrokerId, ChangeTrace]] = {}
@@ -178,4 +182,5 @@ class Changes:
             replace(beginning, attributes={**own, **beginning.attributes}),
             opened=self._opened,
             ended=self._ended,
+            measured=self._measured,
         )

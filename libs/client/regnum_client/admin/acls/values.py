@@ -1,7 +1,7 @@
 """Access rules as callers have them, and as the wire does."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from regnum.admin.v1 import acls_pb2
 from regnum_model.access import CLUSTER_NAME, Operation, ResourceType
@@ -12,7 +12,14 @@ __all__ = [
     "CLUSTER_NAME",
     "AclBinding",
     "AclCheck",
+    "AclEntry",
     "AclFilter",
+    "AclOperation",
+    "AclPatternFilter",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourcePattern",
+    "AclResourceType",
     "Acls",
     "Entry",
     "Operation",
@@ -23,12 +30,27 @@ __all__ = [
     "ResourceType",
 ]
 
+# As the SDK calls them: there, they stand beside names of other things.
+AclEntry: TypeAlias = Entry
+AclOperation: TypeAlias = Operation
+AclPatternFilter: TypeAlias = PatternFilter
+AclPatternType: TypeAlias = PatternType
+AclPermission: TypeAlias = Permission
+AclResourcePattern: TypeAlias = ResourcePattern
+AclResourceType: TypeAlias = ResourceType
+
 EXACTLY: Final = {PatternType.LITERAL: PatternFilter.LITERAL, PatternType.PREFIXED: PatternFilter.PREFIXED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acls:
-    """Rules, and patterns of which nobody knows any."""
+    """Rules, and patterns whose rules cannot be read.
+
+    >>> def principals(acls: Acls) -> set[str]:
+    ...     return {one.entry.principal for one in acls.bindings}
+    >>> principals(Acls(bindings=(), unreadable={}))
+    set()
+    """
 
     bindings: tuple[AclBinding, ...]
     """By pattern."""
@@ -38,7 +60,12 @@ class Acls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclCheck:
-    """Whether somebody may do something."""
+    """Whether a principal may do something.
+
+    >>> check = AclCheck(allowed=False, reason="no rule allows it", rule=None, enforced=True)
+    >>> check.allowed or not check.enforced
+    False
+    """
 
     allowed: bool
     reason: str

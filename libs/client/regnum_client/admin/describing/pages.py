@@ -58,13 +58,16 @@ class DescribeAdmin(AdminSession):
                 request.cursor.CopyFrom(whole.cursor)
 
     async def summarize_topics(
-        self, names: Sequence[str] = (), *, chosen: TopicFilter = ALL, limit: int = 0
+        self, names: Sequence[str] = (), *, chosen: TopicFilter = ALL, limit: int = 0, first: str = ""
     ) -> AsyncGenerator[tuple[TopicSummary, ...], None]:
         """Counts of topics by name, a page at a time; for the rest see ``describe_topics``.
 
-        The next page is on its way while the caller is at work on one.
+        The next page is on its way while the caller is at work on one. ``first``: topics before that name are left
+        out, whether there is one of it or not.
         """
         for request in _requests(names, chosen, limit, summaries=True):
+            if first:
+                request.cursor.topic = first
             asked = self._ask_ahead(request)
             try:
                 while True:

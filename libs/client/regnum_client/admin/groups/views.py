@@ -8,7 +8,11 @@ from regnum.broker.v1 import group_pb2
 
 
 class GroupState(enum.Enum):
-    """Where a group is, in Kafka's words."""
+    """Where a group is, in Kafka's words.
+
+    >>> [one.group_id for one in admin.list_groups() if one.state is GroupState.DEAD]
+    []
+    """
 
     EMPTY = "Empty"
     """No member; offsets may be there."""
@@ -35,7 +39,11 @@ STATES = {
 
 
 class GroupListing(NamedTuple):
-    """A group in a list."""
+    """A group in a list.
+
+    >>> GroupListing("billing", "consumer", GroupState.STABLE, 1).state.value
+    'Stable'
+    """
 
     group_id: str
     """Its name."""
@@ -49,7 +57,11 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a group."""
+    """A member of a group.
+
+    >>> def hosts(group: GroupDescription) -> set[str]:
+    ...     return {member.client_host for member in group.members}
+    """
 
     member_id: str
     """Given by the coordinator."""
@@ -67,7 +79,11 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group."""
+    """A group.
+
+    >>> def is_idle(group: GroupDescription) -> bool:
+    ...     return group.state is GroupState.EMPTY
+    """
 
     group_id: str
     """Its name."""
@@ -88,7 +104,11 @@ class GroupDescription:
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in one partition."""
+    """How far a group has come in one partition.
+
+    >>> admin.list_group_offsets("a group that has committed nothing")
+    {}
+    """
 
     offset: int
     """The next record to be processed."""

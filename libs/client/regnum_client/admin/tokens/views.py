@@ -9,7 +9,11 @@ from regnum_model.wire_times import unix_ms_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationTokenView:
-    """A token, without what proves it."""
+    """A token, without what proves it.
+
+    >>> def soonest(tokens: Sequence[DelegationTokenView]) -> int:
+    ...     return min(token.expiry_ms for token in tokens)
+    """
 
     token_id: str
     """Its id: no secret."""
@@ -42,7 +46,12 @@ class DelegationTokenView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelegationToken:
-    """A token that was made just now."""
+    """A token that was made just now.
+
+    >>> def keep(made: NewDelegationToken, path: Path) -> None:
+    ...     path.touch(mode=0o600)
+    ...     path.write_text(made.credential)
+    """
 
     token: DelegationTokenView
     """What it is."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from regnum.admin.v1 import admin_pb2
@@ -10,6 +10,7 @@ from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
+from regnum_model.spelling import nearest
 from regnum_model.topics import INTERNAL_TOPICS
 from regnum_service.errors import RegnumError
 
@@ -22,9 +23,6 @@ LOOKING_S: Final = 1.0
 
 NAMES_MAX: Final = 2_000
 """Names that are compared: as many take some ten milliseconds."""
-
-ALIKE: Final = 0.7
-"""How alike a name has to be to be named, of 1 (``difflib``)."""
 
 
 async def missing(
@@ -65,15 +63,6 @@ def forbidden(name: str) -> RegnumError:
         " granted: `regnum acls check` says which rule decides",
         metadata={"topic": name},
     )
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The name that may have been meant; empty: none is alike."""
-    import difflib  # noqa: PLC0415 - seldom needed
-
-    by_lower = {one.lower(): one for one in names}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=ALIKE)
-    return by_lower[found[0]] if found else ""
 
 
 def _not_there(name: str, alike: str) -> str:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from regnum_client.commands.groups import resetting
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     DebugOption,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,
@@ -21,9 +21,11 @@ from regnum_client.commands.rendering import emit_one, emit_rows
 if TYPE_CHECKING:
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
     from regnum_client.admin.groups.views import CommittedOffset, GroupDescription, GroupListing
+    from regnum_client.commands.groups.lags import Lag
     from regnum_client.records import TopicPartition
 
 LIST_COLUMNS: Final = ("group", "state", "protocol_type", "coordinator")
+LAG_COLUMNS: Final = (*LIST_COLUMNS, "lag", "partitions", "unknown_partitions")
 OFFSET_COLUMNS: Final = ("topic", "partition", "committed", "log_end", "lag", "metadata")
 MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "assigned")
 
@@ -42,6 +44,9 @@ def add_to(app: typer.Typer) -> None:
 @group.command("list")
 def list_groups(
     *,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="How far each is behind, those furthest behind first: a call for each group.")
+    ] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -49,22 +54,39 @@ def list_groups(
 ) -> None:
     """List all groups, with their states."""
 
-    async def work() -> "tuple[GroupListing, ...]":
+    async def work() -> "tuple[tuple[GroupListing, ...], dict[str, Lag]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.commands.groups.lags import lag_of, read_lags  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            return await admin.list_groups()
+            groups = await admin.list_groups()
+            if not lag:
+                return groups, {}
+            committed, ends = await read_lags(admin, [one.group_id for one in groups])
+            return groups, {name: lag_of(offsets, ends) for name, offsets in committed.items()}
 
-    rows = [
+    groups, lags = run(work())
+    rows: list[dict[str, Any]] = [
         {
             "group": one.group_id,
             "state": one.state.value,
             "protocol_type": one.protocol_type,
             "coordinator": one.coordinator,
+            **(_lag_row(lags[one.group_id]) if lag else {}),
         }
-        for one in run(work())
+        for one in groups
     ]
-    emit_rows(rows, output, columns=LIST_COLUMNS, empty="no groups; one begins with its first member or commit")
+    rows.sort(key=lambda row: -row.get("lag", 0))
+    emit_rows(
+        rows,
+        output,
+        columns=LAG_COLUMNS if lag else LIST_COLUMNS,
+        empty="no groups; one begins with its first member or commit",
+    )
+
+
+def _lag_row(lag: "Lag") -> dict[str, int]:
+    return {"lag": lag.records, "partitions": lag.partitions, "unknown_partitions": lag.unknown}
 
 
 @group.command("describe")
@@ -81,9 +103,10 @@ def describe(
 
     async def work() -> "tuple[GroupDescription, dict[TopicPartition, CommittedOffset], dict[TopicPartition, Any]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.commands.groups.named import group_named  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            described = await admin.describe_group(name)
+            described = await group_named(admin, name)
             if members:
                 return described, {}, {}
             committed = await admin.list_group_offsets(name)
@@ -130,9 +153,10 @@ def delete(
 
     async def work() -> tuple[int, str]:
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.commands.groups.named import group_named  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            state = (await admin.describe_group(name)).state.value
+            state = (await group_named(admin, name)).state.value
             offsets = len(await admin.list_group_offsets(name))
             if yes:
                 await admin.delete_group(name)

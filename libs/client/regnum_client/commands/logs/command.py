@@ -1,6 +1,7 @@
-"""`regnum logs inspect`: which batches a segment file holds, and whether they are whole."""
+"""`regnum logs`: the output of a process; `logs inspect`: which batches a segment file holds, and if they are whole."""
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -8,19 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CommandFailedError,
     DebugOption,
     Failure,
-    Group,
     Output,
     OutputOption,
     note,
+    run,
+    visible,
     wrong_use,
 )
+from regnum_client.commands.local import DataDirOption
 from regnum_client.commands.looking.event_words import record_time_of
 from regnum_client.commands.looking.row_stream import RowStream
-from regnum_client.commands.rendering import Row
+from regnum_client.commands.rendering import Row, emit_rows
 
 if TYPE_CHECKING:
     from regnum_client.commands.logs.inspection import Totals
@@ -40,6 +44,8 @@ BATCH_COLUMNS: Final = (
 RECORD_COLUMNS: Final = ("position", "offset", "time", "key", "value", "headers", "problem")
 _SEGMENT: Final = re.compile(r"[0-9]{20}\.log", re.ASCII)
 """Name of a segment: what else is in a replica's folder is not Regnum's."""
+SHOW: Final = "show"
+"""The command that a name alone means."""
 ROWS_TOGETHER: Final = 500
 """Rows that are laid out and written at a time."""
 CELL_CHARACTERS_MAX: Final = 60
@@ -48,10 +54,57 @@ CELL_CHARACTERS_MAX: Final = 60
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line."""
-    group = typer.Typer(cls=Group, no_args_is_help=True, help="Files of a log, without a broker.")
+    text = "Output of processes of `regnum up` (regnum logs NAME), and files of a partition's log."
+    group = typer.Typer(cls=ShowingGroup, no_args_is_help=True, help=text)
+    group.command(SHOW)(show)
     group.command("inspect")(inspect)
     app.add_typer(group, name="logs")
     app.add_typer(group, name="log", hidden=True)
+
+
+class ShowingGroup(Group):
+    """What is none of the commands is the name of a process."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See Group."""
+        named = bool(args) and not args[0].startswith("-") and args[0] not in self.commands
+        return super().parse_args(ctx, [SHOW, *args] if named else args)
+
+
+def show(
+    *,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the process, as `regnum status` shows it.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of its last lines.")] = 50,
+    data_dir: DataDirOption = None,
+    output: OutputOption = Output.TABLE,
+    _debug: DebugOption = False,
+) -> None:
+    """Show what a process of `regnum up` has written last: `regnum logs broker-1 -f`."""
+    if follow and output in {Output.JSON, Output.YAML}:
+        raise wrong_use("--follow has no end, and a document has; give -o jsonl, or no form")
+
+    def emit(some: Sequence[str]) -> None:
+        if output is Output.TABLE:
+            sys.stdout.write("".join(f"{visible(line)}\n" for line in some))
+        else:
+            emit_rows([{"process": name, "line": line} for line in some], output, columns=("process", "line"))
+        sys.stdout.flush()
+
+    async def work() -> None:
+        from regnum_local.controlling import log_of  # noqa: PLC0415 - help is to be there at once
+        from regnum_service.clock import SystemClock  # noqa: PLC0415
+
+        from regnum_client.commands.logs.output import last_lines, later_lines  # noqa: PLC0415
+
+        path = log_of(data_dir, name)
+        found, position = last_lines(path, lines)
+        emit(found)
+        if follow:
+            async for some in later_lines(path, position, SystemClock()):
+                emit(some)
+
+    run(work())
 
 
 def inspect(

@@ -1,6 +1,7 @@
 """`regnum topics list` and `regnum topics describe`, page by page."""
 
 import contextlib
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +23,7 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
-from regnum_client.commands.looking.event_words import record_time_of
 from regnum_client.commands.looking.row_stream import RowStream
-from regnum_client.commands.looking.sizes import replica_sizes
 from regnum_client.commands.rendering import emit_failure
 
 if TYPE_CHECKING:
@@ -64,6 +63,21 @@ TroubleOption = Annotated[
 ]
 
 
+UNHEALTHY = frozenset({Trouble.OFFLINE, Trouble.UNDER_REPLICATED, Trouble.UNDER_MIN_ISR})
+"""Everything by which a topic can be chosen."""
+
+
+class Order(enum.StrEnum):
+    """How topics are listed."""
+
+    NAME = "name"
+    """By name, page by page as they come."""
+    SIZE = "size"
+    """The largest first, with their sizes."""
+    LAG = "lag"
+    """Those first in which groups have the most before them, with how much."""
+
+
 def add_to(group: typer.Typer) -> None:
     """Hang the commands into `regnum topics`."""
     group.command("list")(list_topics)
@@ -76,18 +90,32 @@ def list_topics(
     match: MatchOption = "",
     internal: InternalOption = None,
     trouble: TroubleOption = None,
+    unhealthy: Annotated[
+        bool, typer.Option("--unhealthy", help="Only topics with a partition in any trouble.")
+    ] = False,
+    sort: Annotated[
+        Order,
+        typer.Option(
+            "--sort", help="By name; the largest first, with sizes; or those first in which groups are furthest behind."
+        ),
+    ] = Order.NAME,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
     """List topics."""
-    chosen = _chosen(prefix, match, internal, trouble)
+    if unhealthy and trouble:
+        raise wrong_use("--unhealthy is any trouble, --trouble a certain one; give one of them")
+    chosen = _chosen(prefix, match, internal, list(UNHEALTHY) if unhealthy else trouble)
     everything = chosen == TopicFilter()
     if everything:
         # They are there for other commands' sake; whoever looks for them, or for trouble, is shown them.
         chosen = replace(chosen, internal=False)
     empty = "no topics; create one with `regnum topics create NAME`" if everything else "no topic is such a one"
+    if sort is not Order.NAME:
+        _list_ranked(sort, chosen, bootstrap, timeout or TIMEOUT_S, output, empty)
+        return
     stream = RowStream(output, columns=LIST_COLUMNS, empty=empty)
 
     async def work() -> None:
@@ -103,6 +131,18 @@ def list_topics(
 
     run(work())
     stream.close()
+
+
+def _list_ranked(
+    order: Order, chosen: TopicFilter, bootstrap: str | None, timeout_s: float, output: Output, empty: str
+) -> None:
+    """All of them at once: the first can only be known with the last."""
+    from regnum_client.commands.looking.ranking import COLUMNS, figures_of  # noqa: PLC0415
+    from regnum_client.commands.rendering import emit_rows  # noqa: PLC0415
+
+    found = run(figures_of(order.value, chosen, bootstrap, timeout_s=timeout_s))
+    rows = [{**_summary(topic), **figures} for topic, figures in found]
+    emit_rows(rows, output, columns=(*LIST_COLUMNS, *COLUMNS[order.value]), empty=empty)
 
 
 def describe(
@@ -145,6 +185,8 @@ def describe(
     async def show(admin: "Admin", view: "TopicView") -> None:
         logs = await _logs(admin, view, offsets=offsets, newest=newest, rows=output is Output.TABLE)
         if sizes:
+            from regnum_client.commands.looking.sizes import replica_sizes  # noqa: PLC0415 - seldom asked for
+
             found, silent = await replica_sizes(admin, view, rows=output is Output.TABLE)
             reasons.extend(silent)
             logs = {number: {**(logs or {}).get(number, {}), **row} for number, row in found.items()}
@@ -257,6 +299,7 @@ async def _newest(admin: "Admin", view: "TopicView", *, rows: bool) -> dict[int,
     """The record with the largest timestamp of each partition of a topic (KIP-734); null: none has one."""
     from regnum_service.errors import RegnumError  # noqa: PLC0415
 
+    from regnum_client.commands.looking.event_words import record_time_of  # noqa: PLC0415 - seldom asked for
     from regnum_client.records import TopicPartition  # noqa: PLC0415
 
     found = await admin.list_max_timestamps([TopicPartition(view.name, number) for number in view.partitions])

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     CommandFailedError,
     DebugOption,
     Failure,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,

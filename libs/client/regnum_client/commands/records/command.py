@@ -17,11 +17,12 @@ from regnum_client.commands.invocation import (
 )
 
 if TYPE_CHECKING:
+    from regnum_client.commands.records.places import Place
     from regnum_client.consumer.positions import Start
 
 DELIVERY_TIMEOUT_S: Final = 120.0
 """How long each record may take."""
-TOPIC_WAIT_S: Final = 2.0
+TOPIC_WAIT_S: Final = 1.0
 """How long a topic that no broker knows is waited for."""
 
 DeliveryTimeoutOption = Annotated[
@@ -138,7 +139,8 @@ def consume(
             "--from",
             "-f",
             metavar="PLACE",
-            help="Where to begin: begin, end, an offset, an age (-1h) or a time (2026-01-31T12:00:00Z).",
+            help="Where to begin: begin, end, an offset, -5 for five records before the end, an age (-1h) or a time "
+            "(2026-01-31T12:00:00Z).",
         ),
     ] = "begin",
     until: Annotated[
@@ -180,6 +182,17 @@ def consume(
         bool,
         typer.Option("--skip-unreadable", help="Leave out batches that cannot be decoded, and say which on stderr."),
     ] = False,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", metavar="REGEX", help="Only records in whose value this regular expression is found."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only records with this key.")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME[=VALUE]", help="Only records with this header; may stand more than once."
+        ),
+    ] = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many records.")
     ] = None,
@@ -216,34 +229,19 @@ def consume(
         raise wrong_use("--format says all about the form; leave -o and --key-separator out")
 
     async def work() -> None:
-        from regnum_client.commands.records.places import place_of  # noqa: PLC0415
         from regnum_client.commands.records.reader import print_records  # noqa: PLC0415
+        from regnum_client.commands.records.search import search_of  # noqa: PLC0415
         from regnum_client.commands.records.template import Template  # noqa: PLC0415
-        from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime  # noqa: PLC0415
 
-        now_unix_ms = time.time_ns() // 1_000_000
-
-        def place(text: str, option: str) -> "Start":
-            try:
-                return place_of(text, now_unix_ms)
-            except ValueError as error:
-                raise wrong_use(f"{option} {error}") from None
-
-        begin = place(start, "--from")
-        if group is not None and begin not in {EARLIEST, LATEST}:
-            raise wrong_use(
-                "with --group, --from is begin or end, for partitions of which nothing is committed; "
-                "`regnum groups reset-offsets` sets a group elsewhere"
-            )
-        end = None if wanted_end is None else place(wanted_end, "--until")
-        if isinstance(end, AtTime) and end.timestamp_ms > now_unix_ms:
-            raise wrong_use("--until is in the future; leave it out and end with Ctrl-C, -n or --timeout")
+        begin, end = _places(start, wanted_end, grouped=group is not None, matching=matching)
         try:
+            search = search_of(grep, key, header or ())
             template = None if form is None or form == "json" else Template("%v" if form == "raw" else form)
         except ValueError as error:
-            raise wrong_use(f"--format: {error}") from None
+            raise wrong_use(str(error)) from None
         await print_records(
             topic,
+            topic_wait_s=TOPIC_WAIT_S,
             bootstrap=bootstrap,
             partitions=partition,
             group=group,
@@ -252,6 +250,7 @@ def consume(
             skip_unreadable=skip_unreadable,
             start=begin,
             until=end,
+            search=search,
             records_max=max_messages,
             idle_s=timeout,
             key_separator=key_separator,
@@ -260,6 +259,35 @@ def consume(
         )
 
     run(work())
+
+
+def _places(start: str, end: str | None, *, grouped: bool, matching: bool) -> "tuple[Place, Start | None]":
+    """Where to begin, and where to end; None: nowhere."""
+    from regnum_client.commands.records.places import BeforeEnd, place_of  # noqa: PLC0415
+    from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime  # noqa: PLC0415
+
+    now_unix_ms = time.time_ns() // 1_000_000
+
+    def place(text: str, option: str) -> "Place":
+        try:
+            return place_of(text, now_unix_ms)
+        except ValueError as error:
+            raise wrong_use(f"{option} {error}") from None
+
+    first = place(start, "--from")
+    if grouped and first not in {EARLIEST, LATEST}:
+        raise wrong_use(
+            "with --group, --from is begin or end, for partitions of which nothing is committed; "
+            "`regnum groups reset-offsets` sets a group elsewhere"
+        )
+    if matching and isinstance(first, BeforeEnd):
+        raise wrong_use("with --topics-matching, --from is begin, end, an offset, an age or a time")
+    last = None if end is None else place(end, "--until")
+    if isinstance(last, BeforeEnd):
+        raise wrong_use("--until is an offset, an age, a time or end; --from takes a number of records before it")
+    if isinstance(last, AtTime) and last.timestamp_ms > now_unix_ms:
+        raise wrong_use("--until is in the future; leave it out and end with Ctrl-C, -n or --timeout")
+    return first, last
 
 
 def _end_of(until: str | None, *, until_end: bool, follow: bool) -> str | None:

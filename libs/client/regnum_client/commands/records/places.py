@@ -1,17 +1,32 @@
 """Where `regnum consume` begins and ends in each partition. Pure."""
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from regnum_client.commands.moments import moment_ms
 from regnum_client.consumer.positions import EARLIEST, LATEST, OFFSET_MAX, AtTime, Start
 from regnum_client.records import ConsumedRecord, TopicPartition
 
-_BEGINNINGS: Final = frozenset({"earliest", "begin", "beginning"})
-_ENDS: Final = frozenset({"latest", "end"})
+_BEGINNINGS: Final = frozenset({"earliest", "begin", "beginning", "start", "oldest"})
+_ENDS: Final = frozenset({"latest", "end", "newest"})
+_BEFORE_END: Final = re.compile(r"-([0-9]{1,18})")
 
 
-def place_of(text: str, now_unix_ms: int) -> Start:
+@dataclass(frozen=True, slots=True)
+class BeforeEnd:
+    """So many records before the end of each partition, or at its first where it has fewer."""
+
+    count: int
+    """How many, at least 1."""
+
+
+Place: TypeAlias = Start | BeforeEnd
+"""Where `regnum consume` may begin."""
+
+
+def place_of(text: str, now_unix_ms: int) -> Place:
     """A place as people write it. Raises ValueError that says what is allowed."""
     if text in _BEGINNINGS:
         return EARLIEST
@@ -20,11 +35,13 @@ def place_of(text: str, now_unix_ms: int) -> Start:
     if text.isascii() and text.isdigit():
         if int(text) <= OFFSET_MAX:
             return int(text)
+    elif (before := _BEFORE_END.fullmatch(text)) and int(before[1]):
+        return BeforeEnd(int(before[1]))
     elif (at_ms := moment_ms(text, now_unix_ms)) is not None:
         return AtTime(at_ms)
     raise ValueError(
-        f"{text!r} is no place in a log: give begin, end, an offset such as 1500, an age such as -1h, -15m or -2d, "
-        "or a time such as 2026-01-31T12:00:00Z"
+        f"{text!r} is no place in a log: give begin, end, an offset such as 1500, -5 for five records "
+        "before the end, an age such as -1h, -15m or -2d, or a time such as 2026-01-31T12:00:00Z"
     )
 
 

@@ -7,17 +7,20 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
 
 from regnum_client.commands.invocation import Output, note
-from regnum_client.commands.records.places import Span
+from regnum_client.commands.records.places import BeforeEnd, Place, Span
+from regnum_client.commands.records.search import Search
 from regnum_client.commands.records.template import Template
 from regnum_client.commands.rendering import RecordPrinter
 from regnum_client.consumer.consumer import Consumer
 from regnum_client.consumer.positions import LATEST, AtTime, ResetPolicy, Start
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.errors import CommitFailedError
-from regnum_client.records import ConsumedRecord
+from regnum_client.records import ConsumedRecord, TopicPartition
 
 WAIT_S: Final = 3600.0
 """How long one read waits when nobody said how long."""
+READ_MAX: Final = 1000
+"""Records of one read."""
 LOOK_S: Final = 1.0
 """How often to look whether partitions have ended: batches that are left out, or hold nothing, bring no record."""
 
@@ -25,14 +28,16 @@ LOOK_S: Final = 1.0
 async def print_records(
     topic: str,
     *,
+    topic_wait_s: float,
     bootstrap: str | None,
     partitions: Sequence[int] | None,
     group: str | None,
     matching: bool,
-    start: Start,
+    start: Place,
     until: Start | None,
     rack: str,
     skip_unreadable: bool,
+    search: Search | None,
     records_max: int | None,
     idle_s: float | None,
     key_separator: str | None,
@@ -54,23 +59,32 @@ async def print_records(
             topics=() if group is None or matching else (topic,),
             group_id=group,
             settings=ConsumerSettings(
-                enable_auto_commit=False, auto_offset_reset=begins, client_rack=rack, skip_unreadable=skip_unreadable
+                enable_auto_commit=False,
+                auto_offset_reset=begins,
+                client_rack=rack,
+                skip_unreadable=skip_unreadable,
             ),
         ) as consumer:
-            if matching:
+            if matching and not isinstance(start, BeforeEnd):
                 await consumer.subscribe(pattern=topic, start=start)
                 span = Span(not_before_ms=start.timestamp_ms if isinstance(start, AtTime) else None)
             else:
+                # Also where a group assigns: a member waits for a topic; a person has mistyped it.
+                await consumer.partitions_of(topic, wait_s=topic_wait_s)
                 span = await _span(consumer, topic, partitions, start, until, grouped=group is not None)
             printer = RecordPrinter(
                 output, key_separator=key_separator, render=None if template is None else template.render
             )
             while (records_max is None or printed < records_max) and not _over(consumer, span):
-                left = 1000 if records_max is None else min(1000, records_max - printed)
+                left = READ_MAX if records_max is None else min(READ_MAX, records_max - printed)
+                if search is not None and group is None:
+                    # How many of them are found is not known; a group must not commit what was not looked at.
+                    left = READ_MAX
                 records = await _read(consumer, topic, span, left, idle_s)
                 for record in filter(span.wants, records):
-                    printer.print(record)
-                    printed += 1
+                    if printed != records_max and (search is None or search.finds(record)):
+                        printer.print(record)
+                        printed += 1
                 printer.flush()
                 if group is not None and records:
                     await _commit(consumer)
@@ -113,21 +127,29 @@ async def _commit(consumer: Consumer) -> None:
         note(error.message)
 
 
+async def _go_back(consumer: Consumer, assigned: Sequence[TopicPartition], start: BeforeEnd) -> None:
+    """Read partitions from so many records before their ends on."""
+    begins, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
+    for partition in assigned:
+        consumer.seek(partition, max(begins[partition], ends[partition] - start.count))
+
+
 async def _span(
     consumer: Consumer,
     topic: str,
     partitions: Sequence[int] | None,
-    start: Start,
+    start: Place,
     until: Start | None,
     *,
     grouped: bool,
 ) -> Span:
     """Assign partitions from ``start`` on, unless their group does; what is wanted of them."""
     if grouped:
-        # A member waits for a topic; a person has mistyped it.
-        await consumer.partitions_of(topic)
         return Span()
-    assigned = await consumer.assign(topic, partitions=partitions, start=start)
+    at_first = LATEST if isinstance(start, BeforeEnd) else start
+    assigned = await consumer.assign(topic, partitions=partitions, start=at_first)
+    if isinstance(start, BeforeEnd):
+        await _go_back(consumer, assigned, start)
     not_before_ms = start.timestamp_ms if isinstance(start, AtTime) else None
     if until is None:
         return Span(not_before_ms=not_before_ms)

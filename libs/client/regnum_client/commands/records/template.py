@@ -41,7 +41,9 @@ class Template:
     def __init__(self, text: str) -> None:
         """Raises ValueError that says what is not known."""
         if "%" not in text:
-            raise ValueError(f"{text!r} is neither json nor raw, and no template: one has fields, such as '%k=%v\\n'")
+            raise ValueError(
+                f"--format {text!r} is neither json nor raw, and no template: one has fields, such as '%k=%v\\n'"
+            )
         self._parts: Final[list[bytes | Field]] = []
         for match in _PART.finditer(text):
             self._parts.append(_part(match))
@@ -68,5 +70,5 @@ def _part(match: re.Match[str]) -> bytes | Field:
             return _FIELDS[content]
         case _:
             raise ValueError(
-                f"{match[0]!r} is not known; use %t %p %o %k %v %h %T %K %V %% and \\n \\t \\r \\0 \\\\ \\xNN"
+                f"--format: {match[0]!r} is not known; use %t %p %o %k %v %h %T %K %V %% and \\n \\t \\r \\0 \\\\ \\xNN"
             )

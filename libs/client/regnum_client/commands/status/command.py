@@ -1,6 +1,8 @@
 """`regnum status`: the processes of this machine's cluster, and what the controller says is wrong."""
 
-from typing import Annotated, Final
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,6 +23,9 @@ from regnum_client.commands.status.shown import show
 TIMEOUT_S: Final = 5.0
 """How long the controller is waited for unless told otherwise: who looks at a sick cluster wants to see it."""
 
+LOOK_S: Final = 0.5
+"""Between two looks with --wait."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Hang the command into the command line."""
@@ -38,18 +43,17 @@ def status(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for the controller.")
     ] = TIMEOUT_S,
+    wait: Annotated[
+        float | None,
+        typer.Option("--wait", metavar="SECONDS", min=0.1, help="Look again until all is well, at most for so long."),
+    ] = None,
     _debug: DebugOption = False,
 ) -> None:
     """Show processes, what brokers do, partitions in trouble, overdue orders. Exit status 5 unless all is well."""
-    found = run(find(data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions))
+    ask = functools.partial(find, data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions)
+    found = run(ask() if wait is None else _wait_until_well(ask, wait))
     rows = process_rows(found.processes)
-    resting = [row["name"] for row in rows if row["state"] == "exited"]
-    paused = {row["name"]: row["pid"] for row in rows if row["state"] == "paused"}
-    problems = [
-        *([f"not running: {', '.join(resting)}"] if resting else []),
-        *([f"paused: {', '.join(paused)}"] if paused else []),
-        *problems_in(found),
-    ]
+    resting, paused, problems = _problems(rows, found)
     show(rows, found.health, found.figures, found.services, problems, output)
     said = "; ".join(problems)
     if resting:
@@ -64,6 +68,39 @@ def status(
         raise _failed("NOT_CONTROLLER", said)
     if problems:
         raise _failed("UNHEALTHY", f"the cluster is not healthy: {said}")
+
+
+async def _wait_until_well(ask: Callable[[], Awaitable[Found]], wait_s: float) -> Found:
+    """What was found when all was well, or when the time was over. Raises StartRefusedError when no cluster came."""
+    from regnum_service.clock import SystemClock  # noqa: PLC0415 - help is to be there at once
+    from regnum_service.errors import ExitStatus, StartRefusedError  # noqa: PLC0415
+
+    clock = SystemClock()
+    until_s = clock.monotonic() + wait_s
+    while True:
+        late = clock.monotonic() + LOOK_S > until_s
+        try:
+            found = await ask()
+        except StartRefusedError as error:
+            if late or error.exit_status is not ExitStatus.NOT_FOUND:
+                raise
+            # `regnum up` may only be starting.
+        else:
+            if late or not _problems(process_rows(found.processes), found)[-1]:
+                return found
+        await clock.sleep(LOOK_S)
+
+
+def _problems(rows: Sequence[Mapping[str, Any]], found: Found) -> tuple[list[str], dict[str, int], list[str]]:
+    """Names of processes that do not run, pids of those that are paused, and all that is wrong."""
+    resting = [row["name"] for row in rows if row["state"] == "exited"]
+    paused = {row["name"]: row["pid"] for row in rows if row["state"] == "paused"}
+    problems = [
+        *([f"not running: {', '.join(resting)}"] if resting else []),
+        *([f"paused: {', '.join(paused)}"] if paused else []),
+        *problems_in(found),
+    ]
+    return resting, paused, problems
 
 
 def problems_in(found: Found) -> tuple[str, ...]:

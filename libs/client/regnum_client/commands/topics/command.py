@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regnum_client.commands.configs import add_to_topics as add_config_to
+from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
     DebugOption,
-    Group,
     Output,
     OutputOption,
     TimeoutOption,
@@ -22,13 +22,14 @@ from regnum_client.commands.invocation import (
 )
 from regnum_client.commands.looking import topics as looking
 from regnum_client.commands.rendering import emit_rows
-from regnum_client.commands.topics import deleting_records, removal
-from regnum_client.commands.topics.mutation import (
+from regnum_client.commands.topics import (
     ClientIdOption,
     NamesArgument,
     QuotaWaitOption,
     WaitNotes,
+    deleting_records,
     raise_failures,
+    removal,
 )
 
 if TYPE_CHECKING:

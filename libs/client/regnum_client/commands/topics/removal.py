@@ -18,7 +18,7 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.rendering import emit_rows
-from regnum_client.commands.topics.mutation import (
+from regnum_client.commands.topics import (
     ClientIdOption,
     NamesArgument,
     QuotaWaitOption,

@@ -348,8 +348,7 @@ class Roles:
                         cause=cause,
                         began_unix_nano=now_unix_nano,
                     )
-                    if cause:
-                        self._replicas.first_acknowledgements.began(order.key, state.leader_epoch)
+                    self._replicas.first_acknowledgements.began(order.key, state.leader_epoch)
                     self._replicas.give(partition, leadership)
                     leadership.advance(now_s)
                 else:

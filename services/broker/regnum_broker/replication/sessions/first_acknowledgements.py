@@ -1,4 +1,4 @@
-"""First acknowledgements of new leaders to producers: the trace of a change of leadership ends with them.
+"""First acknowledgements of new leaders to producers: a change of leadership ends with them, traced or not.
 
 The controller is told of those of partitions that were busy when the leadership changed, which it hears with the answer
 to its order. Nothing is decided by it.
@@ -36,7 +36,7 @@ class FirstAcknowledgements:
         self._is_busy, self._tell = is_busy, tell
 
     def began(self, key: PartitionKey, epoch: LeaderEpoch) -> None:
-        """A leadership began that a traced change made."""
+        """A leadership began."""
         if not self._is_busy(key):
             return
         for known in (self._epochs, self.awaited):

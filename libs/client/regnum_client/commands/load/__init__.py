@@ -1,0 +1,1 @@
+"""`regnum load`: records at a rate, with how long the brokers take for them."""

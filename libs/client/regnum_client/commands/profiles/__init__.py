@@ -1,0 +1,1 @@
+"""Clusters that the command goes to by a name."""

@@ -1,0 +1,109 @@
+"""What every page is given."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from urllib.parse import quote, urlencode
+
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from regnum_console.html import Child, Markup, el
+from regnum_console.live.feed import ChangeFeed
+from regnum_console.live.streams import Streams
+from regnum_console.port import Ports
+
+T = TypeVar("T")
+
+TOGETHER_MAX: Final = 8
+"""Calls of one page that run beside one another."""
+SEARCHES_MAX: Final = 2
+"""Searches that run at a time, and so many questions about all partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the pages of one console share."""
+
+    ports: Ports
+    """The cluster."""
+    clock: Clock
+    """Source of time."""
+    feed: ChangeFeed
+    """Changes of leadership."""
+    streams: Streams
+    """Streams to open pages."""
+    token: str
+    """Shown by every form that changes something."""
+    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
+    """Held by what goes through records."""
+    scans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
+    """Held by what asks about all partitions."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether records may be produced."""
+        return self.ports.write is not None
+
+
+async def told(call: Awaitable[T]) -> T | RegnumError:
+    """What a call answers, or why it does not: a page shows the rest."""
+    try:
+        return await call
+    except RegnumError as error:
+        return error
+
+
+async def some_at_a_time(calls: Iterable[Awaitable[T]]) -> list[T | RegnumError]:
+    """What many calls answer, TOGETHER_MAX of them at a time."""
+    gate = asyncio.Semaphore(TOGETHER_MAX)
+
+    async def one(call: Awaitable[T]) -> T | RegnumError:
+        async with gate:
+            return await told(call)
+
+    return await asyncio.gather(*map(one, calls))
+
+
+def untold(what: str, error: RegnumError) -> Markup:
+    """That something could not be found out, and why."""
+    return el("p", f"{what}: {error.message}", class_="bad")
+
+
+def link(path: str, *text: Child, **query: str | int | None) -> Markup:
+    """A link below this console. Parts of ``path`` that come from the cluster were quoted by ``part``."""
+    chosen = {key.rstrip("_"): value for key, value in query.items() if value not in (None, "")}
+    return el("a", *text, href=f"{path}?{urlencode(chosen)}" if chosen else path)
+
+
+def part(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")
+
+
+def partition_link(topic: str, number: int) -> Markup:
+    """``orders/0``."""
+    return link(f"/topics/{part(topic)}/{number}", f"{topic}/{number}")
+
+
+def wrong(message: str) -> HTTPException:
+    """The address asks for what there cannot be."""
+    return HTTPException(400, message)
+
+
+def whole_number(request: Request, name: str, *, otherwise: int, largest: int) -> int:
+    """A number of the address. Raises HTTPException 400."""
+    text = request.query_params.get(name) or ""
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdigit()) or int(text) > largest:
+        raise wrong(f"{name} is a number from 0 to {largest}, and not {text[:40]!r}")
+    return int(text)
+
+
+def ids(numbers: Iterable[int]) -> str:
+    """Brokers in a cell."""
+    return ", ".join(map(str, numbers)) or "none"

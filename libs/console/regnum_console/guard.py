@@ -1,0 +1,97 @@
+"""Which requests are served at all, and what every answer says to the browser.
+
+Goals: a page of another origin can neither change nor read anything here, also where its name is made to point to
+this address (DNS rebinding); an answer that is read as HTML runs no script but ours.
+
+Algorithm: the Host of a request has to be one that the console is reached by. An Origin, where a browser sends one,
+has to be that host's. What a browser says of the request's site (Sec-Fetch-Site) has to be ours, but for a person who
+follows a link to a page. Whatever is no GET or HEAD shows the token that the page was given, as a field of its form:
+another origin cannot read it, for there is no CORS.
+"""
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""On every answer."""
+READING: Final = frozenset({"GET", "HEAD"})
+"""Methods that change nothing."""
+_OWN_SITE: Final = frozenset({"same-origin", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not served."""
+
+    status: int
+    """Of HTTP."""
+    reason: str
+    """For a person."""
+
+
+def refusal_of(method: str, headers: Mapping[str, str], hosts: frozenset[str], *, scheme: str) -> Refusal | None:
+    """Why a request is not served; None: it is.
+
+    Args:
+        method: of HTTP.
+        headers: by names in lower case.
+        hosts: what the console is reached by, ``localhost:8090``.
+        scheme: http or https.
+    """
+    host = headers.get("host", "").lower()
+    if host not in hosts:
+        return Refusal(421, f"this console is not {host or 'a host without a name'}: open http://{min(hosts)}/")
+    origin = headers.get("origin")
+    if origin is not None and origin.lower() != f"{scheme}://{host}":
+        return Refusal(403, "the request comes from a page of another origin")
+    site = headers.get("sec-fetch-site", "none")
+    follows_link = method in READING and headers.get("sec-fetch-mode") == "navigate"
+    if site not in _OWN_SITE and not follows_link:
+        return Refusal(403, "the request comes from a page of another site")
+    return None
+
+
+class Guard:
+    """Around the application: refuses what ``refusal_of`` does, and puts HEADERS on every answer."""
+
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str], scheme: str = "http") -> None:
+        """Only assigns; see ``refusal_of``."""
+        self._app: Final = app
+        self._hosts: Final = hosts
+        self._scheme: Final = scheme
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            raise ValueError(f"no such connection is served: {scope['type']}")
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = refusal_of(scope["method"], headers, self._hosts, scheme=self._scheme)
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                written = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    written.setdefault(name, value)
+            await send(message)
+
+        app = self._app if refusal is None else PlainTextResponse(f"{refusal.reason}\n", status_code=refusal.status)
+        await app(scope, receive, send_guarded)
+
+
+def is_token(shown: str, token: str) -> bool:
+    """Whether a form shows the page's token."""
+    return hmac.compare_digest(shown.encode(), token.encode())

@@ -1,0 +1,130 @@
+"""Changes of leadership out of spans that come one after another: each is attributed anew whenever some of it came.
+
+Constraints: spans of one change come from many processes, over seconds, in any order; most spans are of no change.
+What is held is bounded: so many traces of which nothing is known yet, so many changes, so many spans of each.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from regnum_insight.attribution.changes import UNTRACED, Change, change_of, trace_of
+from regnum_insight.spans.span import Span
+from regnum_service.clock import Clock
+
+WAITING_MAX: Final = 5_000
+"""Traces that are no change so far, the newest."""
+CHANGES_MAX: Final = 200
+"""Changes that are held, the newest."""
+SPANS_MAX: Final = 20_000
+"""Spans that are held of one change; what comes beyond them is left out."""
+LOOK_S: Final = 0.1
+"""Not more often than this files are looked at, however many pages are open."""
+REST: Final = 4
+"""A look is followed by a pause of so many times its length, so that a very large change takes a fifth of the time."""
+
+
+class Source(Protocol):
+    """Where spans come from."""
+
+    def look(self) -> list[Span]:
+        """Spans that came since the last look. Called on threads, one at a time."""
+
+
+class Known(NamedTuple):
+    """A change as far as it is known."""
+
+    change: Change
+    """By the spans that came so far."""
+    spans: Sequence[Span]
+    """These spans."""
+    version: int
+    """Grows with every look that brought some of it."""
+
+
+class Changes:
+    """The changes that spans tell of. Pure."""
+
+    def __init__(self, *, changes_max: int = CHANGES_MAX, waiting_max: int = WAITING_MAX) -> None:
+        self._changes_max: Final = changes_max
+        self._waiting_max: Final = waiting_max
+        self._waiting: OrderedDict[str, dict[str, Span]] = OrderedDict()
+        self._spans: OrderedDict[str, dict[str, Span]] = OrderedDict()
+        self._known: dict[str, Known] = {}
+        self._version = 0
+
+    def take(self, spans: Iterable[Span]) -> None:
+        """Add spans, and attribute the changes that they belong to anew."""
+        touched: dict[str, None] = {}
+        for span in spans:
+            trace = trace_of(span)
+            of = self._spans.get(trace)
+            if of is None:
+                of = self._waiting.setdefault(trace, {})
+                self._waiting.move_to_end(trace)
+            if len(of) < SPANS_MAX:
+                of[span.span_id] = span._replace(trace_id=trace)
+            touched[trace] = None
+        for trace in touched:
+            self._attribute(trace)
+        while len(self._waiting) > self._waiting_max:
+            self._waiting.popitem(last=False)
+        while len(self._spans) > self._changes_max:
+            oldest, _ = self._spans.popitem(last=False)
+            del self._known[oldest]
+
+    def _attribute(self, trace: str) -> None:
+        of = self._spans.get(trace) or self._waiting[trace]
+        spans = tuple(of.values())
+        change = change_of(spans)
+        if change is None or change.kind == UNTRACED:
+            return
+        if trace in self._waiting:
+            self._spans[trace] = self._waiting.pop(trace)
+        self._version += 1
+        self._known[trace] = Known(change, spans, self._version)
+
+    def newest_first(self) -> tuple[Known, ...]:
+        """All of them."""
+        return tuple(sorted(self._known.values(), key=lambda one: (-one.change.start_ns, one.change.trace_id)))
+
+
+class ChangeFeed:
+    """The changes of a source, looked at while somebody wants to know."""
+
+    def __init__(self, source: Source | None, clock: Clock) -> None:
+        """Only assigns; without a source there are no traces."""
+        self._source: Final = source
+        self._clock: Final = clock
+        self._changes: Final = Changes()
+        self._lock: Final = asyncio.Lock()
+        self._next_s = float("-inf")
+        self.newest: tuple[Known, ...] = ()
+        """Changes by the last look, the newest first."""
+
+    @property
+    def has_traces(self) -> bool:
+        """Whether spans come from anywhere."""
+        return self._source is not None
+
+    async def look(self) -> tuple[Known, ...]:
+        """The changes as of now, or of LOOK_S ago."""
+        async with self._lock:
+            begin_s = self._clock.monotonic()
+            if self._source is not None and begin_s >= self._next_s:
+                self.newest = await asyncio.to_thread(self._work, self._source)
+                end_s = self._clock.monotonic()
+                self._next_s = end_s + max(LOOK_S, REST * (end_s - begin_s) - LOOK_S)
+        return self.newest
+
+    def _work(self, source: Source) -> tuple[Known, ...]:
+        spans = source.look()
+        if not spans:
+            return self.newest
+        self._changes.take(spans)
+        return self._changes.newest_first()
+
+    def find(self, trace_id: str) -> Known | None:
+        """The change with a trace id."""
+        return next((one for one in self.newest if one.change.trace_id == trace_id), None)

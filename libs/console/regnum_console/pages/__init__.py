@@ -1,0 +1,1 @@
+"""The pages: from what the cluster says to HTML."""

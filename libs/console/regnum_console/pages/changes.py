@@ -1,0 +1,191 @@
+"""Changes of leadership: a list, and each as a waterfall that grows while it happens."""
+
+from typing import Final
+
+from regnum_client.admin.describing.events import EventFilter
+from regnum_client.commands.looking.event_words import time_of
+from regnum_insight.reporting.rows import marked_label_of, started, title
+from regnum_insight.reporting.text import chain_text
+from regnum_insight.reporting.waterfall import figures_of, key, waterfall
+from regnum_service.errors import RegnumError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regnum_console.context import Context, link, part, told, untold
+from regnum_console.html import Child, Markup, el, join, table
+from regnum_console.live.feed import LOOK_S, Known
+from regnum_console.live.from_events import KINDS, EventChange, changes_from, picture
+from regnum_console.live.streams import Part, Parts
+from regnum_console.pages.events import events_table
+from regnum_console.pages.layout import area, page
+
+SHOWN: Final = 100
+"""Changes of the list."""
+EVENTS: Final = 500
+"""Events that are looked at for changes, and for the events of one."""
+EVENTS_EVERY_S: Final = 1.0
+"""How often events are looked at where there are no traces."""
+FROM_EVENTS: Final = (
+    "There are no traces here, so that changes are drawn from the controller's events: they say what was decided, when "
+    "and why, and not where the time went. Start the console where traces are (--traces, or beside `regnum up`)."
+)
+
+
+async def show(context: Context, _request: Request) -> Response:
+    """``/changes``."""
+    newest, listed = await _content(context)
+    return page(
+        "Changes",
+        Markup(key()) if context.feed.has_traces else el("p", FROM_EVENTS, class_="note"),
+        area("newest", newest),
+        el("h2", "All of them"),
+        area("changes", listed),
+        here="/changes",
+        live="/live/changes",
+    )
+
+
+async def stream(context: Context, _request: Request) -> Response:
+    """``/live/changes``."""
+    return context.streams.answer(_growing(context))
+
+
+async def _growing(context: Context) -> Parts:
+    before: tuple[Markup, Markup] | None = None
+    while True:
+        now = await _content(context)
+        for at, element in enumerate(("newest", "changes")):
+            yield Part(element, now[at]) if before is None or now[at] != before[at] else None
+        before = now
+        await context.streams.pause(LOOK_S if context.feed.has_traces else EVENTS_EVERY_S)
+
+
+async def _content(context: Context) -> tuple[Markup, Markup]:
+    """The newest change drawn, and the list."""
+    if context.feed.has_traces:
+        known = (await context.feed.look())[:SHOWN]
+        return (drawn(known[0]) if known else el("p", "The traces tell of no change yet.", class_="quiet")), listed(
+            known
+        )
+    changes = changes_from(await context.ports.cluster.last_events(EventFilter(kinds=KINDS), limit=EVENTS))[:SHOWN]
+    if not changes:
+        return el("p", "The event log has no change yet.", class_="quiet"), Markup("")
+    return _drawn_from_events(changes[0]), _listed_from_events(changes)
+
+
+def drawn(known: Known) -> Markup:
+    """A change with its waterfall; its figures stand in attributes as in the report. Pure."""
+    change = known.change
+    words = ", ".join(f"{title(step)} {ms:.1f}" for step, ms in change.steps_ms.items() if ms >= 0.05)
+    waited = "clients waited" if change.chains else "no client that leaves spans waited;"
+    return el(
+        "section",
+        el("h2", link(f"/changes/{change.trace_id}", f"{marked_label_of(change)}, {change.victim or 'no victim'}")),
+        el(
+            "p",
+            f"{started(change)[:23].replace('T', ' ')}Z, {waited} {change.total_ms:.1f} ms on {change.worst.name}: "
+            f"{words or 'nothing has taken time yet'}",
+            **figures_of(change),
+        ),
+        el("div", Markup(waterfall(change, known.spans)), class_="wide"),
+        class_="growing" if change.unfinished else None,
+    )
+
+
+def listed(known: tuple[Known, ...]) -> Markup:
+    """Changes as a table, the newest first. Pure."""
+    rows: list[list[Child]] = []
+    for one in known:
+        change = one.change
+        rows.append(
+            [
+                link(f"/changes/{change.trace_id}", started(change)[:23].replace("T", " ")),
+                marked_label_of(change),
+                change.victim or "-",
+                change.worst.name,
+                f"{change.partitions:,}",
+                f"{change.total_ms:.1f}",
+                "-" if change.outage_ms is None else f"{change.outage_ms:.1f}",
+            ]
+        )
+    columns = ("Began (UTC)", "Kind", "Victim", "Worst", "Partitions", "Chain, ms", "Outage, ms")
+    return table(columns, rows, empty="None yet.", caption="Changes", numbers=3)
+
+
+async def show_change(context: Context, request: Request) -> Response:
+    """``/changes/{trace id}``."""
+    trace_id = request.path_params["change"]
+    await context.feed.look()
+    known = context.feed.find(trace_id)
+    events = await told(context.ports.cluster.last_events(EventFilter(), limit=EVENTS))
+    of = [] if isinstance(events, RegnumError) else [one for one in events if one.trace_id == trace_id]
+    if known is None:
+        changes = [] if isinstance(events, RegnumError) else changes_from(events)
+        change = next((one for one in changes if one.key == trace_id), None)
+        if change is None:
+            raise HTTPException(404, "neither the traces that are here nor the newest events tell of that change")
+        note = el("p", FROM_EVENTS, class_="note")
+        body: Child = [note, _drawn_from_events(change), events_table(list(reversed(change.events)))]
+        return page("Change", body, here="/changes")
+    return page(
+        "Change",
+        Markup(key()),
+        area("change", _whole(known)),
+        el("h2", "What the controller decided"),
+        untold("What it decided is not known", events) if isinstance(events, RegnumError) else events_table(of),
+        here="/changes",
+        live=f"/live/changes/{part(trace_id)}",
+    )
+
+
+async def stream_change(context: Context, request: Request) -> Response:
+    """``/live/changes/{trace id}``."""
+    trace_id = request.path_params["change"]
+
+    async def render() -> Markup:
+        await context.feed.look()
+        known = context.feed.find(trace_id)
+        return el("p", "It is not held any more.", class_="quiet") if known is None else _whole(known)
+
+    return context.streams.answer(context.streams.changing("change", render, every_s=LOOK_S))
+
+
+def _whole(known: Known) -> Markup:
+    change = known.change
+    together = [[" ", link(f"/changes/{other}", other)] for other in change.links]
+    rows = [
+        [one.name, one.client or "no client", one.leader or "-", f"{one.outage_ms:.1f}"]
+        for one in (change.chains or (change.worst,))[:SHOWN]
+    ]
+    return join(
+        [
+            drawn(known),
+            el("p", "Belongs together with", together) if together else None,
+            el("pre", chain_text(change)),
+            el("h2", "Partitions"),
+            table(("Partition", "Who waited", "Leader", "Chain, ms"), rows, numbers=1),
+        ]
+    )
+
+
+def _drawn_from_events(change: EventChange) -> Markup:
+    return el(
+        "section",
+        el("h2", link(f"/changes/{part(change.key)}", change.kind)),
+        el("p", f"{time_of(change.start_ms)}, {change.partitions:,} partitions, {len(change.events):,} events"),
+        el("div", Markup(picture(change)), class_="wide"),
+    )
+
+
+def _listed_from_events(changes: list[EventChange]) -> Markup:
+    rows = [
+        [
+            link(f"/changes/{part(one.key)}", time_of(one.start_ms)),
+            one.kind,
+            f"{one.partitions:,}",
+            f"{one.events[-1].time_unix_ms - one.start_ms:,}",
+        ]
+        for one in changes
+    ]
+    return table(("Began", "Cause", "Partitions", "First to last event, ms"), rows, numbers=2)

@@ -1,0 +1,236 @@
+"""Consumer groups, those that lag most first; a group with its members, its offsets, and what a reset would do."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_client.admin.describing.offset_admin import PartitionOffsets
+from regnum_client.admin.groups.views import CommittedOffset, GroupDescription, GroupListing
+from regnum_client.commands.groups.resets import Goal, resets
+from regnum_client.commands.looking.event_words import time_of
+from regnum_client.commands.moments import moment_ms
+from regnum_client.consumer.groups.consumer_protocol import PROTOCOL_TYPE, assignment_of
+from regnum_client.records import TopicPartition
+from regnum_service.errors import RegnumError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regnum_console.context import (
+    Context,
+    link,
+    part,
+    partition_link,
+    some_at_a_time,
+    told,
+    untold,
+    whole_number,
+    wrong,
+)
+from regnum_console.html import Child, Markup, el, table
+from regnum_console.pages.layout import page
+
+MEASURED_MAX: Final = 500
+"""Groups whose lag is asked for at a time: of more, those of one page are."""
+PAGE: Final = 100
+"""Groups of a page, and partitions of a group."""
+SORTS: Final = ("lag", "name")
+GOALS: Final = {"earliest": Goal.EARLIEST, "latest": Goal.LATEST, "time": Goal.TIME}
+"""Resets that are shown beforehand."""
+
+Ends = Mapping[TopicPartition, PartitionOffsets | RegnumError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a group is behind."""
+
+    records: int | None
+    """In all its partitions whose ends are known; None: its coordinator does not say."""
+    partitions: int
+    """Partitions of which it has committed something."""
+    unknown: int
+    """Those of them whose ends are not known."""
+    worst: TopicPartition | None
+    """Where most of it is."""
+
+
+def lag_of(committed: Mapping[TopicPartition, CommittedOffset] | RegnumError, ends: Ends) -> Lag:
+    """See Lag. Pure.
+
+    A commit may be ahead of what a leader knows to be committed, or of a topic that was made anew: that is no lag.
+    """
+    if isinstance(committed, RegnumError):
+        return Lag(records=None, partitions=0, unknown=0, worst=None)
+    lags = {
+        one: max(0, end.high_watermark - offset.offset)
+        for one, offset in committed.items()
+        if isinstance(end := ends.get(one), PartitionOffsets)
+    }
+    return Lag(
+        records=sum(lags.values()),
+        partitions=len(committed),
+        unknown=len(committed) - len(lags),
+        worst=max(lags, key=lambda one: lags[one], default=None),
+    )
+
+
+async def show(context: Context, request: Request) -> Response:
+    """``/groups?sort=lag|name&from=``."""
+    sort = request.query_params.get("sort", SORTS[0])
+    if sort not in SORTS:
+        raise wrong("groups are sorted by lag or by name")
+    begin = whole_number(request, "from", otherwise=0, largest=1_000_000)
+    groups = await context.ports.cluster.list_groups()
+    many = len(groups) > MEASURED_MAX
+    measured = list(groups[begin : begin + PAGE] if many or sort == "name" else groups)
+    lags = await _lags(context, measured)
+    if sort == "lag":
+        measured = sorted(measured, key=lambda one: (-(lags[one.group_id].records or 0), one.group_id))
+    shown = measured if many or sort == "name" else measured[begin : begin + PAGE]
+    steps: list[Child] = [link("/groups", "First page", sort=sort)] if begin else []
+    if begin + PAGE < len(groups):
+        steps.append(link("/groups", "Next page", sort=sort, from_=begin + PAGE))
+    note = f" There are more than {MEASURED_MAX}: each page is sorted by itself." if many and sort == "lag" else ""
+    heads = [
+        link("/groups", "Group", sort="name"), "State", "Coordinator", "Partitions", "Most of it",
+        link("/groups", "Lag", sort="lag"),
+    ]  # fmt: skip
+    return page(
+        "Groups",
+        el("p", f"Groups: {len(groups):,}, by {sort}.{note}", class_="quiet"),
+        table(heads, [_row(one, lags[one.group_id]) for one in shown], empty="There are no groups.", numbers=1),
+        el("p", [[step, " "] for step in steps], class_="steps"),
+        here="/groups",
+    )
+
+
+async def _lags(context: Context, groups: Sequence[GroupListing]) -> dict[str, Lag]:
+    cluster = context.ports.cluster
+    committed = await some_at_a_time(cluster.list_group_offsets(one.group_id) for one in groups)
+    wanted = {one for offsets in committed if not isinstance(offsets, RegnumError) for one in offsets}
+    ends = await told(cluster.list_offsets(sorted(wanted)))
+    known: Ends = {} if isinstance(ends, RegnumError) else ends
+    return {group.group_id: lag_of(offsets, known) for group, offsets in zip(groups, committed, strict=True)}
+
+
+def _row(group: GroupListing, lag: Lag) -> list[Child]:
+    unknown = f" (and {lag.unknown} partitions that do not say)" if lag.unknown else ""
+    return [
+        link(f"/groups/{part(group.group_id)}", group.group_id),
+        group.state.value,
+        link(f"/brokers/{group.coordinator}", group.coordinator),
+        lag.partitions,
+        partition_link(*lag.worst) if lag.worst is not None and lag.records else "-",
+        "not known" if lag.records is None else f"{lag.records:,}{unknown}",
+    ]
+
+
+async def show_group(context: Context, request: Request) -> Response:
+    """``/groups/billing?to=earliest|latest|time&at=``."""
+    name = request.path_params["group"]
+    cluster = context.ports.cluster
+    group, committed = await asyncio.gather(cluster.describe_group(name), cluster.list_group_offsets(name))
+    ends = await told(cluster.list_offsets(sorted(committed)))
+    known: Ends = {} if isinstance(ends, RegnumError) else ends
+    lag = lag_of(committed, known)
+    return page(
+        name,
+        el(
+            "p",
+            f"{group.state.value}, generation {group.generation}, members: {len(group.members)}, coordinator ",
+            link(f"/brokers/{group.coordinator}", f"broker {group.coordinator}"),
+            f"; lag {lag.records or 0:,} records in {lag.partitions:,} partitions.",
+        ),
+        untold("Where logs end is not known", ends) if isinstance(ends, RegnumError) else None,
+        el("h2", "Partitions, those that lag most first"),
+        _offsets(committed, known),
+        el("h2", "Members"),
+        _members(group),
+        el("h2", "What would a reset do?"),
+        await _preview(context, request, name, committed, known),
+        here="/groups",
+    )
+
+
+def _offsets(committed: Mapping[TopicPartition, CommittedOffset], ends: Ends) -> Markup:
+    rows = []
+    for where, offset in committed.items():
+        end = ends.get(where)
+        lag = max(0, end.high_watermark - offset.offset) if isinstance(end, PartitionOffsets) else None
+        rows.append((-(lag or 0), where, offset, end, lag))
+    rows.sort(key=lambda row: (row[0], row[1]))
+    cells = [
+        [
+            partition_link(*where),
+            time_of(offset.committed_ms) if offset.committed_ms else "-",
+            f"{offset.offset:,}",
+            f"{end.high_watermark:,}" if isinstance(end, PartitionOffsets) else "-",
+            "not known" if lag is None else f"{lag:,}",
+        ]
+        for _, where, offset, end, lag in rows[:PAGE]
+    ]
+    more = len(rows) - len(cells)
+    listed = table(
+        ("Partition", "Committed at", "Committed", "End", "Lag"), cells, empty="Nothing is committed.", numbers=3
+    )
+    return el("div", listed, el("p", f"And {more:,} partitions that lag less.", class_="quiet") if more else None)
+
+
+def _members(group: GroupDescription) -> Markup:
+    rows: list[list[Child]] = []
+    for one in group.members[:PAGE]:
+        assigned = sorted(assignment_of(one.assignment)) if group.protocol_type == PROTOCOL_TYPE else []
+        named = ", ".join(f"{topic}/{number}" for topic, number in assigned[:20])
+        more = f" and {len(assigned) - 20} more" if len(assigned) > 20 else ""
+        rows.append([one.client_id, one.client_host, one.instance_id or "-", len(assigned), f"{named}{more}" or "-"])
+    return table(("Client", "Host", "Static name", "Partitions", "Assigned"), rows, empty="It has no members.")
+
+
+async def _preview(
+    context: Context, request: Request, name: str, committed: Mapping[TopicPartition, CommittedOffset], ends: Ends
+) -> Child:
+    asked = request.query_params
+    to, at = asked.get("to", ""), asked.get("at", "")
+    form = el(
+        "form",
+        el(
+            "label",
+            "To ",
+            el("select", [el("option", one, value=one, selected=one == to) for one in GOALS], name="to"),
+        ),
+        el("label", "Time ", el("input", name="at", value=at, placeholder="-1h or 2026-01-31T12:00:00Z")),
+        el("button", "Show"),
+        method="get",
+        action=f"/groups/{part(name)}",
+    )
+    if not to:
+        return form
+    if to not in GOALS:
+        raise wrong(f"a group is not reset to {to[:40]!r}")
+    goal = GOALS[to]
+    logs = {one: end for one, end in ends.items() if isinstance(end, PartitionOffsets)}
+    found: dict[TopicPartition, int | None] = {}
+    if goal is Goal.TIME:
+        at_ms = moment_ms(at, context.clock.wall_ms())
+        if at_ms is None:
+            raise wrong(f"{at[:40]!r} is no time: give an age such as -1h, or 2026-01-31T12:00:00Z")
+        found = await context.ports.cluster.list_offsets_at(dict.fromkeys(logs, at_ms))
+    offsets = {one: offset.offset for one, offset in committed.items()}
+    planned = resets(goal, 0, partitions=committed, committed=offsets, logs=logs, at_time=found)
+    rows = [
+        [
+            partition_link(*one.partition),
+            f"{one.committed:,}" if one.committed is not None else "-",
+            f"{one.offset:,}" if one.offset is not None else "-",
+            f"{(one.offset or 0) - (one.committed or 0):+,}",
+        ]
+        for one in planned[:PAGE]
+    ]
+    option = f"--to-datetime {at}" if goal is Goal.TIME else f"--to-{to}"
+    return [
+        form,
+        table(("Partition", "Committed", "Would be", "Records"), rows, empty="Nothing is committed.", numbers=3),
+        el("p", "To do it, once the group has no members: "),
+        el("pre", f"regnum groups reset-offsets {name} --all-topics {option} --execute"),
+    ]

@@ -1,0 +1,213 @@
+"""Records of a topic: browsed by offset and time, followed, searched; produced where the console may."""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qs, urlencode
+
+from regnum_client.cluster.view import TopicView
+from regnum_client.commands.records.places import BeforeEnd, place_of
+from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
+from regnum_client.records import TopicPartition
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from regnum_console.context import Context, link, part, whole_number, wrong
+from regnum_console.guard import is_token
+from regnum_console.html import Child, Markup, el
+from regnum_console.pages.layout import area, page
+from regnum_console.records.reading import page_of, search, tail
+from regnum_console.records.words import FORMS, records_table
+
+COUNT: Final = 50
+"""Records of a page."""
+PARTITION_MAX: Final = 2**31 - 1
+FORM_BYTES_MAX: Final = 1_100_000
+"""A form that is longer is refused: a record is at most 1 MB unless brokers are told otherwise."""
+
+
+async def choose(_context: Context, request: Request) -> Response:
+    """``/records?topic=``: which topic."""
+    topic = request.query_params.get("topic", "")
+    if topic:
+        return RedirectResponse(f"/records/{part(topic)}", status_code=303)
+    form = el(
+        "form",
+        el("label", "Topic ", el("input", type="search", name="topic", required=True, autofocus=True)),
+        el("button", "Show its records"),
+        method="get",
+        action="/records",
+    )
+    return page("Records", form, el("p", "Or choose one of the ", link("/topics", "topics"), "."), here="/records")
+
+
+async def show(context: Context, request: Request) -> Response:
+    """``/records/orders?partition=&from=&as=&follow=&search=``."""
+    topic = await context.ports.cluster.describe_topic(request.path_params["topic"])
+    asked = request.query_params
+    name = part(topic.name)
+    head = [el("p", link(f"/topics/{name}", "Partitions of the topic")), _form(request, topic)]
+    keep = {key: asked.get(key, "") for key in ("partition", "from", "as", "search")}
+    if asked.get("search"):
+        body: Child = [_stop(), area("progress", el("p", "The search begins.")), area("found")]
+        query = urlencode({key: value for key, value in keep.items() if value})
+        return page(topic.name, head, body, here="/records", live=f"/live/search/{name}?{query}")
+    if asked.get("follow"):
+        query = urlencode({key: value for key, value in keep.items() if value and key != "from"})
+        body = [_stop(), el("p", "Records that come from now on:", class_="quiet"), area("new")]
+        return page(topic.name, head, body, here="/records", live=f"/live/tail/{name}?{query}")
+    return page(topic.name, head, await _browse(context, request, topic), _produce(context, topic), here="/records")
+
+
+async def _browse(context: Context, request: Request, topic: TopicView) -> Child:
+    number = whole_number(request, "partition", otherwise=min(topic.partitions, default=0), largest=PARTITION_MAX)
+    if number not in topic.partitions:
+        raise HTTPException(404, f"topic {topic.name} has no partition {number}")
+    partition, form = TopicPartition(topic.name, number), _as(request)
+    place = _place(context, request, otherwise=LATEST)
+    async with context.ports.read() as reader:
+        first = (await reader.beginning_offsets([partition]))[partition]
+        end = (await reader.end_offsets([partition]))[partition]
+        if isinstance(place, AtTime):
+            found = (await context.ports.cluster.list_offsets_at({partition: place.timestamp_ms}))[partition]
+            start = end if found is None else found
+        else:
+            start = place if isinstance(place, int) else first if place == EARLIEST else end - COUNT
+        start = min(max(start, first), end)
+        records, after = await page_of(context, reader, partition, start, end, COUNT)
+    address = f"/records/{part(topic.name)}"
+    keep = {"partition": number, "as": request.query_params.get("as")}
+    steps: list[Child] = [
+        link(address, "Oldest", **keep, from_="begin"),
+        link(address, "Older", **keep, from_=max(first, start - COUNT)) if start > first else None,
+        link(address, "Newer", **keep, from_=after) if after < end else None,
+        link(address, "Newest", **keep, from_="end"),
+    ]
+    told = f"Partition {number}: offsets {first:,} to {end:,}; from {start:,} on."
+    return [
+        el("p", told, class_="quiet"),
+        records_table(records, form),
+        el("p", [[step, " "] for step in steps if step], class_="steps"),
+    ]
+
+
+async def stream_tail(context: Context, request: Request) -> Response:
+    """``/live/tail/orders``."""
+    parts = tail(context, request.path_params["topic"], _partitions(request), _as(request))
+    return context.streams.answer(parts)
+
+
+async def stream_search(context: Context, request: Request) -> Response:
+    """``/live/search/orders?search=``."""
+    wanted = request.query_params.get("search", "")
+    if not wanted:
+        raise wrong("nothing is searched for: name a text")
+    start = _place(context, request, otherwise=EARLIEST)
+    parts = search(context, request.path_params["topic"], _partitions(request), start, wanted, _as(request))
+    return context.streams.answer(parts)
+
+
+async def produce(context: Context, request: Request) -> Response:
+    """``POST /records/orders``: one record. Raises HTTPException 403 where that is not allowed."""
+    if context.ports.write is None:
+        raise HTTPException(403, "this console changes nothing: start it with --writes")
+    asked = await _posted(request)
+    if not is_token(asked.get("token", ""), context.token):
+        raise HTTPException(403, "the page's token is missing: it was not this page that asked, or it is an old one")
+    topic = request.path_params["topic"]
+    text = asked.get("partition", "")
+    if text and not (text.isascii() and text.isdigit() and int(text) <= PARTITION_MAX):
+        raise wrong(f"{text[:40]!r} is no partition")
+    async with context.ports.write() as writer:
+        delivery = await writer.send(
+            topic,
+            # Browsers send each line of a field with the end that the net has.
+            asked.get("value", "").replace("\r\n", "\n").encode(),
+            key=asked["key"].encode() if asked.get("key") else None,
+            partition=int(text) if text else None,
+        )
+        where = await delivery
+    query = urlencode({"partition": where.partition, "from": max(0, where.offset)})
+    return RedirectResponse(f"/records/{part(topic)}?{query}", status_code=303)
+
+
+async def _posted(request: Request) -> Mapping[str, str]:
+    """Fields of a form. Raises HTTPException 413 and 415."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise HTTPException(415, "a form is sent as application/x-www-form-urlencoded")
+    body = bytearray()
+    async for some in request.stream():
+        body += some
+        if len(body) > FORM_BYTES_MAX:
+            raise HTTPException(413, f"a form has at most {FORM_BYTES_MAX:,} bytes")
+    fields = parse_qs(body.decode("ascii", "replace"), keep_blank_values=True)
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def _produce(context: Context, topic: TopicView) -> Markup | None:
+    if not context.writes:
+        return None
+    return el(
+        "details",
+        el("summary", "Produce a record"),
+        el(
+            "form",
+            el("input", type="hidden", name="token", value=context.token),
+            el("label", "Partition ", el("input", name="partition", inputmode="numeric", placeholder="by key", size=6)),
+            el("label", "Key ", el("input", name="key", placeholder="none")),
+            el("label", "Value ", el("textarea", name="value", rows=3, cols=40)),
+            el("button", "Produce"),
+            method="post",
+            action=f"/records/{part(topic.name)}",
+        ),
+    )
+
+
+def _stop() -> Markup:
+    return el("p", el("button", "Stop", type="button", id="stop"))
+
+
+def _form(request: Request, topic: TopicView) -> Markup:
+    asked = request.query_params
+    chosen = asked.get("partition", "")
+    numbers = [("", "all, or the first"), *((str(one), str(one)) for one in sorted(topic.partitions)[:1_000])]
+    options = [el("option", text, value=value, selected=value == chosen) for value, text in numbers]
+    forms = [el("option", one, selected=one == asked.get("as")) for one in FORMS]
+    place = el("input", name="from", value=asked.get("from", ""), placeholder="begin, end, 1500, -1h", size=18)
+    return el(
+        "form",
+        el("label", "Partition ", el("select", options, name="partition")),
+        el("label", "From ", place),
+        el("label", "As ", el("select", forms, name="as")),
+        el("label", "Search ", el("input", type="search", name="search", value=asked.get("search", ""))),
+        el("button", "Show"),
+        el("button", "Follow", name="follow", value="1"),
+        method="get",
+        action=f"/records/{part(topic.name)}",
+        role="search",
+    )
+
+
+def _as(request: Request) -> str:
+    form = request.query_params.get("as") or FORMS[0]
+    if form not in FORMS:
+        raise wrong(f"records are not shown as {form[:40]!r}")
+    return form
+
+
+def _partitions(request: Request) -> list[int] | None:
+    number = whole_number(request, "partition", otherwise=-1, largest=PARTITION_MAX)
+    return None if number < 0 else [number]
+
+
+def _place(context: Context, request: Request, *, otherwise: Start) -> Start:
+    text = request.query_params.get("from", "")
+    if not text:
+        return otherwise
+    try:
+        place = place_of(text, context.clock.wall_ms())
+    except ValueError as error:
+        raise wrong(str(error)) from None
+    if isinstance(place, BeforeEnd):
+        raise wrong("a page of records begins at an offset, an age or a time; the newest are followed by Follow")
+    return place

@@ -1,0 +1,1 @@
+"""Records: read in pages, searched, told as text."""

@@ -1,0 +1,94 @@
+"""A record for people: its bytes as text, as JSON, or as bytes. Pure.
+
+What is shown of each record is bounded, so that a page of records is.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from regnum_client.commands.looking.event_words import record_time_of
+from regnum_client.records import ConsumedRecord
+
+from regnum_console.html import Child, Markup, el, table
+
+FORMS: Final = ("auto", "text", "json", "bytes")
+"""How bytes are shown; auto: JSON that is an object or a list is laid out, other UTF-8 is text, all else bytes."""
+SHOWN_BYTES: Final = 4_096
+"""So much of a key or a value is shown."""
+HEADERS_SHOWN: Final = 20
+"""Headers of a record that are shown."""
+_LINE: Final = 16
+
+
+def shown(data: bytes | None, form: str) -> str:
+    """Bytes in a form; what they are not in that form, as bytes."""
+    if data is None:
+        return "(none)"
+    cut = data[:SHOWN_BYTES]
+    more = f"\n... {len(data) - SHOWN_BYTES:,} bytes more" if len(data) > SHOWN_BYTES else ""
+    if form in {"auto", "json"} and not more and (laid_out := _json(cut, always=form == "json")) is not None:
+        return laid_out
+    if form != "bytes":
+        # The cut may lie within a character.
+        text = cut.decode("utf-8", "ignore" if more else "replace")
+        if form == "text" or "�" not in text:
+            return text + more
+    return _bytes(cut) + more
+
+
+def _json(data: bytes, *, always: bool) -> str | None:
+    if not always and data.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _bytes(data: bytes) -> str:
+    lines = []
+    for begin in range(0, len(data), _LINE):
+        some = data[begin : begin + _LINE]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
+        lines.append(f"{begin:04x}  {some.hex(' '):<{3 * _LINE}} {text}")
+    return "\n".join(lines)
+
+
+def records_table(records: list[ConsumedRecord], form: str) -> Markup:
+    """Records as rows."""
+    rows: list[list[Child]] = []
+    for one in records:
+        headers = [f"{name}={shown(value, 'auto')[:200]}" for name, value in one.headers[:HEADERS_SHOWN]]
+        rows.append(
+            [
+                one.partition,
+                f"{one.offset:,}",
+                record_time_of(one.timestamp_ms),
+                el("pre", shown(one.key, form)),
+                el("pre", shown(one.value, form)),
+                el("pre", "\n".join(headers)) if headers else "-",
+            ]
+        )
+    columns = ("Partition", "Offset", "Time", "Key", "Value", "Headers")
+    return table(columns, rows, empty="No record.", caption="Records")
+
+
+def spellings_of(text: str) -> tuple[bytes, ...]:
+    r"""A text as it may stand in records: as UTF-8, and as JSON may escape it (``Zo\u00eb`` is shown as Zoë)."""
+    escaped = json.dumps(text)[1:-1].encode()
+    return tuple({text.encode(): None, escaped: None})
+
+
+def matches(record: ConsumedRecord, spellings: Sequence[bytes]) -> bool:
+    """Whether a text, in one of its spellings, is in a record's key, value or headers."""
+    within = [record.key, record.value]
+    for name, value in record.headers:
+        within += [name.encode("utf-8", "surrogateescape"), value]
+    return any(wanted in one for one in within if one for wanted in spellings)
+
+
+def size_of(record: ConsumedRecord) -> int:
+    """Bytes of key, value and headers."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

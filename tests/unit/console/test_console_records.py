@@ -1,0 +1,144 @@
+"""Records in a browser: pages by offset and time, what comes, and a search that has bounds and can be stopped."""
+
+import json
+
+import pytest
+from regnum_client.records import ConsumedRecord, TopicPartition
+from regnum_console.records.reading import SEARCH_BYTES_MAX, SEARCH_S_MAX, Work
+from regnum_console.records.words import matches, shown, spellings_of
+from regnum_testing.asgi import EventStream, ask
+from regnum_testing.fake_console import FakeConsole
+from regnum_testing.waiting import until
+
+
+@pytest.mark.parametrize(
+    ("data", "form", "text"),
+    [
+        (None, "auto", "(none)"),
+        (b"plain", "auto", "plain"),
+        (b'{"a":[1]}', "auto", '{\n  "a": [\n    1\n  ]\n}'),
+        (b'{"a":[1]}', "text", '{"a":[1]}'),
+        (b"12", "json", "12"),
+        (b"{broken", "json", "{broken"),
+        (b"\xff\x00A", "auto", f"0000  {'ff 00 41':<48} ..A"),
+        (b"A", "bytes", f"0000  {'41':<48} A"),
+        ("é".encode() * 3_000, "auto", "é" * 2_048 + "\n... 1,904 bytes more"),
+        (b"[" * 3_000, "json", "[" * 3_000),
+    ],
+)
+def test_bytes_are_shown_in_the_form_that_is_asked_for(data: bytes | None, form: str, text: str) -> None:
+    assert shown(data, form) == text
+
+
+def test_a_text_is_found_in_keys_values_and_headers_however_json_spells_it() -> None:
+    def record(key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]) -> ConsumedRecord:
+        return ConsumedRecord("orders", 0, 0, 0, key, value, headers)
+
+    wanted = spellings_of("Zoë")
+    assert matches(record("Zoë".encode(), None, ()), wanted)
+    assert matches(record(None, json.dumps({"name": "Zoë"}).encode(), ()), wanted)
+    assert matches(record(None, b"", (("Zoë", None),)), wanted)
+    assert matches(record(None, b"", (("by", "Zoë".encode()),)), wanted)
+    assert not matches(record(b"Zo", b"e", (("by", None),)), wanted)
+
+
+async def test_a_page_begins_where_it_is_told_and_leads_on() -> None:
+    console = FakeConsole()
+    for n in range(180):
+        console.log.add(b"value-%d" % n)
+    newest = (await ask(console.app, "/records/orders")).text
+    assert "value-179" in newest
+    assert "value-129<" not in newest
+    page = (await ask(console.app, "/records/orders?from=60")).text
+    assert "value-60<" in page
+    assert "value-109<" in page
+    assert "value-110<" not in page
+    assert "partition=0&amp;from=10" in page
+    assert "partition=0&amp;from=110" in page
+    assert "value-40<" in (await ask(console.app, "/records/orders?from=-1h")).text
+    assert "value-0<" in (await ask(console.app, "/records/orders?from=begin")).text
+    for wrong in ("from=tomorrow", "partition=x", "as=xml"):
+        assert (await ask(console.app, f"/records/orders?{wrong}")).status == 400
+    assert (await ask(console.app, "/records/orders?partition=9")).status == 404
+    assert console.log.open_readers == 0
+
+
+async def test_a_page_of_large_records_is_bounded() -> None:
+    console = FakeConsole()
+    for _ in range(60):
+        console.log.add(b"x" * 900_000, key=b"k" * 90_000)
+    assert len((await ask(console.app, "/records/orders")).body) < 1_000_000
+
+
+async def test_what_comes_is_shown_the_newest_on_top() -> None:
+    console = FakeConsole()
+    console.log.add(b"before")
+    async with EventStream(console.app, "/live/tail/orders?partition=0") as stream:
+        await stream.next("open")
+        await until(lambda: console.log.open_readers == 1)
+        for n in range(60):
+            console.log.add(b"value-%d" % n)
+        part = await stream.next("part")
+    assert part["how"] == "prepend"
+    assert "before" not in part["html"].split("records before")[0]
+    assert part["html"].index("value-59") < part["html"].index("value-10")
+    assert "10 records before these" in part["html"]
+    assert console.log.assigned == [0]
+    assert console.log.open_readers == 0
+
+
+async def test_a_search_goes_to_the_end_says_how_far_it_is_and_shows_what_it_found() -> None:
+    console = FakeConsole()
+    for n in range(3_500):
+        console.log.add(b"needle" if n == 1_700 else b"hay-%d" % n)
+    async with EventStream(console.app, "/live/search/orders?search=needle") as stream:
+        found = await stream.next("part")
+        done = await stream.next("done")
+        await stream.ended()
+    assert found["element"] == "found"
+    assert "1,700" in found["html"]
+    assert "Everything was searched. 1 found in 3,500 records" in done["html"]
+    assert console.log.open_readers == 0
+
+
+async def test_a_search_ends_when_its_page_is_closed() -> None:
+    console = FakeConsole()
+    console.log.add(b"hay")
+    console.log.gate.clear()
+    async with EventStream(console.app, "/live/search/orders?search=needle") as stream:
+        await stream.next("open")
+        await until(lambda: console.log.open_readers == 1)
+    assert console.log.open_readers == 0
+
+
+async def test_searches_beyond_the_bound_wait_for_others() -> None:
+    console = FakeConsole()
+    console.log.add(b"hay")
+    console.log.gate.clear()
+    path = "/live/search/orders?search=needle"
+    async with EventStream(console.app, path), EventStream(console.app, path):
+        await until(lambda: console.log.open_readers == 2)
+        async with EventStream(console.app, path) as third:
+            assert "Other searches" in (await third.next("part"))["html"]
+            assert console.log.open_readers == 2
+            console.log.gate.set()
+            await third.next("done")
+
+
+async def test_a_search_ends_with_so_many_found() -> None:
+    console = FakeConsole()
+    for _ in range(2_500):
+        console.log.add(b"needle")
+    async with EventStream(console.app, "/live/search/orders?search=needle") as stream:
+        assert "200 records are found" in (await stream.next("done"))["html"]
+
+
+def test_a_search_is_bounded_in_bytes_and_in_time() -> None:
+    partition = TopicPartition("orders", 0)
+    work = Work({partition: 100}, {partition: 1_100})
+    assert work.over({partition: 600}, SEARCH_S_MAX - 1) == ""
+    assert work.share({partition: 600}) == 0.5
+    assert "as much as one search" in work.over({partition: 600}, SEARCH_S_MAX)
+    work.bytes = SEARCH_BYTES_MAX
+    assert "as much as one search" in work.over({partition: 600}, 1)
+    assert "Everything" in work.over({partition: 1_100}, 1)
