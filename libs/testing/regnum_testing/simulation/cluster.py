@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import errno
 import json
 import random
 from collections.abc import Awaitable, Callable, Coroutine
@@ -30,6 +31,8 @@ SETTINGS: Final[dict[str, type[ServiceSettings]]] = {
     "metadata": MetadataSettings,
 }
 SESSION_TIMEOUT_S: Final = 6.0
+IMPATIENT_S: Final = 10.0
+"""How long a process that was asked to end may take before it is asked again, and then until it is killed."""
 LISTENERS: Final = ("client", "internal", "lifeline")
 
 
@@ -43,6 +46,10 @@ class Started:
         self.supervisor: Final = Supervisor(process.name)
         self.service: Any = None
         """The Broker, ElectionService or MetadataService; of a client, whatever it is."""
+        self.up = False
+        """Whether it has started."""
+        self.spoiled = False
+        """Whether it is over, and its disk has refused it something."""
 
     @property
     def is_up(self) -> bool:
@@ -71,6 +78,8 @@ class SimulatedCluster:
         self._awaited: Final[dict[Process, asyncio.Future[None]]] = {}
         """What ends when a process has started, or dies before."""
         self._spawned: Final[set[asyncio.Task[None]]] = set()
+        self.on_end: Callable[[Started], None] = lambda _: None
+        """Told of each process that has ended by itself, or because it was asked to."""
         self.log: Final[list[str]] = []
         """What happened, a line each; the trace of a run."""
 
@@ -140,8 +149,33 @@ class SimulatedCluster:
                     settings, supervisor=started.supervisor, clock=clock, machine=machine, open_session=open_session
                 )
             await started.service.start()
+            started.up = True
+            self._run_on(started)
 
-        await self.run_as(process, work)
+        try:
+            await self.run_as(process, work)
+        except ProcessLookupError:
+            raise
+        except Exception:
+            # As its composition root does: what is open is closed, and the process ends.
+            await self.run_as(process, started.supervisor.unwind)
+            self.kill(name)
+            raise
+
+    def _run_on(self, started: Started) -> None:
+        """Have it run until it ends by itself; within its process."""
+
+        async def run() -> None:
+            await started.supervisor.run_until_stopped()
+            self.loop.in_world(0.0, self._over, started)
+
+        started.process.keep(self.loop.create_task(run()))
+
+    def _over(self, started: Started) -> None:
+        if not started.process.dead:
+            self.say("ends", started.process.name, started.supervisor.reason)
+            self.kill(started.process.name)
+            self.on_end(started)
 
     def _told(self, name: str, kind: str, id: str) -> list[str]:
         flags = self._flags.get(name)
@@ -221,6 +255,7 @@ class SimulatedCluster:
         self.stores.silent(process)
         lost = 0
         if (disk := self.disks.get(name)) is not None:
+            started.spoiled = disk.has_refused
             lost = disk.lose_power() if power else 0
             disk.kill()
         if goes_back and disk is not None:
@@ -231,6 +266,19 @@ class SimulatedCluster:
         starting = self._awaited.pop(process, None)
         if starting is not None and not starting.done():
             starting.set_exception(ProcessLookupError(name))
+
+    def stop(self, name: str) -> None:
+        """Ask a process to end, as SIGTERM does, and again, as an impatient person does; then it is killed."""
+        started = self.started[name]
+        self.say("stop", name)
+        started.supervisor.stop("SIGTERM")
+        self.loop.in_world(IMPATIENT_S, started.supervisor.hurried.set)
+        self.loop.in_world(2 * IMPATIENT_S, self._end, started)
+
+    def _end(self, started: Started) -> None:
+        if not started.process.dead and self.started[started.process.name] is started:
+            self.kill(started.process.name)
+            self.on_end(started)
 
     def pause(self, name: str) -> None:
         """Stop a process until ``go_on``."""
@@ -270,6 +318,18 @@ class SimulatedCluster:
         """End its session."""
         self.say("session lost", name)
         self.stores.expire(self.started[name].process)
+
+    def spoil_disk(self, name: str, number: int) -> None:
+        """Have the disk of a broker refuse with that errno what changes it, until ``mend_disk``."""
+        self.say("disk of", name, errno.errorcode[number])
+        self.disks[name].refuses = number
+
+    def mend_disk(self, name: str) -> None:
+        """The disk works again."""
+        disk = self.disks[name]
+        if disk.refuses is not None:
+            self.say("disk of", name, "works")
+            disk.refuses = None
 
     def copy_volume(self, name: str) -> None:
         """Make a copy of a broker's volume as it is now."""

@@ -52,7 +52,12 @@ class SimulatedDisk(Disk):
         self._numbers = 0
         self._locked = False
         self.refuses: int | None = None
-        """Errno of writes and syncs; None: they work."""
+        """Errno of what changes the disk; None: it works. ENOSPC is answered to what takes room alone."""
+        self.has_refused = False
+        """Whether the present process was answered so."""
+        self._dropped: Final[dict[int, None]] = {}
+        """Files of which a sync has failed: the kernel has dropped what was not synced, and says so once. It shows when
+        the process is gone."""
         self.on_open: Callable[[str], None] = lambda _: None
         """Told of each file that is made."""
 
@@ -67,6 +72,10 @@ class SimulatedDisk(Disk):
         """The process is gone: the kernel closes what it had open."""
         for descriptor in tuple(self._open):
             self.close(descriptor)
+        self.has_refused = False
+        if self._dropped:
+            self._dropped.clear()
+            self.lose_power()
 
     def lose_power(self) -> int:
         """The machine is gone, too; returns how many changes it took along."""
@@ -137,9 +146,11 @@ class SimulatedDisk(Disk):
         finally:
             os.close(descriptor)
 
-    def _refuse(self) -> None:
-        if self.refuses is not None:
-            raise OSError(self.refuses, os.strerror(self.refuses))
+    def _refuse(self, *, takes_room: bool = False) -> None:
+        if self.refuses is None or (self.refuses == errno.ENOSPC and not takes_room):
+            return
+        self.has_refused = True
+        raise OSError(self.refuses, os.strerror(self.refuses))
 
     # The calls.
 
@@ -147,7 +158,7 @@ class SimulatedDisk(Disk):
         """Open; what is made can be taken back."""
         is_new = bool(flags & os.O_CREAT) and not os.path.lexists(path)
         if is_new:
-            self._refuse()
+            self._refuse(takes_room=True)
         # Also what is only written is read, to be taken back.
         descriptor = super().open(path, flags & ~(os.O_TRUNC | os.O_WRONLY) | os.O_RDWR)
         self._open[descriptor] = None
@@ -173,7 +184,7 @@ class SimulatedDisk(Disk):
 
     def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
         """Write; it can be taken back."""
-        self._refuse()
+        self._refuse(takes_room=True)
         status = os.fstat(descriptor)
         data = b"".join(buffers)
         before, size = os.pread(descriptor, len(data), position), status.st_size
@@ -202,7 +213,7 @@ class SimulatedDisk(Disk):
 
     def allocate(self, descriptor: int, size: int) -> None:
         """Make the file as long as that."""
-        self._refuse()
+        self._refuse(takes_room=True)
         # Room is nothing that anything here runs out of but by ``refuses``.
         os.ftruncate(descriptor, size)
 
@@ -213,12 +224,16 @@ class SimulatedDisk(Disk):
 
     def fdatasync(self, descriptor: int) -> None:
         """Nothing of it is taken back any more."""
+        key = os.fstat(descriptor).st_ino
+        if self.refuses is not None and self.refuses != errno.ENOSPC:
+            self._dropped[key] = None
         self._refuse()
-        self._forget(os.fstat(descriptor).st_ino)
+        if key not in self._dropped:
+            self._forget(key)
 
     def put(self, path: str, suffix: str, content: bytes) -> None:
         """See Disk."""
-        self._refuse()
+        self._refuse(takes_room=True)
         super().put(path, suffix, content)
 
     def rename(self, source: str, target: str) -> None:
@@ -262,7 +277,7 @@ class SimulatedDisk(Disk):
 
     def make_folder(self, path: str) -> None:
         """Create; it can be taken back."""
-        self._refuse()
+        self._refuse(takes_room=True)
         super().make_folder(path)
         folder, name = os.path.split(path)
         key, held = self._hold_folder(folder)

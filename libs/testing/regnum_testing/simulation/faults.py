@@ -6,14 +6,21 @@ cluster does something, and strikes then.
 """
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from regnum_testing.simulation.cluster import SimulatedCluster
+from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.loop import Process
+
+RESTARTED_S: Final = 0.5
+"""After what time a process that has ended is started again."""
+
+DISK_ERRORS: Final = (errno.EIO, errno.EROFS, errno.ENOSPC)
+"""What a disk answers that fails, or is full."""
 
 DOWN_MAX: Final = 2
 """Processes that are down at a time, by faults."""
@@ -21,12 +28,12 @@ DOWN_MAX: Final = 2
 AIMS: Final = ("isr write", "epoch write", "registration", "order", "order answered", "file")
 """What aimed faults wait for."""
 
-STRIKES: Final = ("kill", "power", "goes back", "pause", "session", "lose reply", "drop", "late", "cut")
+STRIKES: Final = ("kill", "stop", "disk", "power", "goes back", "pause", "session", "lose reply", "drop", "late", "cut")
 """What they do then."""
 
 KINDS: Final = (
     "kill", "kill", "power", "pause", "isolate", "cut", "one way", "from store", "session", "lose reply", "drop",
-    "late", "stale", "clock", "copy", "goes back", "aimed", "aimed", "aimed",
+    "late", "stale", "clock", "stop", "disk", "copy", "goes back", "aimed", "aimed", "aimed",
 )  # fmt: skip
 
 _NEEDLES: Final = {
@@ -97,6 +104,8 @@ class Faults:
             "kill": self._kill,
             "power": self._kill,
             "goes back": self._kill,
+            "stop": self._stop,
+            "disk": self._spoil_disk,
             "copy": self._copy,
             "isolate": self._isolate,
             "pause": self._pause,
@@ -113,8 +122,9 @@ class Faults:
         """What each kind of fault, and each strike of an aimed one, does."""
 
     def watch(self) -> None:
-        """Begin to look for what aimed faults wait for."""
+        """Begin to look for what aimed faults wait for, and for processes that end."""
         cluster = self._cluster
+        cluster.on_end = self._ended
         cluster.stores.on_write = self._wrote
         cluster.network.on_call = self._called
         for name, disk in cluster.disks.items():
@@ -136,6 +146,8 @@ class Faults:
         self._armed.clear()
         cluster.stores.server.thaw_reads()
         cluster.heal()
+        for name in cluster.disks:
+            cluster.mend_disk(name)
         for name, started in tuple(cluster.started.items()):
             if started.process.paused:
                 cluster.go_on(name)
@@ -186,6 +198,18 @@ class Faults:
     def _kill(self, fault: Fault) -> None:
         if self._may_fall(fault.name, forgets=fault.kind != "kill"):
             self._fell(fault)
+
+    def _stop(self, fault: Fault) -> None:
+        if self._may_fall(fault.name, forgets=False) and self._cluster.started[fault.name].up:
+            self._coming_back[fault.name] = None
+            self._cluster.stop(fault.name)
+
+    def _spoil_disk(self, fault: Fault) -> None:
+        """What a disk that fails has not synced is lost, so it counts as a loss of power; a full one loses nothing."""
+        number = DISK_ERRORS[round(fault.at_s * 1e4) % len(DISK_ERRORS)]
+        if fault.name in self._cluster.disks and self._may_fall(fault.name, forgets=number != errno.ENOSPC):
+            self._cluster.spoil_disk(fault.name, number)
+            self._cluster.loop.in_world(fault.for_s, self._cluster.mend_disk, fault.name)
 
     def _copy(self, fault: Fault) -> None:
         if fault.name in self._cluster.disks:
@@ -252,6 +276,14 @@ class Faults:
     def _come_back(self, name: str) -> None:
         self._cluster.spawn(self._start(name))
 
+    def _ended(self, started: Started) -> None:
+        """A process has ended by itself; it is started again, as by Kubernetes."""
+        name, failure = started.process.name, started.supervisor.failure
+        if failure is not None and not started.spoiled:
+            self._failed(f"{name} failed: {failure!r}")
+        self._coming_back[name] = None
+        self._cluster.loop.in_world(RESTARTED_S, self._come_back, name)
+
     async def _start(self, name: str) -> None:
         self._coming_back.pop(name, None)
         if not self._cluster.started[name].process.dead:
@@ -262,4 +294,8 @@ class Faults:
             # It was killed meanwhile, and comes back for that.
             return
         except Exception as error:  # noqa: BLE001 - a start that fails is a finding
-            self._failed(f"{name} does not start: {error!r}")
+            if self._cluster.started[name].spoiled:
+                self._coming_back[name] = None
+                self._cluster.loop.in_world(RESTARTED_S, self._come_back, name)
+            else:
+                self._failed(f"{name} does not start: {error!r}")

@@ -1,6 +1,6 @@
 """An event loop under virtual time, whose callbacks know which simulated process they belong to.
 
-Time moves only when nothing is left to run. A callback of a dead process is dropped, one of a paused process is kept
+Time moves when nothing is left to run, and a little with each turn. A callback of a dead process is dropped, one of a paused process is kept
 until it goes on: so both are exact to the callback, as they are for a real process to the instruction.
 
 Sets of tasks and futures are iterated in the order of their hashes. Those made here are numbered, and hashed by their
@@ -22,6 +22,12 @@ START_S: Final = 1_000.0
 
 TASKS_KEPT: Final = 256
 """Tasks of a process after which those that have ended are forgotten."""
+
+TURN_S: Final = 1e-7
+"""What a turn of the loop takes: what is due at a moment is looked at after it, and not for ever in it."""
+
+TURNS_MAX: Final = 200_000
+"""Turns in a row without a pause after which something is taken to turn for ever."""
 
 AT_REST: Final = "nothing will ever happen: every task waits for another one"
 
@@ -114,11 +120,15 @@ class _NoFiles:
 
     def __init__(self, loop: "SimulatedLoop") -> None:
         self._loop = loop
+        self._turns = 0
 
     def select(self, timeout_s: float | None) -> list[object]:
         if timeout_s is None:
             raise RuntimeError(AT_REST)
-        self._loop.advance(timeout_s)
+        self._turns = 0 if timeout_s > 0 else self._turns + 1
+        if self._turns > TURNS_MAX:
+            raise RuntimeError(f"nothing waits any more, as {self._loop.turning()}")
+        self._loop.advance(max(timeout_s, TURN_S))
         return []
 
     def close(self) -> None:
@@ -152,6 +162,10 @@ class SimulatedLoop(asyncio.base_events.BaseEventLoop):
     def advance(self, seconds: float) -> None:
         """Move time."""
         self._now_s += seconds
+
+    def turning(self) -> str:
+        """What is to run next, for people."""
+        return ", ".join(f"{handle.process} {handle!r}" for handle in tuple(self._ready)[:5])  # type: ignore[attr-defined]
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -214,6 +228,13 @@ class SimulatedLoop(asyncio.base_events.BaseEventLoop):
 
     def set_exception_handler(self, handler: Any) -> None:
         """A process may set one for its loop; this one belongs to all of them."""
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        """Signals are calls of the supervisor here."""
+
+    def remove_signal_handler(self, sig: int) -> bool:  # noqa: ARG002
+        """See ``add_signal_handler``."""
+        return True
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **named: Any

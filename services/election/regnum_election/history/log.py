@@ -158,10 +158,14 @@ class EventLog:
 
     def _write_soon(self) -> None:
         """Have the thread write what is queued, and what others bring meanwhile."""
-        thread, loop = self._thread, self._loop
-        if thread is not None and loop is not None and self._queue and not self._due:
+        if self._thread is not None and self._loop is not None and self._queue and not self._due:
             self._due = True
-            loop.call_later(BATCH_S, thread.submit, self._run, self._write_queued)
+            self._loop.call_later(BATCH_S, self._hand_in)
+
+    def _hand_in(self) -> None:
+        # The end has written what there was.
+        if self._thread is not None:
+            self._thread.submit(self._run, self._write_queued)
 
     # What a standby does.
 
