@@ -1,10 +1,11 @@
 """A failing schedule becomes the smallest that still fails."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
-from regnum_testing.simulation.faults import Fault, planned
-from regnum_testing.simulation.shrinking import as_test, smallest
+from regnum_testing.simulation.schedules.faults import Fault, planned
+from regnum_testing.simulation.schedules.shrinking import as_test, smallest
 
 NAMES = ("broker-1", "broker-2", "election-1")
 
@@ -16,7 +17,7 @@ def test_only_what_is_needed_stays(needed: int) -> None:
     faults = tuple(schedule[place] for place in wanted)
     runs = 0
 
-    def fails(some: tuple[Fault, ...]) -> bool:
+    def fails(some: Sequence[Fault]) -> bool:
         nonlocal runs
         runs += 1
         return set(faults) <= set(some)

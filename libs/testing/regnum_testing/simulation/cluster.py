@@ -15,7 +15,7 @@ from regnum_election.service import ElectionService
 from regnum_election.settings import ElectionSettings
 from regnum_metadata.service import MetadataService
 from regnum_metadata.settings import MetadataSettings
-from regnum_service.channel import Channels
+from regnum_model.ids import TopicId
 from regnum_service.settings import ServiceSettings, load
 from regnum_service.supervisor import Supervisor
 
@@ -33,6 +33,8 @@ SETTINGS: Final[dict[str, type[ServiceSettings]]] = {
 SESSION_TIMEOUT_S: Final = 6.0
 IMPATIENT_S: Final = 10.0
 """How long a process that was asked to end may take before it is asked again, and then until it is killed."""
+TOPIC_DEPTH: Final = 4
+"""Parts of the path of a topic's node."""
 LISTENERS: Final = ("client", "internal", "lifeline")
 
 
@@ -193,24 +195,51 @@ class SimulatedCluster:
         """Where a process listens."""
         return self._flags[name][f"{listener}-listen"]
 
-    async def client(self, name: str, work: Callable[[Started, Channels], Awaitable[None]]) -> Started:
+    async def client(self, name: str, work: Callable[[Started], Awaitable[None]]) -> Started:
         """Run a client process."""
         process = Process(name)
         machine = SimulatedMachine(
             self.network, SimulatedClock(self.loop), random.Random(self._chance.getrandbits(64)), "client"
         )
         started = self.started[name] = Started(process, machine)
-        await self.run_as(process, lambda: work(started, Channels(machine.opener(None))))
+        await self.run_as(process, lambda: work(started))
         return started
 
+    def topics(self) -> dict[str, tuple[TopicId, dict[int, list[int]]]]:
+        """Topics as the store has them: id, and replicas by partition."""
+        found: dict[str, tuple[TopicId, dict[int, list[int]]]] = {}
+        for path, node in self.stores.server.reading(current=True).nodes().items():
+            parts = path.split("/")
+            if path.startswith("/brokers/topics/") and len(parts) == TOPIC_DEPTH:
+                told = json.loads(node.data)
+                partitions = {int(number): replicas for number, replicas in told["partitions"].items()}
+                found[parts[-1]] = (TopicId(told["topic_id"]), partitions)
+        return found
+
+    def states(self) -> dict[tuple[str, int], tuple[int, int, tuple[int, ...]]]:
+        """Leader, leader epoch and ISR of each partition, as the store has them."""
+        nodes = self.stores.server.reading(current=True).nodes()
+        found: dict[tuple[str, int], tuple[int, int, tuple[int, ...]]] = {}
+        for topic, (_, partitions) in self.topics().items():
+            for number in partitions:
+                node = nodes.get(f"/brokers/topics/{topic}/{number}/leaderAndISR")
+                if node is not None:
+                    state = json.loads(node.data)
+                    found[topic, number] = (state["leader"], state["leader_epoch"], tuple(state["isr"]))
+        return found
+
     def is_whole(self) -> bool:
-        """Whether all brokers run and are in every ISR."""
+        """Whether all brokers run, and all replicas are in the ISR."""
         brokers = [started.process for name, started in self.started.items() if name.startswith("broker")]
         if any(process.dead or process.paused for process in brokers):
             return False
         nodes = self.stores.server.reading(current=True).nodes()
-        states = [json.loads(node.data) for path, node in nodes.items() if path.endswith("/leaderAndISR")]
-        return all(len(state["isr"]) == len(brokers) for state in states)
+        for topic, (_, partitions) in self.topics().items():
+            for number, replicas in partitions.items():
+                node = nodes.get(f"/brokers/topics/{topic}/{number}/leaderAndISR")
+                if node is None or not set(replicas) <= set(json.loads(node.data)["isr"]):
+                    return False
+        return True
 
     # Faults.
 

@@ -5,30 +5,59 @@ be), *doubled*, *reordered*, *aborted read* in a log that producers number (a co
 the invariants of ``docs/invariants.md`` that can be seen from outside of a process.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """What clients did and saw, and what was seen of brokers while it went on. Partitions are by number."""
+    """What clients did and saw, and what was seen of brokers while it went on."""
 
-    acknowledged: dict[tuple[int, int], int] = field(default_factory=dict)
+    acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     """By partition and value: the offset that the producer was told."""
     sent: int = 0
     """Records that the producer took."""
-    read: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    read: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By partition: offset and value as a consumer was given them, in that order."""
-    leaders: dict[tuple[int, int], dict[str, None]] = field(default_factory=dict)
+    leaders: dict[tuple[str, int], dict[str, None]] = field(default_factory=dict)
     """By partition and leader epoch: the brokers that led in it."""
-    shown: dict[int, int] = field(default_factory=dict)
+    shown: dict[str, int] = field(default_factory=dict)
     """By partition: the highest high watermark that a leader had."""
+    awaited: dict[tuple[str, int], None] = field(default_factory=dict)
+    """Partition and value of records that have to be acknowledged once the cluster is left in peace."""
+    gone: dict[str, dict[int, None]] = field(default_factory=dict)
+    """By partition: values of a life of it that was removed."""
+    doubtful: dict[tuple[str, int], None] = field(default_factory=dict)
+    """Partition and value of which a removal without an answer leaves open whether they are gone."""
+    handed: dict[str, dict[int, None]] = field(default_factory=dict)
+    """By partition: offsets that a member of the group was given."""
+    committed: dict[str, int] = field(default_factory=dict)
+    """By partition: the highest offset that the group was told is committed."""
+    changes: int = 0
+    """Topics that were asked for besides."""
     problems: list[str] = field(default_factory=list)
     """What was seen to be wrong at once."""
-    _marks: dict[tuple[str, int], int] = field(default_factory=dict)
+    _marks: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def see(self, life: str, broker: str, partition: int, *, epoch: int, leads: bool, high_watermark: int) -> None:
+    def commit(self, partition: str, offset: int, *, known: Mapping[str, int]) -> None:
+        """A member was told that an offset is committed; ``known``: what had been committed before it asked."""
+        if offset < known.get(partition, 0):
+            self.problems.append(f"group offset went back: partition {partition} from {known[partition]} to {offset}")
+        self.committed[partition] = max(self.committed.get(partition, 0), offset)
+
+    def removing(self, partition: str) -> Callable[[], None]:
+        """A partition is about to be removed; returns what to call once it is: what it had is gone for good then."""
+        values = [value for at, value in self.acknowledged if at == partition]
+        self.doubtful.update(((partition, value), None) for value in values)
+        self.shown.pop(partition, None)
+
+        def removed() -> None:
+            self.gone.setdefault(partition, {}).update(dict.fromkeys(values))
+
+        return removed
+
+    def see(self, life: str, broker: str, partition: str, *, epoch: int, leads: bool, high_watermark: int) -> None:
         """A replica as it is now; ``life`` names one life of its broker."""
         key = (life, partition)
         before = self._marks.get(key, 0)
@@ -57,24 +86,46 @@ class Log:
     high_watermark: int
 
 
-def judged(history: History, logs: Mapping[int, Mapping[str, Log]], *, replicas: int) -> list[str]:
+def judged(
+    history: History, logs: Mapping[str, Mapping[str, Log]], *, assigned: Mapping[str, Sequence[str]]
+) -> list[str]:
     """What is wrong, a sentence each; empty: nothing.
 
     Args:
         history: of the run.
         logs: by partition: all its replicas by broker, after the cluster was left in peace.
-        replicas: how many each partition has to have.
+        assigned: by partition: the brokers that have to have it, and no others.
     """
     found = list(history.problems)
+    if history.awaited:
+        found.append(f"{len(history.awaited)} records are not acknowledged, as {next(iter(history.awaited))}")
     for partition, by_broker in logs.items():
-        found += _of_partition(history, partition, by_broker, replicas)
+        found += _of_partition(history, partition, by_broker, assigned[partition])
     return found
 
 
-def _of_partition(history: History, partition: int, logs: Mapping[str, Log], replicas: int) -> list[str]:
+Image = Mapping[tuple[str, int], tuple[int, int, tuple[int, ...]]]
+"""By topic and partition: leader, leader epoch and ISR."""
+
+
+def of_images(store: Image, images: Mapping[str, Image]) -> list[str]:
+    """Where the metadata of brokers is not what the store says, though nothing happens any more."""
     found: list[str] = []
-    if len(logs) < replicas:
-        found.append(f"partition {partition} has only the replicas {sorted(logs)}")
+    for broker, image in images.items():
+        wrong = [key for key in {**store, **image} if store.get(key) != image.get(key)]
+        if wrong:
+            key = min(wrong)
+            found.append(
+                f"metadata of {broker} differs from the store in {len(wrong)} partitions, as {key}:"
+                f" {image.get(key)} and not {store.get(key)}"
+            )
+    return found
+
+
+def _of_partition(history: History, partition: str, logs: Mapping[str, Log], assigned: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    if sorted(logs) != sorted(assigned):
+        found.append(f"partition {partition} has the replicas {sorted(logs)} and not {sorted(assigned)}")
     if not logs:
         return found
     longest = max(logs.values(), key=lambda log: len(log.records))
@@ -89,11 +140,25 @@ def _of_partition(history: History, partition: int, logs: Mapping[str, Log], rep
             f"committed records are gone: partition {partition} ends at {end}, and a leader had a high watermark of"
             f" {history.shown[partition]}"
         )
-    place = {value: offset for offset, value in longest.records}
-    values = [value for _, value in longest.records]
+    found += _of_records(history, partition, longest.records)
+    found += _of_group(history, partition, longest.records, end)
+    found += _of_reader(partition, history.read.get(partition, []), dict(longest.records))
+    return found
+
+
+def _of_records(history: History, partition: str, records: Sequence[tuple[int, int]]) -> list[str]:
+    found: list[str] = []
+    place = {value: offset for offset, value in records}
+    values = [value for _, value in records]
     if len(place) < len(values):
         found.append(f"doubled: {len(values) - len(place)} records of partition {partition}")
-    of_it = {value: offset for (at, value), offset in history.acknowledged.items() if at == partition}
+    of_it = {
+        value: offset
+        for (at, value), offset in history.acknowledged.items()
+        if at == partition and (at, value) not in history.doubtful
+    }
+    if back := [value for value in values if value in history.gone.get(partition, {})]:
+        found.append(f"records of a removed partition are back: {len(back)} of {partition}, as {back[:5]}")
     lost = sorted(value for value in of_it if value not in place)
     moved = sorted(value for value, offset in of_it.items() if value in place and place[value] != offset)
     for name, wrong in (("lost", lost), ("moved", moved)):
@@ -101,11 +166,21 @@ def _of_partition(history: History, partition: int, logs: Mapping[str, Log], rep
             found.append(f"{name}: {len(wrong)} acknowledged records of partition {partition}, as {wrong[:5]}")
     if _is_out_of_order([value for value in values if value in of_it]):
         found.append(f"reordered: acknowledged records of partition {partition}")
-    found += _of_reader(partition, history.read.get(partition, []), dict(longest.records))
     return found
 
 
-def _of_reader(partition: int, read: Sequence[tuple[int, int]], records: Mapping[int, int]) -> list[str]:
+def _of_group(history: History, partition: str, records: Sequence[tuple[int, int]], end: int) -> list[str]:
+    found: list[str] = []
+    committed, handed = history.committed.get(partition, 0), history.handed.get(partition, {})
+    unread = [offset for offset, _ in records if offset < committed and offset not in handed]
+    if unread:
+        found.append(f"a group was not given {len(unread)} records of partition {partition} that it has committed")
+    if committed > end:
+        found.append(f"a group has committed {committed} of partition {partition}, which ends at {end}")
+    return found
+
+
+def _of_reader(partition: str, read: Sequence[tuple[int, int]], records: Mapping[int, int]) -> list[str]:
     found: list[str] = []
     if _is_out_of_order([offset for offset, _ in read]):
         found.append(f"a consumer of partition {partition} went back")

@@ -1,7 +1,8 @@
 """An event loop under virtual time, whose callbacks know which simulated process they belong to.
 
-Time moves when nothing is left to run, and a little with each turn. A callback of a dead process is dropped, one of a paused process is kept
-until it goes on: so both are exact to the callback, as they are for a real process to the instruction.
+Time moves when nothing is left to run, and a little with each turn. A callback of a dead process is dropped, one of a
+paused process is kept until it goes on: so both are exact to the callback, as they are for a real process to the
+instruction.
 
 Sets of tasks and futures are iterated in the order of their hashes. Those made here are numbered, and hashed by their
 numbers, so that the order is the same in every run.
@@ -229,7 +230,9 @@ class SimulatedLoop(asyncio.base_events.BaseEventLoop):
     def set_exception_handler(self, handler: Any) -> None:
         """A process may set one for its loop; this one belongs to all of them."""
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
         """Signals are calls of the supervisor here."""
 
     def remove_signal_handler(self, sig: int) -> bool:  # noqa: ARG002

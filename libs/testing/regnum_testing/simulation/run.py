@@ -1,6 +1,8 @@
 """One seed after another: a cluster, its load, its faults, and what the judge says of it.
 
-    python -m regnum_testing.simulation [--seconds 25] [--hash-seed 0] [--json] [--log] SEED...    or FIRST-LAST
+    python -m regnum_testing.simulation [--seconds 25] [--hash-seed 0] [--json] [--log] [--mutant NAME] SEED...
+
+A seed is a number, or FIRST-LAST.
 
 Each seed runs in a process of its own, which is forked from this one. A line is printed for each, and what happened in
 one that fails. Exit status 1: one failed.
@@ -20,26 +22,26 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from regnum_client import Admin, Consumer, Producer
-from regnum_model.ids import PartitionKey, TopicId
+from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.ids import PartitionKey
+from regnum_model.nodes import Address
 from regnum_records.read import read_records
-from regnum_service.channel import Channels
-from regnum_service.errors import RegnumError
 from regnum_telemetry import tracing
 
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
-from regnum_testing.simulation.faults import Fault, Faults, planned
-from regnum_testing.simulation.judge import History, Log, judged
+from regnum_testing.simulation.judge import History, Image, Log, judged, of_images
+from regnum_testing.simulation.load import TOPICS, Load, key_of
 from regnum_testing.simulation.loop import SimulatedLoop
 from regnum_testing.simulation.machine import WALL_ZERO_MS, jobs_of
+from regnum_testing.simulation.mutants import MUTANTS
+from regnum_testing.simulation.schedules.faults import Fault, Faults, planned
 
-TOPIC: Final = "t"
-PARTITIONS: Final = 3
 SERVICES: Final = ("election-1", "election-2", "metadata-1", "broker-1", "broker-2", "broker-3")
 BROKERS: Final = SERVICES[3:]
 SECONDS: Final = 25.0
@@ -50,8 +52,6 @@ LOOK_S: Final = 0.01
 """Time between two looks at the brokers."""
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - folders of its own are made in it
 """Where the files of the brokers are, if there is such a place."""
-PACE_S: Final = 0.04
-"""Mean time between two records."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,7 @@ class Run:
         self.loop.run_job = jobs_of(self.loop, self._chance)
         self.cluster: Final = SimulatedCluster(self.loop, root, self._chance)
         self.history: Final = History()
-        self._topic_id = TopicId("")
-        self._stopping = False
+        self._load: Final = Load(self.cluster, self.history, BROKERS, random.Random(seed))
         self.calm_s = 0.0
         tracing.tell_time_by(lambda: int((WALL_ZERO_MS + self.loop.time() * 1000) * 1_000_000))
 
@@ -101,24 +100,23 @@ class Run:
         cluster, history = self.cluster, self.history
         for name in SERVICES:
             await cluster.start(name)
-        await cluster.client("admin", self._make_topic)
+        await cluster.client("admin", self._load.make_topics)
         cluster.spawn(self._look())
-        cluster.spawn(self._client("load", self._load))
-        cluster.spawn(self._client("reader", self._read))
+        self._load.start()
         faults = self.faults = Faults(cluster, failed=history.problems.append)
         faults.watch()
         await faults.run(self._schedule)
         await faults.end()
         cluster.say("calm")
         await asyncio.sleep(8.0)
-        self._stopping = True
+        self._load.stopping = True
         return await self._calm()
 
     async def _calm(self) -> list[str]:
         began_s = self.loop.time()
         while True:
             await asyncio.sleep(1.0)
-            found = self._failures() or judged(self.history, self._logs(), replicas=len(BROKERS))
+            found = self._failures() or self._judged() or await self._images()
             self.calm_s = self.loop.time() - began_s
             if not found or self.calm_s >= CALM_S:
                 return found
@@ -136,81 +134,56 @@ class Run:
         ]
         return failures
 
-    async def _client(self, name: str, work: Any) -> None:
-        await self.cluster.client(name, work)
-
-    def _bootstrap(self) -> list[str]:
-        return [self.cluster.address(name) for name in BROKERS]
-
-    async def _make_topic(self, started: Started, channels: Channels) -> None:
-        machine = started.machine
-        async with Admin(self._bootstrap(), clock=machine.clock, chance=machine.chance, channels=channels) as admin:
-            while len((await admin.describe_cluster()).brokers) < len(BROKERS):
-                await machine.clock.sleep(0.2)
-            await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=len(BROKERS))
-            self._topic_id = TopicId((await admin.describe_topic(TOPIC)).topic_id)
-
-    async def _load(self, started: Started, channels: Channels) -> None:
-        machine, history = started.machine, self.history
-        producer = Producer(self._bootstrap(), clock=machine.clock, chance=machine.chance, channels=channels)
-        await producer.start()
-        number = 0
-        while not self._stopping:
-            partition = machine.chance.randrange(PARTITIONS)
-            try:
-                delivery = await producer.send(TOPIC, b"%d" % number, partition=partition)
-            except RegnumError as error:
-                self.cluster.say("not sent:", error)
-                await asyncio.sleep(0.2)
-                continue
-            delivery.add_done_callback(_noting(history, partition, number))
-            history.sent = number = number + 1
-            await asyncio.sleep(machine.chance.expovariate(1 / PACE_S))
-
-    async def _read(self, started: Started, channels: Channels) -> None:
-        machine = started.machine
-        consumer = Consumer(self._bootstrap(), clock=machine.clock, chance=machine.chance, channels=channels)
-        await consumer.start()
-        await consumer.assign(TOPIC)
-        while True:
-            for record in await consumer.read():
-                self.history.read.setdefault(record.partition, []).append((record.offset, int(record.value or b"")))
-
     async def _look(self) -> None:
         while True:
+            ids = {id: topic for topic, (id, _) in self.cluster.topics().items() if topic in TOPICS}
             for name in BROKERS:
                 started = self.cluster.started[name]
                 if started.service is None or started.process.dead:
                     continue
-                for number in range(PARTITIONS):
-                    replica = started.service.replicas.get(PartitionKey(self._topic_id, number))
-                    if replica is not None:
+                for replica in started.service.replicas:
+                    if (topic := ids.get(replica.key.topic_id)) is not None:
                         self.history.see(
-                            f"{name}/{id(started)}",
+                            f"{name}/{id(started)}/{id(replica)}",
                             name,
-                            number,
+                            key_of(topic, replica.key.partition),
                             epoch=replica.leader_epoch,
                             leads=type(replica.role).__name__ == "Leadership",
                             high_watermark=replica.high_watermark,
                         )
             await asyncio.sleep(LOOK_S)
 
-    def _logs(self) -> dict[int, dict[str, Log]]:
-        logs: dict[int, dict[str, Log]] = {number: {} for number in range(PARTITIONS)}
-        for name in BROKERS:
-            for number in range(PARTITIONS):
-                replica = self.cluster.started[name].service.replicas.get(PartitionKey(self._topic_id, number))
-                if replica is not None:
-                    logs[number][name] = _log(replica)
-        return logs
+    async def _images(self) -> list[str]:
+        """What the metadata of brokers says otherwise than the store."""
+        images: dict[str, Image] = {}
 
+        async def ask(started: Started) -> None:
+            for name in BROKERS:
+                channel = started.machine.opener(None)(Address.parse(self.cluster.address(name)))
+                request = metadata_pb2.GetMetadataRequest(header=RequestHeader(client_id="judge"))
+                answer = await metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=5.0)
+                images[name] = {
+                    (one.topic.name, state.partition): (state.leader, state.leader_epoch, tuple(state.isr))
+                    for one in answer.topics
+                    for state in one.topic.partitions
+                }
+                await channel.close()
 
-def _noting(history: History, partition: int, number: int) -> Any:
-    def note(delivery: asyncio.Future[Any]) -> None:
-        if not delivery.cancelled() and delivery.exception() is None:
-            history.acknowledged[partition, number] = delivery.result().offset
+        await self.cluster.client("judge", ask)
+        return of_images(self.cluster.states(), images)
 
-    return note
+    def _judged(self) -> list[str]:
+        logs: dict[str, dict[str, Log]] = {}
+        assigned: dict[str, list[str]] = {}
+        for topic, (topic_id, partitions) in self.cluster.topics().items():
+            for number, brokers in partitions.items() if topic in TOPICS else ():
+                key = key_of(topic, number)
+                assigned[key], logs[key] = [f"broker-{broker}" for broker in brokers], {}
+                for name in BROKERS:
+                    replica = self.cluster.started[name].service.replicas.get(PartitionKey(topic_id, number))
+                    if replica is not None:
+                        logs[key][name] = _log(replica)
+        return judged(self.history, logs, assigned=assigned)
 
 
 def _log(replica: Any) -> Log:
@@ -275,14 +248,21 @@ def quiet() -> None:
     structlog.configure(processors=[drop])
 
 
-def forked(seed: int, *, seconds: float = SECONDS, schedule: Sequence[Fault] | None = None) -> Outcome:
-    """The same in a process of its own."""
+def forked(
+    seed: int,
+    *,
+    seconds: float = SECONDS,
+    schedule: Sequence[Fault] | None = None,
+    first: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """The same in a process of its own, in which ``first`` is done before."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reads)
         status = 1
         try:
+            first()
             said = json.dumps(dataclasses.asdict(outcome_of(seed, seconds=seconds, schedule=schedule)))
             with os.fdopen(writes, "w") as pipe:
                 pipe.write(said)
@@ -318,12 +298,14 @@ def main() -> int:
     parser.add_argument("--hash-seed", default="0", help="of Python, for another order of sets; part of the run")
     parser.add_argument("--json", action="store_true", help="print outcomes as JSON lines")
     parser.add_argument("--log", action="store_true", help="print what happened also where nothing is wrong")
+    parser.add_argument("--mutant", choices=MUTANTS, help="put into the product; ends with what finds it")
     parser.add_argument("seeds", nargs="+")
     told = parser.parse_args()
     quiet()
+    mutant = None if told.mutant is None else MUTANTS[told.mutant]
     failed = 0
     for seed in _seeds(told.seeds):
-        one = forked(seed, seconds=told.seconds)
+        one = forked(seed, seconds=told.seconds, first=lambda: None if mutant is None else mutant.apply())
         failed += bool(one.found)
         if told.json:
             say(json.dumps(dataclasses.asdict(one)))
@@ -335,4 +317,6 @@ def main() -> int:
         )
         if one.found or told.log:
             say("\n".join(f"    {line}" for line in (*one.log, *one.found)))
+        if one.found and mutant is not None:
+            break
     return 1 if failed else 0

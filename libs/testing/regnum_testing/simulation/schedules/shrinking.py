@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pprint import pformat
 
-from regnum_testing.simulation.faults import Fault
+from regnum_testing.simulation.schedules.faults import Fault
 
 
 def smallest(schedule: Sequence[Fault], fails: Callable[[Sequence[Fault]], bool]) -> tuple[Fault, ...]:
