@@ -30,6 +30,8 @@ class History:
     """By partition: values of a life of it that was removed."""
     doubtful: dict[tuple[str, int], None] = field(default_factory=dict)
     """Partition and value of which a removal without an answer leaves open whether they are gone."""
+    resized: dict[str, None] = field(default_factory=dict)
+    """Partitions that were removed, or may have been: another life of one begins at 0."""
     handed: dict[str, dict[int, None]] = field(default_factory=dict)
     """By partition: offsets that a member of the group was given."""
     committed: dict[str, int] = field(default_factory=dict)
@@ -50,7 +52,7 @@ class History:
         """A partition is about to be removed; returns what to call once it is: what it had is gone for good then."""
         values = [value for at, value in self.acknowledged if at == partition]
         self.doubtful.update(((partition, value), None) for value in values)
-        self.shown.pop(partition, None)
+        self.resized[partition] = None
 
         def removed() -> None:
             self.gone.setdefault(partition, {}).update(dict.fromkeys(values))
@@ -135,7 +137,7 @@ def _of_partition(history: History, partition: str, logs: Mapping[str, Log], ass
     end = longest.records[-1][0] + 1 if longest.records else longest.start
     if any(log.high_watermark != end for log in logs.values()):
         found.append(f"not all is committed: partition {partition} ends at {end}, records and high watermark {ends}")
-    if history.shown.get(partition, 0) > end:
+    if partition not in history.resized and history.shown.get(partition, 0) > end:
         found.append(
             f"committed records are gone: partition {partition} ends at {end}, and a leader had a high watermark of"
             f" {history.shown[partition]}"
