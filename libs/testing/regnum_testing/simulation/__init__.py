@@ -12,3 +12,27 @@ faults      what happens to them, by seed and by what has just happened
 judge       what must hold of records, leaders and high watermarks
 run         one seed after another, each in a process of its own:  python -m regnum_testing.simulation 1-20
 """
+
+import os
+import sys
+from typing import Final
+
+VARIABLE: Final = "PYTHONHASHSEED"
+OPTION: Final = "--hash-seed"
+DEFAULT: Final = "0"
+
+
+def pin(module: str) -> None:
+    """Start this process anew with the hash seed that its command line names, unless it runs with that.
+
+    The order of sets of texts is part of a run, and Python draws it for each process (decision 121).
+
+    Args:
+        module: as ``python -m`` takes it.
+    """
+    words = sys.argv[1:]
+    told = words[words.index(OPTION) + 1] if OPTION in words[:-1] else DEFAULT
+    if os.environ.get(VARIABLE) != told:
+        os.execve(  # noqa: S606 - itself
+            sys.executable, [sys.executable, "-m", module, *words], {**os.environ, VARIABLE: told}
+        )

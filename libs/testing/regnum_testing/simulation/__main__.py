@@ -1,26 +1,13 @@
-"""The command; see ``run``.
+"""The command; see ``run``. Nothing is loaded before the hash seed is pinned."""
 
-The order of sets of texts is part of a run, and Python draws it for each process. So the command starts itself anew,
-with the hash seed that it was told, whatever the environment says, before anything else is loaded.
-"""
-
-import os
 import sys
-from typing import Final
 
-VARIABLE: Final = "PYTHONHASHSEED"
-OPTION: Final = "--hash-seed"
-DEFAULT: Final = "0"
+from regnum_testing.simulation import pin
 
 
 def main() -> int:
     """Pin the hash seed, then run seeds."""
-    words = sys.argv[1:]
-    told = words[words.index(OPTION) + 1] if OPTION in words[:-1] else DEFAULT
-    if os.environ.get(VARIABLE) != told:
-        os.execve(  # noqa: S606 - itself
-            sys.executable, [sys.executable, "-m", __package__, *words], {**os.environ, VARIABLE: told}
-        )
+    pin(__package__)
     from regnum_testing.simulation.run import main as run  # noqa: PLC0415 - only once the hash seed is pinned
 
     return run()

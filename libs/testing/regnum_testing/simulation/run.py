@@ -34,6 +34,7 @@ from regnum_model.nodes import Address
 from regnum_records.read import read_records
 from regnum_telemetry import tracing
 
+from regnum_testing.simulation import DEFAULT
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.judge import History, Image, Log, judged, of_images
 from regnum_testing.simulation.load import TOPICS, Load, key_of
@@ -295,7 +296,7 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--hash-seed", default="0", help="of Python, for another order of sets; part of the run")
+    parser.add_argument("--hash-seed", default=DEFAULT, help="of Python, for another order of sets; part of the run")
     parser.add_argument("--json", action="store_true", help="print outcomes as JSON lines")
     parser.add_argument("--log", action="store_true", help="print what happened also where nothing is wrong")
     parser.add_argument("--mutant", choices=MUTANTS, help="put into the product; ends with what finds it")

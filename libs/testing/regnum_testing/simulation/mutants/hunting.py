@@ -1,6 +1,6 @@
 """Which seed finds each mutant first, and after how much processor time.
 
-    python -m regnum_testing.simulation.mutants.hunting [--limit-s 600] [--first 1] [NAME...]
+    python -m regnum_testing.simulation.mutants.hunting [--limit-s 600] [--first 1] [--hash-seed 0] [NAME...]
 
 A line for each, as of the table of ``docs/track-record.md``. Exit status 1: one was not found.
 """
@@ -9,6 +9,7 @@ import argparse
 import itertools
 import sys
 
+from regnum_testing.simulation import DEFAULT, pin
 from regnum_testing.simulation.mutants import MUTANTS, Mutant
 from regnum_testing.simulation.run import forked, quiet, say
 
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=LIMIT_S)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *MUTANTS])
+    parser.add_argument("--hash-seed", default=DEFAULT, help="of Python, for another order of sets; part of the run")
     told = parser.parse_args()
     quiet()
     left = 0
@@ -48,4 +50,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    pin("regnum_testing.simulation.mutants.hunting")
     sys.exit(main())
