@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge clean
+.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -55,7 +55,7 @@ test-full: lint ## every check and every test, one after another
 	@$(BIN)/python -m pytest
 
 check-stores: install
-	@$(PYTEST) -m "not full and not alone" tests/contract tests/faults
+	@$(PYTEST) -m "not full and not alone" tests/contract tests/faults tests/simulation
 
 check-clusters: install
 	@$(PYTEST) -m "not full and not alone" $(wildcard tests/integration/test_[a-l]*.py)
@@ -115,6 +115,10 @@ lock: install ## resolve the newest versions into requirements.lock
 	@$(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --python-version 3.11 --no-header --generate-hashes \
 	  --all-extras --upgrade pyproject.toml --output-file requirements.lock >/dev/null
 	@$(BIN)/python -m regnum_testing.image_locks --write
+
+HOURS := 2
+soak: install ## whole clusters under faults in one thread, seed after seed; keeps what fails, adds to the count in docs/reliability.md
+	@$(BIN)/python -m regnum_testing.simulation.soak --hours $(HOURS)
 
 images: ## images of the services and of the job over traces, with buildah, podman or docker; for a release with BASE=...@sha256:...
 	@BASE="$(BASE)" deploy/docker/build.sh images

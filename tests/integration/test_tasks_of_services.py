@@ -5,7 +5,6 @@ All four services run in this process, over a store in memory, so that their tas
 
 import asyncio
 import inspect
-import random
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -56,15 +55,15 @@ class Cluster:
 
     async def _election(self, supervisor: Supervisor) -> None:
         settings = load(ElectionSettings, self._flags("election", "client", "internal", "lifeline"))
-        await ElectionService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.Random()).start()
+        await ElectionService(settings, supervisor=supervisor, clock=SystemClock()).start()
 
     async def _quota(self, supervisor: Supervisor) -> None:
         settings = load(QuotaSettings, self._flags("quota", "internal"))
-        await QuotaService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.Random()).start()
+        await QuotaService(settings, supervisor=supervisor, clock=SystemClock()).start()
 
     async def _metadata(self, supervisor: Supervisor) -> None:
         settings = load(MetadataSettings, self._flags("metadata", "client", "internal"))
-        await MetadataService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.Random()).start()
+        await MetadataService(settings, supervisor=supervisor, clock=SystemClock()).start()
 
     async def _broker(self, supervisor: Supervisor) -> None:
         flags = [*self._flags("broker", "client", "internal"), "--termination-grace-s", "0"]

@@ -21,7 +21,6 @@ from regnum_service.access.tokens.streams import token_of
 from regnum_service.addressee import AddresseeInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
-from regnum_service.clock import SystemClock
 from regnum_service.connection_limit import ConnectionLimit
 from regnum_service.connections import counted_at
 from regnum_service.errors import PortTakenError
@@ -29,7 +28,7 @@ from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.limits.answers import Answers
-from regnum_service.listening import make_server
+from regnum_service.machine import MACHINE, Machine
 from regnum_service.reading import ReadTurns
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.supervisor import Spawn, Supervisor
@@ -108,6 +107,7 @@ class GrpcServer:
         own: str = "",
         spawn: Spawn | None = None,
         outermost: Sequence[grpc.aio.ServerInterceptor] = (),
+        machine: Machine = MACHINE,
     ) -> None:
         """Only assigns.
 
@@ -128,7 +128,9 @@ class GrpcServer:
             spawn: runs what goes on beside the calls, on the listener's loop; None: the supervisor.
             own: how the process is addressed (``addressee``): calls for another one are refused. Empty: all are taken.
             outermost: what calls pass before all else.
+            machine: makes the server, and tells the time.
         """
+        self._machine: Final = machine
         self._outermost: Final = tuple(outermost)
         self._own: Final = own
         self._spawn: Final[Spawn] = spawn or supervisor.start
@@ -151,7 +153,7 @@ class GrpcServer:
                 most,
                 listener=listener,
                 port=lambda: self._port,
-                clock=SystemClock(),
+                clock=machine.clock,
                 of_address=access.limits.connections_per_address_max,
                 metrics=metrics,
             )
@@ -174,9 +176,9 @@ class GrpcServer:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         streams = self._access.token_streams
         tls, denials = self._access.tls, self._access.denials
-        standing = None if tls is None else StandingCertificates(tls.files, denials, SystemClock())
+        standing = None if tls is None else StandingCertificates(tls.files, denials, self._machine.clock)
         authentication = self._access.authentication(self._listener, None if standing is None else standing.validity)
-        server = make_server(
+        server = self._machine.server(
             *self._access.limits.options,
             *_window(self._unread_bytes_max),
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -234,7 +236,7 @@ class GrpcServer:
         if self._metrics is None:
             return ()
         self._metrics.observe_also(instruments.CONNECTIONS, counted_at(lambda: self._port, self._listener))
-        return (MetricsInterceptor(self._listener, self._metrics, SystemClock()),)
+        return (MetricsInterceptor(self._listener, self._metrics, self._machine.clock),)
 
     async def set_serving(self, *, serving: bool, but: str | None = None) -> None:
         """What health says, of the server as a whole and of every service here, except the one named ``but``."""

@@ -17,6 +17,9 @@ from regnum_service.store_contact import StoreContact
 from regnum_service.store_refusals import StoreRefusals
 from regnum_service.store_trust import StoreTrust
 
+OpenSession = Callable[[ServiceSettings], Awaitable[Store]]
+"""Opens a session with the store that the settings name."""
+
 
 class ToldStore:
     """The store of ``--coordination``; one for each process. A user that was taken once may be taken again."""
@@ -25,18 +28,20 @@ class ToldStore:
         self,
         told: ServiceSettings,
         *,
-        open_session: Callable[[ServiceSettings], Awaitable[Store]] | None = None,
+        open_session: OpenSession | None = None,
         metrics: Metrics | None = None,
         trust: StoreTrust | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Only assigns; its calls are timed when there are metrics. ``trust`` None: that of the settings."""
         self._told: Final = told
-        self._open: Final = _open if open_session is None else open_session
+        self._open: Final = open_told if open_session is None else open_session
         self._metrics: Final = metrics
         self._opened = False
         self.trust: Final = StoreTrust(told) if trust is None else trust
         """Whether it may be relied on for access rules."""
-        self.refusals: Final = StoreRefusals(SystemClock())
+        self._clock: Final = clock or SystemClock()
+        self.refusals: Final = StoreRefusals(self._clock)
         """What the store refuses this process for want of rights."""
         self.why_none = "none was opened yet"
         """Why there is no session, when there is none."""
@@ -69,12 +74,13 @@ class ToldStore:
         self._opened, self.why_none = True, "it was lost, and another one is being opened"
         if self._metrics is None:
             return store
-        return MeasuredStore(store, SystemClock(), self._metrics, refused=self.refusals.met)
+        return MeasuredStore(store, self._clock, self._metrics, refused=self.refusals.met)
 
     def contact(self, store: Callable[[], Store | None], clock: Clock, metrics: Metrics) -> StoreContact:
         """How the process stands with it; arguments as of StoreContact."""
         return StoreContact(store, clock, metrics, why_none=lambda: self.why_none, refused=lambda: self.refusals.now)
 
 
-def _open(told: ServiceSettings) -> Awaitable[Store]:
+def open_told(told: ServiceSettings) -> Awaitable[Store]:
+    """Open a session with the store that the settings name; raises as ``open_store``."""
     return open_store(told.coordination, session_timeout_s=told.session_timeout_s)

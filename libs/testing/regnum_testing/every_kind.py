@@ -1,6 +1,5 @@
 """One process of each kind over a store in memory, all of them on the running event loop, with every listener real."""
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ class EveryKind:
 
     async def start(self) -> None:
         """Start all of them."""
-        chance, clock = random.Random(1), SystemClock()
+        clock = SystemClock()
         for kind, settings_class in KINDS.items():
             flags = {"coordination": self._store, f"{kind}-id": "1", "log-level": "error"}
             names = [name for name in settings_class.model_fields if name.endswith("_listen") and name not in NOT_GRPC]
@@ -76,11 +75,11 @@ class EveryKind:
                 case BrokerSettings():
                     await Broker(told, supervisor=supervisor, open_session=self._open_session, clock=clock).start()
                 case ElectionSettings():
-                    await ElectionService(told, supervisor=supervisor, clock=clock, chance=chance).start()
+                    await ElectionService(told, supervisor=supervisor, clock=clock).start()
                 case MetadataSettings():
-                    await MetadataService(told, supervisor=supervisor, clock=clock, chance=chance).start()
+                    await MetadataService(told, supervisor=supervisor, clock=clock).start()
                 case QuotaSettings():
-                    await QuotaService(told, supervisor=supervisor, clock=clock, chance=chance).start()
+                    await QuotaService(told, supervisor=supervisor, clock=clock).start()
             self.processes[kind] = RunningProcess(
                 supervisor=supervisor, listeners={name: Address.parse(getattr(told, name)) for name in names}
             )

@@ -1,20 +1,20 @@
 """All parts of a broker, put together and started in order."""
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.believed_epochs import BelievedEpochs
-from regnum_model.ids import BrokerId, encode_id
+from regnum_model.ids import BrokerId
 from regnum_service.access.acls.opening import AccessControl
 from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.settings import tokens_of
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.failpoints.trigger import FailpointTrigger
+from regnum_service.machine import MACHINE, Machine
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer
 from regnum_service.store_contact import StoreContact
@@ -25,6 +25,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation, nobody_elects
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.lifeline_stream import LifelineStream, OpenStream
 from regnum_broker.cluster.lives.lives import Lives
 from regnum_broker.cluster.lives.went_back import WentBack
 from regnum_broker.cluster.readiness import Readiness
@@ -95,6 +96,8 @@ class Broker:
         audit: AuditLog | None = None,
         disk: Disk | None = None,
         store_refuses: Callable[[], str] = lambda: "",
+        machine: Machine = MACHINE,
+        open_lifeline: OpenStream = LifelineStream.open,
     ) -> None:
         """Only assigns.
 
@@ -107,10 +110,14 @@ class Broker:
             audit: where denials are written down.
             disk: system calls on files; tests inject faults here.
             store_refuses: why the store refuses what the process asks for; empty: it does not.
+            machine: what it runs on.
+            open_lifeline: opens a stream to a controller.
         """
         file = settings.failpoint_file
         self._failpoints: Final = None if file is None else FailpointTrigger(file)
         self._store_refuses: Final = store_refuses
+        self._machine: Final = machine
+        self._open_lifeline: Final = open_lifeline
         self._disk: Final = disk
         self._audit: Final = audit
         self._metrics: Final = metrics or Metrics()
@@ -161,11 +168,16 @@ class Broker:
         """
         quiet_poller(asyncio.get_running_loop())
         supervisor, clock, replicas, fence = self._supervisor, self._clock, self.replicas, self.fence
-        tls = ProcessTls.of(self._settings, metrics=self._metrics)
+        tls = ProcessTls.of(self._settings, metrics=self._metrics, opener_of=self._machine.opener)
         channels = Channels(tls.open_channel)
         supervisor.defer("channels", channels.close)
         storage = self._storage = await open_storage(
-            self._settings, clock=clock, metrics=self._metrics, disk=self._disk, failpoints=self._failpoints
+            self._settings,
+            clock=clock,
+            metrics=self._metrics,
+            disk=self._disk,
+            failpoints=self._failpoints,
+            machine=self._machine,
         )
         show_limits(self._metrics, self._limits)
         lifeline = Lifeline(
@@ -174,6 +186,8 @@ class Broker:
             tls=tls.files,
             readiness=self.readiness,
             expiry=self.expiry,
+            machine=self._machine,
+            open_stream=self._open_lifeline,
         )
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
         supervisor.defer(
@@ -259,7 +273,7 @@ class Broker:
         start_upkeep(parts, checkpointing=checkpointing, offline=offline)
         registering = Registrar(
             broker=self._id,
-            incarnation=encode_id(uuid.uuid4()),
+            incarnation=self._machine.new_id(),
             rack=self._settings.rack,
             listeners=self._listeners.advertised(self._settings),
             storage=storage,
@@ -302,7 +316,7 @@ class Broker:
             sessions=self._sessions,
             identity=lambda: self.fence.identity,
             went_back=self.went_back,
-            mint_id=lambda: encode_id(uuid.uuid4()),
+            mint_id=self._machine.new_id,
             clock=self._clock,
         )
         return BrokerParts(
@@ -310,6 +324,7 @@ class Broker:
             settings=self._settings,
             supervisor=self._supervisor,
             clock=self._clock,
+            machine=self._machine,
             expiry=self.expiry,
             metrics=self._metrics,
             sessions=self._sessions,

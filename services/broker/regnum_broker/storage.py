@@ -13,13 +13,14 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.limits.turns_of_callers import TurnsOfCallers
+from regnum_service.pools import MakePool, thread_pool
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.directory import LogDirectory
@@ -86,6 +87,7 @@ class Storage:
         readers: int = 2,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        make_pool: MakePool = thread_pool,
     ) -> None:
         """Only assigns.
 
@@ -94,23 +96,22 @@ class Storage:
             readers: threads that read for clients, and as many that read for brokers.
             clock: times the writer's jobs; the machine's when None.
             metrics: where they are counted; None: nobody asks.
+            make_pool: where the threads come from.
         """
         clock = clock or SystemClock()
         self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
         self.turns: Final = TurnsOfCallers(readers, clock)
         """Of clients, on the threads that read for them: whoever has jobs of no bound takes one for each."""
-        self._writer: Final = LogWriter(tell=self._wake, clock=clock)
-        self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
-        self._own_readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="replication-reader")
-        self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
-        self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
-        self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
-        self._cleaner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-cleaner")
-        self._checker: Final = ThreadPoolExecutor(max_workers=CHECKERS, thread_name_prefix="batch-checker")
+        self._writer: Final = LogWriter(tell=self._wake, clock=clock, make_pool=make_pool)
+        self._readers, self._own_readers = make_pool("log-reader", readers), make_pool("replication-reader", readers)
+        self._remover: Final = make_pool("log-remover", 1)
+        self._syncer, self._journal_syncer = make_pool("log-syncer", 1), make_pool("journal-syncer", 1)
+        self._cleaner: Final = make_pool("log-cleaner", 1)
+        self._checker: Final = make_pool("batch-checker", CHECKERS)
         self._stop_cleaning: Final = threading.Event()
         self._commit: Final = GroupCommit(
-            refuse=directory.refuse_flushed, put_off=self._put_off, bytes_max=FLUSH_BYTES_WAITING_MAX
+            refuse=directory.refuse_flushed, put_off=self._put_off, bytes_max=FLUSH_BYTES_WAITING_MAX, pool=make_pool
         )
         self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
@@ -245,7 +246,7 @@ class Storage:
         # At the end there is nobody left who would wait for the writer.
         await self._run_beside(self._writer if self._closing else self._journal_syncer, self.directory.sync_journal)
 
-    async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
+    async def _run_beside(self, executor: Executor | LogWriter, job: Callable[[], T]) -> T:
         return await asyncio.shield(self._noted(self._submit(executor, job)))
 
     def _noted(self, result: asyncio.Future[T]) -> asyncio.Future[T]:
@@ -324,13 +325,13 @@ class Storage:
             await asyncio.wait(pending)
         # What was handed in may have to be flushed, and nothing is while the directory closes.
         await self._submit(self._writer, _nothing)
-        await asyncio.to_thread(self._commit.close)
+        await asyncio.wrap_future(self._commit.close())
         await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
         self._writer.shutdown()
 
     def _submit(
         self,
-        executor: ThreadPoolExecutor | LogWriter,
+        executor: Executor | LogWriter,
         job: Callable[[], T],
         *,
         finished: Callable[[], None] = _nothing,

@@ -10,11 +10,11 @@ jobs.
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final
 
 from regnum_service.clock import Clock
+from regnum_service.pools import MakePool, thread_pool
 
 TOLD_AFTER_S: Final = 0.002
 """When jobs have gone on for so long, those that ended are told of between two."""
@@ -44,12 +44,13 @@ class _Attempt:
 class LogWriter:
     """One thread. Jobs are handed in by the event loop only."""
 
-    def __init__(self, *, tell: Callable[[], None], clock: Clock) -> None:
+    def __init__(self, *, tell: Callable[[], None], clock: Clock, make_pool: MakePool = thread_pool) -> None:
         """Only assigns.
 
         Args:
             tell: called on the thread after jobs have ended.
             clock: says how long they take.
+            make_pool: where the thread comes from.
         """
         self._tell: Final = tell
         self._clock: Final = clock
@@ -58,7 +59,7 @@ class LogWriter:
         """Jobs that go before those in the line."""
         self._awake = False
         """Whether the thread is to look at the line, or does. Set by the loop, taken back by the thread."""
-        self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
+        self._thread: Final = make_pool("log-writer", 1)
 
     def hand_in(self, job: Callable[[], Any], ended: Ended, *, first: bool = False) -> None:
         """Run a job after all that were handed in before. Raises RuntimeError after ``shutdown``.

@@ -1,6 +1,5 @@
 """Composition root of the election service."""
 
-import random
 import sys
 from contextlib import AsyncExitStack
 
@@ -33,7 +32,6 @@ async def _main(settings: ElectionSettings, telemetry: Telemetry) -> int:
             settings,
             supervisor=supervisor,
             clock=clock,
-            chance=random.SystemRandom(),
             metrics=metrics,
             audit=audit,
         )

@@ -1,8 +1,6 @@
 """The election process as a whole: listeners for its life, one store session after another, campaigns within each."""
 
 import asyncio
-import random
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +17,7 @@ from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Joined, Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, encode_id
+from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service import addressee
 from regnum_service.access.acls.opening import AccessControl
@@ -30,7 +28,7 @@ from regnum_service.advertised import claims_of
 from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.connections import incarnations
-from regnum_service.detection import HealthWatchDetector, connect
+from regnum_service.detection import HealthWatchDetector
 from regnum_service.errors import StartRefusedError
 from regnum_service.failpoints.announcing import announce
 from regnum_service.failpoints.trigger import FailpointTrigger
@@ -39,13 +37,14 @@ from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import OF_CONTROL, Budget
 from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.loop_lag import LoopLag
+from regnum_service.machine import MACHINE, Machine
 from regnum_service.muting import Muting, forget_departed
 from regnum_service.poller import quiet_poller
 from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_session import ToldStore
+from regnum_service.store_session import OpenSession, ToldStore, open_told
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_telemetry import tracing
@@ -99,34 +98,35 @@ class ElectionService:
         *,
         supervisor: Supervisor,
         clock: Clock,
-        chance: random.Random,
         metrics: Metrics | None = None,
         audit: AuditLog | None = None,
+        machine: Machine = MACHINE,
+        open_session: OpenSession = open_told,
     ) -> None:
         """``metrics``: what the process shows; None: nobody asks. ``audit``: its audit log; None: there is none."""
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
-        self._chance = chance
+        self._machine = machine
         self._id = ElectionId(settings.election_id)
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
         show_controller(self._metrics, lambda: self._role.reigning, clock)
         # What a reign counts is shown, at 0, before this process has one: its first change is seen to come.
         Tally(self._metrics)
-        self._told_store = ToldStore(settings, metrics=self._metrics)
+        self._told_store = ToldStore(settings, metrics=self._metrics, open_session=open_session, clock=clock)
         self._contact = self._told_store.contact(lambda: self._store, clock, self._metrics)
         self._store: Store | None = None
         self._lag = LoopLag(clock, metrics=self._metrics)
-        self._reach = Reach(probe=connect, clock=clock, chance=chance)
-        self._tls = tls = ProcessTls.of(settings, metrics=self._metrics)
+        self._reach = Reach(probe=machine.connect, clock=clock, chance=machine.chance)
+        self._tls = tls = ProcessTls.of(settings, metrics=self._metrics, opener_of=machine.opener)
         dial = tls.open_channel
         self._isolation = Isolation(
             id=self._id, reach=self._reach, ask=partial(ask_candidate, open_one=dial), clock=clock
         )
         self._follower = Follower(open_stream=partial(follow_state, open_one=dial), clock=clock)
-        self._events = EventLog(clock, settings.event_limits)
+        self._events = EventLog(clock, settings.event_limits, machine.daemon)
         self._events.show(self._metrics)
         self._event_follower = EventFollower(
             self._events, open_stream=partial(follow_events, open_one=dial), clock=clock
@@ -146,7 +146,7 @@ class ElectionService:
             muting=self._muting,
             authorizer=authorizer,
             tokens=TokenCalls(
-                self._tokens, lives=settings.token_lives, authorizer=authorizer, clock=clock, chance=chance
+                self._tokens, lives=settings.token_lives, authorizer=authorizer, clock=clock, chance=machine.chance
             ),
         )
         show_muting(self._metrics, self._muting, lambda: servicer.held)
@@ -182,6 +182,7 @@ class ElectionService:
                 listener="client",
                 metrics=self._metrics,
                 access=self._tokens.taken_at(access.at(tls.client)),
+                machine=machine,
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),
@@ -205,6 +206,7 @@ class ElectionService:
                 metrics=self._metrics,
                 access=access.at(tls.internal),
                 own=addressee.election(self._id),
+                machine=machine,
             ),
         )
         self._lifelines = LifelineThread(
@@ -216,30 +218,29 @@ class ElectionService:
             session_timeout_s=settings.session_timeout_s,
             report=self._role.report,
             fences=settings.lifeline_detection,
-            probe=connect if self._failpoints is None else failpoint_probe(connect, self._failpoints),
+            probe=machine.connect if self._failpoints is None else failpoint_probe(machine.connect, self._failpoints),
             served_as=self._lifelines_served,
             metrics=self._metrics,
             access=access.at(tls.internal),
             own=addressee.election(self._id),
             election_id=str(self._id),
+            machine=machine,
         )
 
     async def start(self) -> None:
         """Listen and begin to campaign. Raises StartRefusedError."""
         announce(self._failpoints)
         quiet_poller(asyncio.get_running_loop())
-        client, internal = self._servers
-        await client.start()
-        self._supervisor.defer("client listener", client.stop)
-        await internal.start()
-        self._supervisor.defer("internal listener", internal.stop)
+        for server, listener in zip(self._servers, ("client", "internal"), strict=True):
+            await server.start()
+            self._supervisor.defer(f"{listener} listener", server.stop)
         lifeline = await self._lifelines.start()
         self._supervisor.defer("lifelines", self._lifelines.stop)
-        told = self._settings
+        client, internal = self._servers
         self._listeners = {
-            "client": advertised(told.client_advertised, client.address),
-            "internal": advertised(told.internal_advertised, internal.address),
-            "lifeline": advertised(told.lifeline_advertised, lifeline),
+            "client": advertised(self._settings.client_advertised, client.address),
+            "internal": advertised(self._settings.internal_advertised, internal.address),
+            "lifeline": advertised(self._settings.lifeline_advertised, lifeline),
         }
         gone = forget_departed((self._muting,), partial(incarnations, client.address.port), self._clock)
         self._supervisor.start("muted-connections", gone)
@@ -279,7 +280,7 @@ class ElectionService:
         cluster_id = await self._cluster_id(store)
         tracing.in_cluster(cluster_id)
         self._open_events(cluster_id)
-        incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
+        incarnation = str(self._machine.new_uuid())
         membership = self._membership(store, incarnation)
         try:
             joined = await membership.join()
@@ -296,7 +297,7 @@ class ElectionService:
             id=self._id,
             store=store,
             leadership=leadership,
-            detector=HealthWatchDetector(self._clock, connect, self._tls.open_channel),
+            detector=HealthWatchDetector(self._clock, self._machine.connect, self._tls.open_channel),
             run_reign=run_reign,
             known=self._heard_of,
             spawn=self._supervisor.start,
@@ -354,7 +355,7 @@ class ElectionService:
             stat = await store.exists(paths.CLUSTER_ID, current=True)
             if stat is not None:
                 return (await store.get(paths.CLUSTER_ID, current=True)).data.decode("utf-8", errors="replace")
-            fresh = encode_id(uuid.UUID(int=self._chance.getrandbits(128)))
+            fresh = self._machine.new_id()
             try:
                 await store.create(paths.CLUSTER_ID, fresh.encode(), make_parents=True)
             except NodeExists:
@@ -390,7 +391,7 @@ class ElectionService:
             client_listener=self._listeners["client"],
             open_channel=self._open_channel,
             open_metadata=lambda one: GrpcPropagationChannel(one.id, one.internal, self._tls.open_channel),
-            metadata_detector=HealthWatchDetector(self._clock, connect, self._tls.open_channel)
+            metadata_detector=HealthWatchDetector(self._clock, self._machine.connect, self._tls.open_channel)
             if self._settings.lifeline_detection
             else None,
             open_quota=lambda one: GrpcQuotaChannel(one.id, one.internal, self._tls.open_channel),
@@ -398,7 +399,7 @@ class ElectionService:
             picture_changed=picture_changed,
             tell_in_sync=partial(self._lifelines.tell, reign.epoch),
             clock=self._clock,
-            chance=self._chance,
+            chance=self._machine.chance,
             spawn=self._supervisor.start,
             config_seeds=self._settings.config_seeds,
             balance_interval_s=self._settings.leader_balance_interval_s,

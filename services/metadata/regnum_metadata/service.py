@@ -1,8 +1,6 @@
 """The metadata process as a whole: listeners for its life, one store session after another, a registration in each."""
 
 import asyncio
-import random
-import uuid
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -33,11 +31,12 @@ from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import OF_CONTROL, Budget
 from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.loop_lag import LoopLag
+from regnum_service.machine import MACHINE, Machine
 from regnum_service.reading import UNREAD_BYTES_MAX, ReadTurns
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_session import ToldStore
+from regnum_service.store_session import OpenSession, ToldStore, open_told
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_service.traces import name_cluster
@@ -63,16 +62,18 @@ class MetadataService:
         *,
         supervisor: Supervisor,
         clock: Clock,
-        chance: random.Random,
         metrics: Metrics | None = None,
         audit: AuditLog | None = None,
+        machine: Machine = MACHINE,
+        open_session: OpenSession = open_told,
     ) -> None:
         """``metrics``: what the process shows; None: nobody asks. ``audit``: where denials are written down."""
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
-        self._chance = chance
+        self._machine = machine
+        self._open_session = open_session
         self._id = MetadataId(settings.metadata_id)
         self._incarnations = Incarnations(settings.run_dir, f"metadata-{self._id}")
         self._listeners: dict[str, Address] = {}
@@ -80,7 +81,7 @@ class MetadataService:
         self._store: Store | None = None
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
         epochs = BelievedEpochs(lambda: self._store, clock)
-        tls = ProcessTls.of(settings, metrics=self._metrics)
+        tls = ProcessTls.of(settings, metrics=self._metrics, opener_of=machine.opener)
         self._tokens: Final = tokens_of(settings, clock)
         self._access = access = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._propagation = Propagation(
@@ -122,6 +123,7 @@ class MetadataService:
             listener="client",
             metrics=self._metrics,
             access=self._tokens.taken_at(access.at(tls.client)),
+            machine=machine,
         )
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
@@ -138,6 +140,7 @@ class MetadataService:
             own=addressee.metadata(settings.metadata_id),
             metrics=self._metrics,
             access=access.at(tls.internal),
+            machine=machine,
         )
 
     async def start(self) -> None:
@@ -155,7 +158,9 @@ class MetadataService:
         self._supervisor.start("metadata-feed", self._propagation.feed.run())
         self._tokens.start(self._supervisor)
         self._supervisor.start("health", self._tell_health())
-        told_store = ToldStore(self._settings, metrics=self._metrics)
+        told_store = ToldStore(
+            self._settings, metrics=self._metrics, open_session=self._open_session, clock=self._clock
+        )
         self._supervisor.start("sessions", run_sessions(told_store.open, self._session, self._clock))
 
     async def _tell_health(self) -> None:
@@ -168,7 +173,7 @@ class MetadataService:
         self._store = store
         await require_spoken(store, self._clock)
         await ensure_folders(store, (paths.METADATA_IDS,), self._clock)
-        incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
+        incarnation = str(self._machine.new_uuid())
         previous = self._incarnations.previous() | {incarnation}
         self._incarnations.remember(incarnation)
         membership = Membership(

@@ -5,8 +5,6 @@ the session too: so everything that a term has counted goes with it, and the nex
 """
 
 import asyncio
-import random
-import uuid
 from typing import Final
 
 import structlog
@@ -29,11 +27,12 @@ from regnum_service.detection import HealthWatchDetector
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
+from regnum_service.machine import MACHINE, Machine
 from regnum_service.poller import quiet_poller
 from regnum_service.release import THIS, require_spoken
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
-from regnum_service.store_session import ToldStore
+from regnum_service.store_session import OpenSession, ToldStore, open_told
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
 from regnum_service.traces import name_cluster
@@ -59,22 +58,24 @@ class QuotaService:
         *,
         supervisor: Supervisor,
         clock: Clock,
-        chance: random.Random,
         metrics: Metrics | None = None,
         audit: AuditLog | None = None,
+        machine: Machine = MACHINE,
+        open_session: OpenSession = open_told,
     ) -> None:
         """``metrics``: what the process shows; None: nobody asks. ``audit``: where denials are written down."""
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
-        self._chance = chance
+        self._machine = machine
+        self._open_session = open_session
         self._id = settings.quota_id
         self._incarnations = Incarnations(settings.run_dir, f"quota-{self._id}")
         self._office = Office()
         self._log = structlog.get_logger("quota").bind(quota_id=self._id)
         show_quotas(self._metrics, self._office, clock, entities_max=settings.metrics_entities_max)
-        self._tls: Final = ProcessTls.of(settings, metrics=self._metrics)
+        self._tls: Final = ProcessTls.of(settings, metrics=self._metrics, opener_of=machine.opener)
         self._access: Final = AccessControl.of(settings, clock=clock, metrics=self._metrics, audit=audit)
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
@@ -91,6 +92,7 @@ class QuotaService:
             own=addressee.quota(settings.quota_id),
             metrics=self._metrics,
             access=self._access.at(self._tls.internal),
+            machine=machine,
         )
 
     async def start(self) -> None:
@@ -99,7 +101,9 @@ class QuotaService:
         await self._internal.start()
         self._supervisor.defer("internal listener", self._internal.stop)
         self._supervisor.start("loop-lag", LoopLag(self._clock, metrics=self._metrics).run())
-        told_store = ToldStore(self._settings, metrics=self._metrics)
+        told_store = ToldStore(
+            self._settings, metrics=self._metrics, open_session=self._open_session, clock=self._clock
+        )
         self._supervisor.start("sessions", run_sessions(told_store.open, self._serve_session, self._clock))
 
     async def _serve_session(self, store: Store) -> None:
@@ -116,7 +120,7 @@ class QuotaService:
         await ensure_folders(store, quotas.FOLDERS, self._clock)
         me = QuotaProcessNode(
             id=self._id,
-            incarnation=str(uuid.UUID(int=self._chance.getrandbits(128))),
+            incarnation=str(self._machine.new_uuid()),
             internal=advertised(self._settings.internal_advertised, self._internal.address),
             build=THIS,
         )
@@ -139,7 +143,7 @@ class QuotaService:
             self._clock,
             me=me,
             previous=previous,
-            detector=HealthWatchDetector(self._clock, open_one=self._tls.open_channel)
+            detector=HealthWatchDetector(self._clock, self._machine.connect, self._tls.open_channel)
             if self._settings.lifeline_detection
             else None,
             known=self._office.heard_of,

@@ -27,7 +27,7 @@ class World:
         self.creation = AutoCreation(
             defaults=TopicDefaults(auto_create=on, partitions=3),
             cache=cast("MetadataCache", self),
-            forwarding=cast("ForwardingServicer", SimpleNamespace(pass_on=self._pass_on)),
+            forwarding=cast("ForwardingServicer", SimpleNamespace(pass_on=self._pass_on, new_mutation_id=lambda: "m")),
         )
 
     async def until(self, condition: Any, within_s: float) -> bool:

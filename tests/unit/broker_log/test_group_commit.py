@@ -224,6 +224,10 @@ class Told:
             assert self._told.acquire(timeout=DEADLINE_S)
 
 
+def ended(flushes: GroupCommit) -> None:
+    flushes.close().result(DEADLINE_S)
+
+
 def commit(threads: int = 1, refused: list[bool] | None = None, bytes_max: int = 100) -> GroupCommit:
     """One that tells nobody but, if asked, whether it refuses."""
     refuse = (lambda _: None) if refused is None else refused.append
@@ -246,7 +250,7 @@ def test_a_log_that_is_written_to_without_end_keeps_no_other_waiting() -> None:
     flushes.flush([busy], told)
     others.wait()
     assert flushed.index("other") <= 7, "it has its turn in the middle"
-    flushes.close()
+    ended(flushes)
 
 
 def test_who_comes_during_a_turn_without_a_descriptor_has_a_turn_of_its_own() -> None:
@@ -267,7 +271,7 @@ def test_who_comes_during_a_turn_without_a_descriptor_has_a_turn_of_its_own() ->
     flushes.again()
     patient.wait()
     assert patient.errors == impatient.errors == [None]
-    flushes.close()
+    ended(flushes)
 
 
 def test_who_waits_for_several_logs_is_told_when_all_are_on_the_disk_and_of_the_worst() -> None:
@@ -286,7 +290,7 @@ def test_who_waits_for_several_logs_is_told_when_all_are_on_the_disk_and_of_the_
     go.set()
     told.wait()
     assert isinstance(told.errors[0], DirectoryFailedError)
-    flushes.close()
+    ended(flushes)
 
 
 def test_what_waits_is_counted_and_too_much_is_refused_until_it_is_less() -> None:
@@ -303,7 +307,7 @@ def test_what_waits_is_counted_and_too_much_is_refused_until_it_is_less() -> Non
     go.set()
     told.wait(2)
     assert (refused, flushes.bytes_waiting) == ([True, False], 0)
-    flushes.close()
+    ended(flushes)
 
 
 def test_an_error_that_nobody_expected_is_told_as_well() -> None:
@@ -317,4 +321,4 @@ def test_an_error_that_nobody_expected_is_told_as_well() -> None:
     flushes.flush([log], told)
     told.wait()
     assert told.errors[1] is None, "and the thread goes on"
-    flushes.close()
+    ended(flushes)

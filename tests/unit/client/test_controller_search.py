@@ -208,4 +208,4 @@ def test_an_answer_belongs_to_what_was_asked() -> None:
 
 
 def test_every_change_has_an_id_of_its_own() -> None:
-    assert len({mutation_id() for _ in range(1_000)}) == 1_000
+    assert len({mutation_id(random.Random()) for _ in range(1_000)}) == 1_000

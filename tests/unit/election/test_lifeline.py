@@ -371,7 +371,7 @@ async def test_a_part_of_the_thread_that_is_cancelled_from_outside_stops_the_pro
     async def cancel() -> None:
         next(task for task in asyncio.all_tasks() if task.get_name() == part).cancel()
 
-    await within(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(cancel(), loop)))
+    await within(loop.do(cancel()))
     await until(lambda: lifelines.supervisor.stopping)
     assert str(lifelines.supervisor.reason).startswith(f"{part} failed")
     await lifelines.thread.stop()

@@ -12,6 +12,7 @@ from regnum_election.decisions.leadership import Change, ChangeKind, Refusal, fi
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.dispatch.refusals import OFFLINE_INTERVAL_S
 from regnum_election.reign.events import EventQueue, ReplicasOffline, ReplicasUsable
+from regnum_election.reign.writability import DiskSaid
 from regnum_election.reign.writing import GROUPS_PER_WRITE
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
@@ -246,6 +247,36 @@ async def test_a_report_for_another_registration_or_another_brokers_replica_chan
     await create(controller, "later", (2,))
     after = await cluster.state("t", 0)
     assert (after.leader, after.leader_epoch, after.isr) == (1, 0, (1, 2))
+
+
+async def test_a_replica_that_was_refused_on_a_full_disk_is_asked_for_as_soon_as_the_disk_takes_records() -> None:
+    """Until then its leader took it into the ISR, and the controller out of it, some three times a second for 30 s."""
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    await cluster.begin(1)
+    controller = await cluster.reign()
+    (key,) = await create(controller, "t", (1,))
+    only = cluster.brokers[BrokerId(1)]
+    only.offline.add(key)
+    controller.replies.replicas_offline(BrokerId(1), only.epoch, frozenset({key}))
+
+    async def leaderless() -> bool:
+        return (await cluster.state("t", 0)).leader == NO_LEADER
+
+    await until(leaderless)
+    only.offline.clear()
+    for because in ("full", ""):
+        assert await leaderless()
+        controller.health.heard_of(
+            DiskSaid(broker=BrokerId(1), epoch=only.epoch, free_bytes=None, size_bytes=None, refuses_because=because)
+        )
+        await controller.health.turn()
+
+    async def led() -> bool:
+        return not await leaderless()
+
+    await until(led)
+    await cluster.close()
 
 
 async def test_a_replica_that_was_mended_in_place_is_asked_for_after_a_while_and_leads_again() -> None:

@@ -72,6 +72,17 @@ def test_a_replica_that_cannot_be_used_is_asked_about_again_and_again_while_it_i
     assert unusable.next_s is None
 
 
+def test_a_disk_that_takes_records_again_is_reason_to_ask_at_once() -> None:
+    unusable = Unusable()
+    unusable.ask_now(5.0)
+    assert unusable.next_s is None
+    unusable.note(keys(0), 10.0)
+    unusable.ask_now(11.0)
+    assert unusable.next_s == 11.0
+    assert unusable.take_due(11.0, lambda _: True) == keys(0)
+    assert unusable.next_s == 11.0 + OFFLINE_INTERVAL_S
+
+
 def test_one_that_is_found_later_does_not_put_off_the_question() -> None:
     unusable = Unusable()
     unusable.note(keys(0), 10.0)

@@ -1,7 +1,6 @@
 """Whole quota processes over a memory store and real listeners: who answers, and what becomes of them."""
 
 import asyncio
-import random
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -41,7 +40,6 @@ class Process:
             load(QuotaSettings, [*told, "--coordination", f"memory://{store}", *flags]),
             supervisor=self.supervisor,
             clock=SystemClock(),
-            chance=random.Random(),
         )
         self.channel: grpc.aio.Channel | None = None
 

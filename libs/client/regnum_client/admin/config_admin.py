@@ -8,7 +8,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
-from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
+from regnum_client.admin.carrying.repeating import matched, until_answered
 from regnum_client.admin.configs import (
     ConfigAlteration,
     ConfigEntry,
@@ -39,7 +39,7 @@ class ConfigAdmin(AdminSession):
             header=RequestHeader(client_id=self._client_id),
             alterations=[config_alteration_to_wire(alteration) for alteration in alterations],
             validate_only=validate_only,
-            mutation_id=mutation_id(),
+            mutation_id=self._mutation_id(),
         )
 
         async def ask(address: Address, left_s: float) -> admin_pb2.IncrementalAlterConfigsResponse:
@@ -68,7 +68,7 @@ class ConfigAdmin(AdminSession):
                 for resource, values in replacements.items()
             ],
             validate_only=validate_only,
-            mutation_id=mutation_id(),
+            mutation_id=self._mutation_id(),
         )
 
         async def ask(address: Address, left_s: float) -> admin_pb2.AlterConfigsResponse:

@@ -9,7 +9,7 @@ from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaEntity
 from regnum_service.errors import RegnumError
 
-from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
+from regnum_client.admin.carrying.repeating import matched, until_answered
 from regnum_client.admin.describing.quota_usage import QuotaUsages, usages_from_wire
 from regnum_client.admin.quotas import (
     ClientQuota,
@@ -36,7 +36,7 @@ class QuotaAdmin(AdminSession):
             header=RequestHeader(client_id=self._client_id),
             alterations=[alteration_to_wire(alteration) for alteration in alterations],
             validate_only=validate_only,
-            mutation_id=mutation_id(),
+            mutation_id=self._mutation_id(),
         )
 
         async def ask(address: Address, left_s: float) -> admin_pb2.AlterClientQuotasResponse:

@@ -9,6 +9,7 @@ from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.tls.files import TlsFiles
 
+from regnum_client.admin.carrying.repeating import mutation_id
 from regnum_client.admin.carrying.topic_mutation import CALL_S_MAX
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
@@ -77,6 +78,10 @@ class AdminSession:
             raise ClientClosedError("admin client")
         self._tasks.check()
         return self._metadata
+
+    def _mutation_id(self) -> str:
+        """One that nothing else has: of one change, the same in every repeat of it (safety rule S20)."""
+        return mutation_id(self._chance)
 
     def _search(self, timeout_s: float | None = None) -> ControllerSearch:
         wait_s = self._timeout_s if timeout_s is None else timeout_s

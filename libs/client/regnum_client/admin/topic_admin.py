@@ -5,13 +5,11 @@ known, to whoever is the controller by then (safety rule S20). Topics are delete
 repeat cannot hit another topic of that name. Partitions are removed by number.
 """
 
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
-from regnum_model.ids import encode_id
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
@@ -103,7 +101,7 @@ class TopicAdmin(MutationSession):
             timeout_s: time for all of it; None: that of the client.
             on_wait: is told of every wait for a quota.
         """
-        mutations = {topic.name: encode_id(uuid.uuid4()) for topic in topics}
+        mutations = {topic.name: self._mutation_id() for topic in topics}
         wanted = {topic.name: topic for topic in topics}
 
         async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> Answered[CreatedTopic]:
@@ -135,7 +133,7 @@ class TopicAdmin(MutationSession):
         known = await self._open().topics(names, timeout_s=self._timeout_s)
         # A topic that this broker does not know yet is named only; the controller knows for certain.
         ids = {name: known[name].topic_id if name in known else "" for name in names}
-        mutations = {name: encode_id(uuid.uuid4()) for name in names}
+        mutations = {name: self._mutation_id() for name in names}
 
         async def ask(address: Address, wanted: Sequence[str], timeout_ms: int) -> Answered[DeletedTopic]:
             request = admin_pb2.DeleteTopicsRequest(
@@ -201,7 +199,7 @@ class PartitionAdmin(MutationSession):
             timeout_s: time for all of it; None: that of the client.
             on_wait: is told of every wait for a quota.
         """
-        mutations = {one.topic: encode_id(uuid.uuid4()) for one in topics}
+        mutations = {one.topic: self._mutation_id() for one in topics}
         wanted = {one.topic: one for one in topics}
 
         async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> Answered[TopicPartitions]:
@@ -248,7 +246,7 @@ class PartitionAdmin(MutationSession):
         known = await self._open().topics(list(topics), timeout_s=self._timeout_s)
         # A topic that this broker does not know yet is named only; the controller knows for certain.
         ids = {name: known[name].topic_id if name in known else "" for name in topics}
-        mutations = {name: encode_id(uuid.uuid4()) for name in topics}
+        mutations = {name: self._mutation_id() for name in topics}
 
         async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> Answered[TopicPartitions]:
             request = admin_pb2.DeletePartitionsRequest(

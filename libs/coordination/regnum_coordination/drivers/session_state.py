@@ -20,7 +20,7 @@ class SessionStateFeed:
 
     def __init__(self, state: SessionState) -> None:
         self._state = state
-        self._listeners: set[asyncio.Event] = set()
+        self._listeners: dict[asyncio.Event, None] = {}
         self._lost = asyncio.Event()
 
     @property
@@ -50,11 +50,11 @@ class SessionStateFeed:
 
     def listen(self, changed: asyncio.Event) -> None:
         """Set the event after every change."""
-        self._listeners.add(changed)
+        self._listeners[changed] = None
 
     def unlisten(self, changed: asyncio.Event) -> None:
         """Undo ``listen``."""
-        self._listeners.discard(changed)
+        self._listeners.pop(changed, None)
 
     async def wait_lost(self) -> None:
         """Return when it is LOST."""
@@ -63,7 +63,7 @@ class SessionStateFeed:
     async def states(self) -> AsyncGenerator[SessionState, None]:
         """The present state and then changes, ending after LOST; those faster than the reader merge."""
         changed = asyncio.Event()
-        self._listeners.add(changed)
+        self._listeners[changed] = None
         try:
             known: SessionState | None = None
             while known is not SessionState.LOST:
@@ -74,7 +74,7 @@ class SessionStateFeed:
                 else:
                     await changed.wait()
         finally:
-            self._listeners.discard(changed)
+            self._listeners.pop(changed, None)
 
     async def unless_lost(self, work: Awaitable[_T]) -> _T:
         """The result of ``work``; SessionExpired as soon as the session is LOST, and the work is cancelled."""

@@ -123,7 +123,7 @@ class ClusterFeed:
         self._whole_head: tuple[object, PictureVersion, bytes] = (None, NO_PICTURE, b"")
         """Brokers and controller of the newest image that somebody was told as a whole."""
         self._controller: types_pb2.Controller | None = None
-        self._due: set[Watcher] = set()
+        self._due: dict[Watcher, None] = {}
         self._woken: Final = asyncio.Event()
         self._serialisations = 0
         self.sent_bytes = 0
@@ -147,7 +147,7 @@ class ClusterFeed:
         if self._extends:
             self._line.restart(image.position)
         self._moved(image)
-        self._due.update(self.watchers)
+        self._due.update(dict.fromkeys(self.watchers))
         self._woken.set()
 
     def extended(self, news: News, *, base: int | None = None) -> None:
@@ -161,14 +161,14 @@ class ClusterFeed:
             return
         if news.brokers or controller != image.controller or len(news.topics) + len(news.deleted) > SLICE:
             # Of so many topics it takes longer to find out whom they concern than each has to look for himself.
-            self._due.update(self.watchers)
+            self._due.update(dict.fromkeys(self.watchers))
         else:
             names = (*(item.name for item in news.topics.values()), *news.deleted.values())
             concerned = self.watchers.of(names)
             for watcher in self.watchers:
                 if watcher not in concerned and watcher.is_idle and watcher.position == before:
                     watcher.position = image.position
-            self._due.update(concerned)
+            self._due.update(dict.fromkeys(concerned))
         self._woken.set()
 
     def _moved(self, image: HeldImage) -> None:
@@ -181,7 +181,7 @@ class ClusterFeed:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            due, self._due = self._due, set()
+            due, self._due = self._due, {}
             async for part in slices(due, WOKEN_PER_TURN):
                 for watcher in part:
                     watcher.wake.set()

@@ -1,6 +1,6 @@
 """What a service is told about its listeners: certificates, who may connect, and how much they may take."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -225,6 +225,8 @@ class ProcessTls:
     """What this process shows to others that it calls; None: it calls them in plaintext."""
     shown: Mapping[str, WatchedFiles]
     """What each listener with TLS shows, by its name."""
+    opener_of: Callable[[WatchedFiles | None], Open] = opener
+    """Opens channels that show such files; None: in plaintext."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -235,10 +237,16 @@ class ProcessTls:
     @property
     def open_channel(self) -> Open:
         """How channels to other processes are opened."""
-        return opener(self.files)
+        return self.opener_of(self.files)
 
     @classmethod
-    def of(cls, settings: InternalListenerSettings, *, metrics: Metrics | None = None) -> Self:
+    def of(
+        cls,
+        settings: InternalListenerSettings,
+        *,
+        metrics: Metrics | None = None,
+        opener_of: Callable[[WatchedFiles | None], Open] = opener,
+    ) -> Self:
         """Read the files. Raises StartRefusedError. ``metrics`` say until when their certificates are good."""
         log = structlog.get_logger("tls")
 
@@ -287,7 +295,7 @@ class ProcessTls:
             ),
         )
         if not isinstance(settings, ListenerSettings):
-            return cls(client=inner, internal=inner, files=internal, shown=listeners)
+            return cls(client=inner, internal=inner, files=internal, shown=listeners, opener_of=opener_of)
         outer = ListenerAccess(
             tls=None
             if client is None
@@ -306,7 +314,7 @@ class ProcessTls:
                 handshake_timeout_s=settings.tls_handshake_timeout_s,
             ),
         )
-        return cls(client=outer, internal=inner, files=internal, shown=listeners)
+        return cls(client=outer, internal=inner, files=internal, shown=listeners, opener_of=opener_of)
 
 
 def _rules(settings: InternalListenerSettings, own: str | None) -> MappingRules:

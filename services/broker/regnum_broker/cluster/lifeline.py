@@ -15,8 +15,7 @@ import asyncio
 import contextlib
 import enum
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import grpc
 import structlog
@@ -24,13 +23,14 @@ from regnum.election.v1 import controller_pb2
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service import addressee
+from regnum_service.machine import MACHINE, Machine, OwnLoop
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.files import WatchedFiles
 from regnum_telemetry import tracing
 
 from regnum_broker.cluster.contacts import FetchContacts
 from regnum_broker.cluster.controller import ControllerLocation
-from regnum_broker.cluster.lifeline_stream import LifelineStream
+from regnum_broker.cluster.lifeline_stream import LifelineStream, OpenStream, Stream
 from regnum_broker.cluster.readiness import CatchingUp, Readiness
 from regnum_broker.cluster.reports import FirstAcknowledgement, Reports
 from regnum_broker.disk_room import DiskRoom
@@ -67,6 +67,8 @@ class Lifeline:
         tls: WatchedFiles | None = None,
         readiness: Readiness | None = None,
         expiry: ExpiryClock | None = None,
+        machine: Machine = MACHINE,
+        open_stream: OpenStream = LifelineStream.open,
     ) -> None:
         """Only assigns.
 
@@ -76,10 +78,12 @@ class Lifeline:
             tls: what the controller is shown; None: plaintext.
             readiness: told how far the broker is from being in sync; None: nobody wants to know.
             expiry: told the controller's wall clock, on the lifeline's thread; None: nobody wants to know.
+            machine: where the thread comes from.
+            open_stream: opens a stream to a controller.
         """
         self._readiness: Final = readiness or Readiness()
-        self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
-        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline), tls, expiry)
+        self._loop: Final = machine.loop("lifeline")
+        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline), tls, expiry, self._loop, open_stream)
         self._speaker.awaits_in_sync = readiness is not None
         self._open: Final = asyncio.Event()
         self._fenced: Final = asyncio.Event()
@@ -90,12 +94,10 @@ class Lifeline:
     async def run(self) -> None:
         """Hold the lifeline for ever; a task of the supervisor."""
         self._main = asyncio.get_running_loop()
-        running = self._main.run_in_executor(self._thread, self._speaker.run)
         try:
-            await asyncio.shield(running)
+            await self._loop.run(self._speaker.speak())
         finally:
             self._speaker.stop()
-            self._thread.shutdown(wait=False)
 
     def move(self, location: ControllerLocation | None) -> None:
         """The controller is somewhere else."""
@@ -219,6 +221,8 @@ class _Speaker:
         reports: Reports,
         tls: WatchedFiles | None,
         expiry: ExpiryClock | None,
+        loop: OwnLoop,
+        open_stream: OpenStream,
     ) -> None:
         self._broker: Final = broker
         self._expiry: Final = expiry
@@ -227,7 +231,9 @@ class _Speaker:
         """What the controller is told; on this loop only."""
         self._tell_main: Final = tell_main
         self._log: Final = structlog.get_logger("lifeline")
-        self._loop: Final = asyncio.new_event_loop()
+        self.call: Final = loop.call
+        """Runs something on the thread's loop; nothing once the broker stops."""
+        self._open_stream: Final = open_stream
         self._changed: Final = asyncio.Event()
         self._due: Final = asyncio.Event()
         self._stopped = False
@@ -244,20 +250,6 @@ class _Speaker:
         """The last stream on which something was heard, and how it ended; for traces."""
         self.awaits_in_sync = False
         """Whether streams ask how far the broker is from being in sync."""
-
-    def run(self) -> None:
-        """The thread."""
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._speak())
-        finally:
-            self._loop.close()
-
-    def call(self, action: Any) -> None:
-        """Run something on the thread's loop."""
-        with contextlib.suppress(RuntimeError):
-            # The loop is closed: the broker stops.
-            self._loop.call_soon_threadsafe(action)
 
     def stop(self) -> None:
         """End the thread soon."""
@@ -311,7 +303,8 @@ class _Speaker:
         """The broker has been in sync: it does not ask again."""
         self.awaits_in_sync = False
 
-    async def _speak(self) -> None:
+    async def speak(self) -> None:
+        """Hold one stream after another, on the thread's loop."""
         while not self._stopped:
             self._changed.clear()
             target = self._target
@@ -346,7 +339,7 @@ class _Speaker:
 
     async def _stream(self, target: ControllerLocation, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
-        stream = LifelineStream.open(target.lifeline, self._tls, addressee.election(target.election_id))
+        stream = self._open_stream(target.lifeline, self._tls, addressee.election(target.election_id))
         self.reports.begin_stream()
         if self._expiry is not None:
             self._expiry.begin_stream()
@@ -372,7 +365,7 @@ class _Speaker:
             await asyncio.gather(beats, changed, answers, return_exceptions=True)
             stream.close()
 
-    async def _send_beats(self, stream: LifelineStream, hello: controller_pb2.LifelineHello) -> None:
+    async def _send_beats(self, stream: Stream, hello: controller_pb2.LifelineHello) -> None:
         first: controller_pb2.LifelineHello | None = hello
         while True:
             self._due.clear()
@@ -388,7 +381,7 @@ class _Speaker:
                 async with asyncio.timeout(self._interval_s):
                     await self._due.wait()
 
-    async def _read(self, stream: LifelineStream, target: ControllerLocation, epoch: int) -> None:
+    async def _read(self, stream: Stream, target: ControllerLocation, epoch: int) -> None:
         opened = fenced = False
         while True:
             async with asyncio.timeout(max(SILENCE_S, 2 * self._interval_s)):

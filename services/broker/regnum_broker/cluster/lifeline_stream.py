@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import threading
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
@@ -24,6 +24,26 @@ from regnum_service.tls.files import WatchedFiles
 
 Call = Any
 """A bidirectional call of gRPC's blocking API, whose stubs are generic and whose class is not public."""
+
+
+class Stream(Protocol):
+    """One stream to a controller. Belongs to the event loop that opened it."""
+
+    def write(self, message: controller_pb2.BrokerLifelineRequest) -> None:
+        """Send a message soon; nothing happens when the stream is over, which ``read`` says."""
+
+    async def read(self) -> controller_pb2.BrokerLifelineResponse | None:
+        """The next answer; None: the controller ended the stream. Raises grpc.RpcError when it broke."""
+
+    def close(self) -> None:
+        """End it, without a wait for the other end."""
+
+
+class OpenStream(Protocol):
+    """How a stream is begun; that the address cannot be reached is said by ``read``."""
+
+    def __call__(self, address: Address, tls: WatchedFiles | None = None, addressee: str = "", /) -> Stream:
+        """Arguments as of ``LifelineStream.open``."""
 
 
 class LifelineStream:

@@ -1,7 +1,5 @@
 """What copies logs from their leaders, what has logs begin later, and what carries out orders about both."""
 
-import random
-
 from regnum_model.broker_configs import CLEANER_PROCESSOR_PERCENTAGE
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.channel import Channels
@@ -39,7 +37,7 @@ def start_fetching(parts: BrokerParts, channels: Channels, lifeline: Lifeline) -
         keys_max=parts.settings.log_cleaner_dedupe_buffer_bytes // BYTES_FOR_KEY,
         clock=clock,
         expiry_now_ms=parts.expiry.now_ms,
-        chance=random.SystemRandom(),
+        chance=parts.machine.chance,
         metrics=parts.metrics,
     )
     parts.configs.on(CLEANER_PROCESSOR_PERCENTAGE, cleaner.pace.set)

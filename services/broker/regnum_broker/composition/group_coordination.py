@@ -88,7 +88,12 @@ def start_groups(
     show_committed(parts.metrics, coordinator.offset_books, most=settings.metrics_partitions_max)
     parts.supervisor.start("groups", coordinator.run())
     group_calls = GroupCalls(
-        coordinator, clock=clock, limits=limits, offset_limits=OffsetLimits(), metrics=parts.metrics
+        coordinator,
+        clock=clock,
+        limits=limits,
+        offset_limits=OffsetLimits(),
+        metrics=parts.metrics,
+        new_id=lambda: str(parts.machine.new_uuid()),
     )
 
     def keep_offsets(minutes: int) -> None:

@@ -137,6 +137,7 @@ def internal_server(
         listener="internal",
         own=addressee.broker(parts.id),
         metrics=parts.metrics,
+        machine=parts.machine,
         access=parts.access.at(parts.tls.internal),
         outermost=() if failpoints is None else (FailpointInterceptor(failpoints),),
     )
@@ -196,6 +197,7 @@ def client_services(
         groups=groups,
         forwarding=ForwardingServicer(
             forwarder=forwarder,
+            new_id=parts.machine.new_id,
             controller=lambda: cache.controller,
             throttling=limits.throttling,
             old_path=OldPath(
@@ -258,6 +260,7 @@ def client_server(
         supervisor=parts.supervisor,
         listener="client",
         metrics=parts.metrics,
+        machine=parts.machine,
         request_bytes_max=settings.socket_request_max_bytes,
         gates=limits.gates,
         meter=limits.throttling,

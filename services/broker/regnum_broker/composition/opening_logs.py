@@ -1,17 +1,16 @@
 """The log directory of a broker, opened at its start and closed at its end."""
 
 import asyncio
-import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
-from regnum_model.ids import BrokerId, encode_id
+from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.failpoints.announcing import announce
 from regnum_service.failpoints.trigger import FailpointTrigger
+from regnum_service.machine import MACHINE, Machine
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.metrics import Metrics
 
@@ -24,8 +23,6 @@ from regnum_broker.log.opening import open_directory
 from regnum_broker.maintenance import Checkpointing
 from regnum_broker.settings import BrokerSettings
 from regnum_broker.storage import Storage
-
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 FOREIGN_NAMED: Final = 20
 """Paths that are not Regnum's of which the log names so many; it counts all."""
@@ -45,6 +42,7 @@ async def open_storage(
     metrics: Metrics,
     disk: Disk | None = None,
     failpoints: FailpointTrigger | None = None,
+    machine: Machine = MACHINE,
 ) -> Storage:
     """The log directory, recovered, with the threads that work in it.
 
@@ -53,19 +51,19 @@ async def open_storage(
     """
     announce(failpoints)
     try:
-        directory = await _free(settings, clock, disk)
+        directory = await _free(settings, clock, disk, machine)
     except DirectoryUnusableError as error:
         raise StartRefusedError(str(error)) from error
     _log_damage(directory)
     if failpoints is None:
-        storage = Storage(directory, clock=clock, metrics=metrics)
+        storage = Storage(directory, clock=clock, metrics=metrics, make_pool=machine.pool)
     else:
-        storage = FailpointStorage(directory, failpoints, clock=clock, metrics=metrics)
+        storage = FailpointStorage(directory, failpoints, clock=clock, metrics=metrics, make_pool=machine.pool)
     storage.start()
     return storage
 
 
-async def _free(settings: BrokerSettings, clock: Clock, disk: Disk | None) -> LogDirectory:
+async def _free(settings: BrokerSettings, clock: Clock, disk: Disk | None, machine: Machine) -> LogDirectory:
     """The directory, as soon as nobody else holds it: a Pod that was replaced may still be on its way out.
 
     Raises:
@@ -75,7 +73,7 @@ async def _free(settings: BrokerSettings, clock: Clock, disk: Disk | None) -> Lo
     told: str | None = None
     while True:
         try:
-            directory = await asyncio.to_thread(_opened, settings, clock, disk)
+            directory = await asyncio.to_thread(_opened, settings, clock, disk, machine)
         except DirectoryInUseError as error:
             waited_s = clock.monotonic() - began_s
             if waited_s + LOCK_INTERVAL_S > settings.lock_wait_s:
@@ -105,13 +103,13 @@ async def close_storage(storage: Storage, checkpointing: Checkpointing, supervis
     await storage.close(clean=supervisor.failure is None)
 
 
-def _opened(settings: BrokerSettings, clock: Clock, disk: Disk | None) -> LogDirectory:
+def _opened(settings: BrokerSettings, clock: Clock, disk: Disk | None, machine: Machine) -> LogDirectory:
     """The broker's log directory; reads and writes files."""
     return open_directory(
         settings.data_dir,
         broker_id=BrokerId(settings.broker_id),
-        mint_id=lambda: encode_id(uuid.uuid4()),
-        boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+        mint_id=machine.new_id,
+        boot_id=machine.boot_id(),
         wall_ms=clock.wall_ms,
         segment_bytes=settings.segment_bytes,
         reserve_bytes=settings.reserve_bytes,

@@ -8,6 +8,7 @@ from regnum_service.access.audit import AuditLog
 from regnum_service.access.tokens.process import ProcessTokens
 from regnum_service.clock import Clock
 from regnum_service.failpoints.trigger import FailpointTrigger
+from regnum_service.machine import Machine
 from regnum_service.store_contact import StoreContact
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.settings import ProcessTls
@@ -38,6 +39,8 @@ class BrokerParts:
     supervisor: Supervisor
     """Runs every task, and undoes what was started in reverse order."""
     clock: Clock
+    machine: Machine
+    """What the process runs on."""
     expiry: ExpiryClock
     """What time it is for whoever deletes or forgets by it."""
     metrics: Metrics

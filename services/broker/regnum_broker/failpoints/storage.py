@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 from regnum_service.clock import Clock
 from regnum_service.failpoints.trigger import FailpointTrigger
+from regnum_service.pools import MakePool, thread_pool
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.directory import LogDirectory
@@ -18,10 +19,16 @@ class FailpointStorage(Storage):
     """A Storage that works when the failpoint lets it. Only what producers send comes with a size."""
 
     def __init__(
-        self, directory: LogDirectory, trigger: FailpointTrigger, *, clock: Clock, metrics: Metrics | None = None
+        self,
+        directory: LogDirectory,
+        trigger: FailpointTrigger,
+        *,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        make_pool: MakePool = thread_pool,
     ) -> None:
         """Only assigns."""
-        super().__init__(directory, clock=clock, metrics=metrics)
+        super().__init__(directory, clock=clock, metrics=metrics, make_pool=make_pool)
         self._trigger: Final = trigger
 
     async def write_later(self, job: Callable[[], T], *, size_bytes: int = 0) -> asyncio.Future[T]:

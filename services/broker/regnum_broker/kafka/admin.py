@@ -31,7 +31,7 @@ from regnum_service.slices import Turns
 from regnum_broker.kafka.addresses import Addresses, id_bytes
 from regnum_broker.kafka.auto_creation import AutoCreation
 from regnum_broker.kafka.context import Context
-from regnum_broker.servicers.admin import AdminCall, ForwardingServicer, UnreadRequest, new_mutation_id
+from regnum_broker.servicers.admin import AdminCall, ForwardingServicer, UnreadRequest
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
@@ -211,7 +211,7 @@ class Admin:
             header=_header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
         )
         for topic in request.topics:
-            new = asked.topics.add(name=topic.name, mutation_id=new_mutation_id())
+            new = asked.topics.add(name=topic.name, mutation_id=self._forwarding.new_mutation_id())
             for one in topic.assignments:
                 new.assignment.add(partition=one.partition_index, replicas=one.broker_ids)
             if not topic.assignments:
@@ -259,7 +259,7 @@ class Admin:
             asked.topics.add(
                 name=name or "",
                 topic_id=self._addresses.text_of(topic_id) if any(topic_id) else "",
-                mutation_id=new_mutation_id(),
+                mutation_id=self._forwarding.new_mutation_id(),
             )
         answer = await self._passed_on("DeleteTopics", asked, admin_pb2.DeleteTopicsResponse, context)
         gone = [one.topic_id for one in answer.results if not one.error_code and one.topic_id]

@@ -15,7 +15,7 @@ from regnum_model.topics import INTERNAL_TOPICS, check_topic_name
 from regnum_service.errors import Code, RegnumError, traits_of
 from regnum_service.limits.call import Call
 
-from regnum_broker.servicers.admin import AdminCall, ForwardingServicer, UnreadRequest, new_mutation_id
+from regnum_broker.servicers.admin import AdminCall, ForwardingServicer, UnreadRequest
 from regnum_broker.serving.metadata_cache import MetadataCache
 
 STRICT: Final = 7
@@ -62,7 +62,8 @@ class AutoCreation:
             timeout_ms=int(WITHIN_S * 1000),
         )
         for name in wanted:
-            asked.topics.add(name=name, mutation_id=new_mutation_id(), partitions=self.defaults.partitions)
+            mutation_id = self._forwarding.new_mutation_id()
+            asked.topics.add(name=name, mutation_id=mutation_id, partitions=self.defaults.partitions)
         try:
             async with asyncio.timeout(WITHIN_S):
                 answer = await self._passed_on(asked, call)

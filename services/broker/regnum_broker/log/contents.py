@@ -6,7 +6,6 @@ holds up one thread. More threads than that gain nothing: what is not waiting is
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -114,7 +113,7 @@ def examine(
             disk.cache.write_one()
         return recovered
 
-    found, offline = _recover_all(tuple(replicas), recover_one, recovery)
+    found, offline = _recover_all(tuple(replicas), recover_one, recovery, disk)
     return Contents(
         state=_recovered_state(replicas, found),
         found=found,
@@ -141,6 +140,7 @@ def _recover_all(
     keys: Sequence[PartitionKey],
     recover_one: Callable[[PartitionKey], Recovered],
     recovery: Recovery,
+    disk: GuardedDisk,
 ) -> tuple[dict[PartitionKey, Recovered], dict[PartitionKey, CorruptLogError]]:
     """The replicas that can be used, and those that cannot, by as many threads; the first failure ends all of it."""
     found: dict[PartitionKey, Recovered] = {}
@@ -168,7 +168,7 @@ def _recover_all(
                         found[key] = one
                     recovery.told(len(found) + len(offline), len(keys))
 
-    with ThreadPoolExecutor(max_workers=recovery.threads, thread_name_prefix="log-recovery") as pool:
+    with disk.threads("log-recovery", recovery.threads) as pool:
         for done in [pool.submit(work) for _ in range(recovery.threads)]:
             done.result()
     # As the journal has them, whoever was first.

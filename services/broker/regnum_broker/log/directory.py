@@ -7,10 +7,8 @@ says which lives of the directory the store knows;
 ``clean-stop`` exists between a clean stop and the first change after it.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -58,7 +56,7 @@ class LogDirectory:
         self,
         *,
         path: Path,
-        lock: int,
+        unlock: Callable[[], None],
         disk: GuardedDisk,
         journal: Journal,
         proof: Proof,
@@ -67,7 +65,7 @@ class LogDirectory:
         wall_ms: Callable[[], int],
     ) -> None:
         self._path = path
-        self._lock: int | None = lock
+        self._unlock: Callable[[], None] | None = unlock
         self._disk = disk
         self.room: Final = disk.room
         """Free bytes of its disk, and all; None: it does not say. Not for the event loop."""
@@ -312,7 +310,7 @@ class LogDirectory:
         ]
         if new:
             # The journal is folded in order, so what earlier batches showed goes first.
-            changed = [self._replicas[key] for key in {entry.key for entry in new}]
+            changed = [self._replicas[key] for key in dict.fromkeys(entry.key for entry in new)]
             earlier = [entry for replica in changed for entry in replica.leader_epochs.unjournaled]
             self._host.record([*earlier, *new], sync=sync)
             for replica in changed:
@@ -349,7 +347,7 @@ class LogDirectory:
         Raises:
             DirectoryFailedError: the disk failed; the lock is released and there is no proof.
         """
-        if self._lock is None:
+        if self._unlock is None:
             return
         try:
             if clean and not self._disk.failed:
@@ -358,8 +356,8 @@ class LogDirectory:
                     self._stop_cleanly()
         finally:
             self._disk.close()
-            os.close(self._lock)
-            self._lock = None
+            self._unlock()
+            self._unlock = None
 
     @property
     def grown(self) -> bool:
@@ -388,7 +386,7 @@ class LogDirectory:
         )
 
     def _stop_cleanly(self) -> None:
-        ends, epochs, whole = _closed(self._replicas)
+        ends, epochs, whole = _closed(self._replicas, self._disk)
         self._host.record(epochs, sync=True)
         self._journal.sync_copy()
         self._high_watermarks.save_all()
@@ -400,7 +398,7 @@ class LogDirectory:
 
 
 def _closed(
-    replicas: Mapping[PartitionKey, ReplicaLog],
+    replicas: Mapping[PartitionKey, ReplicaLog], disk: GuardedDisk
 ) -> tuple[dict[PartitionKey, CleanEnd], list[EpochBegun], bool]:
     """Close replicas cleanly: where those end that have files, what the journal lacks, whether all could.
 
@@ -414,7 +412,7 @@ def _closed(
             return None
 
     written = [key for key, replica in replicas.items() if replica.has_files]
-    with ThreadPoolExecutor(max_workers=CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+    with disk.threads("log-closing", CLOSING_THREADS) as pool:
         found = dict(zip(written, pool.map(close, [replicas[key] for key in written]), strict=True))
     ends: dict[PartitionKey, CleanEnd] = {}
     epochs: list[EpochBegun] = []

@@ -1,9 +1,9 @@
 """How a log directory is opened: locked, formatted or recovered, and judged."""
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -69,21 +69,32 @@ def open_directory(
         DirectoryUnusableError: it is in use, not readable, another broker's, or too full even to be opened.
         DirectoryFailedError: the disk failed.
     """
+    calls = disk if disk is not None else Disk()
     try:
         (path / "replicas").mkdir(parents=True, exist_ok=True)
-        lock = acquire_lock(path / ".lock", LockHolder.here(wall_ms()))
+        lock = acquire_lock(path / ".lock", LockHolder.here(wall_ms()), calls)
     except OSError as error:
         raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
-    calls = disk if disk is not None else Disk()
     guarded = GuardedDisk(
         path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes, cache_bytes=index_cache_bytes
     )
     settings = LogSettings(segment_bytes=segment_bytes)
     with ExitStack() as undo:
-        undo.callback(os.close, lock)
+        undo.callback(calls.close, lock)
         undo.callback(guarded.close)
         try:
-            opened = _opened(path, lock, guarded, broker_id, mint_id, boot_id, settings, wall_ms, recovery)
+            opened = _opened(
+                path,
+                partial(calls.close, lock),
+                guarded,
+                calls,
+                broker_id,
+                mint_id,
+                boot_id,
+                settings,
+                wall_ms,
+                recovery,
+            )
         except ResourceExhaustedError as error:
             raise DirectoryUnusableError(f"{path} cannot be opened: {error}") from error
         undo.pop_all()
@@ -92,8 +103,9 @@ def open_directory(
 
 def _opened(
     path: Path,
-    lock: int,
+    unlock: Callable[[], None],
     disk: GuardedDisk,
+    calls: Disk,
     broker_id: BrokerId,
     mint_id: Callable[[], str],
     boot_id: str,
@@ -110,10 +122,10 @@ def _opened(
     if renewed != identity:
         disk.replace(str(path / "meta.json"), renewed.encode(), sync=True, bookkeeping=True)
     journal.rewrite(contents.state)
-    proof = Proof(path, disk, renewed)
+    proof = Proof(path, disk, renewed, calls)
     directory = LogDirectory(
         path=path,
-        lock=lock,
+        unlock=unlock,
         disk=disk,
         journal=journal,
         proof=proof,

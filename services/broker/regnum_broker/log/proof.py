@@ -8,6 +8,7 @@ from pathlib import Path
 from regnum_model.ids import LogId, PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import WrongClusterError
 from regnum_broker.log.identity import CleanStop, Identity
 from regnum_broker.log.life import FILE as LIVES
@@ -21,9 +22,11 @@ class Proof:
     Changed by the writer thread; ``void`` is for any.
     """
 
-    def __init__(self, path: Path, disk: GuardedDisk, identity: Identity) -> None:
+    def __init__(self, path: Path, disk: GuardedDisk, identity: Identity, calls: Disk) -> None:
+        """``calls``: of the same disk, for what is tried once it has failed."""
         self._path = path
         self._disk = disk
+        self._calls = calls
         self._stopped_cleanly = (path / "clean-stop").exists()
         self.identity = identity
         """What the directory says of itself."""
@@ -94,8 +97,6 @@ class Proof:
         """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
         self.is_void = True
         with suppress(OSError):
-            (self._path / "clean-stop").unlink(missing_ok=True)
+            self._calls.unlink(str(self._path / "clean-stop"))
         with suppress(OSError):
-            temporary = self._path / "meta.json.failed"
-            temporary.write_bytes(self.identity.failed().encode())
-            temporary.replace(self._path / "meta.json")
+            self._calls.put(str(self._path / "meta.json"), ".failed", self.identity.failed().encode())

@@ -5,7 +5,6 @@ is passed on as well, where any of Kafka's brokers would have answered it: the c
 the same client has just changed through another broker.
 """
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,13 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of, is_forwarded, version_of
-from regnum_model.ids import encode_id
 from regnum_model.nodes import Address
 from regnum_service.access.identity import caller
 from regnum_service.deadlines import waitable_of
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_service.limits.grpc_calls import GrpcCalls
+from regnum_service.machine import MACHINE
 from regnum_service.server import CONTROL_BYTES_MAX, ServiceRegistration
 
 from regnum_broker.cluster.original_caller import original_caller
@@ -95,6 +94,7 @@ class ForwardingServicer:
         forwarder: Forwarder,
         controller: Callable[[], types_pb2.Controller],
         throttling: Throttling,
+        new_id: Callable[[], str] = MACHINE.new_id,
         old_path: OldPath | None = None,
     ) -> None:
         """Only assigns.
@@ -103,11 +103,14 @@ class ForwardingServicer:
             forwarder: passes calls on.
             controller: the controller as metadata names it.
             throttling: holds connections that have to wait.
+            new_id: makes an id for a mutation that came without one.
             old_path: carries out what this broker writes itself below protocol 2; None: it passes everything on.
         """
         self._forwarder: Final = forwarder
         self._controller: Final = controller
         self._throttling: Final = throttling
+        self.new_mutation_id: Final = new_id
+        """Makes one that no other mutation has (safety rule S20)."""
         self._old_path: Final = old_path
         self._calls: Final = GrpcCalls(clock=throttling.clock)
 
@@ -134,7 +137,7 @@ class ForwardingServicer:
                 errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE,
                 f"a request of {len(request.data)} bytes is not passed on; {REQUEST_BYTES_MAX} are the most: split it",
             )
-        mutation_id = new_mutation_id()
+        mutation_id = self.new_mutation_id()
         if self._old_path is not None and self._old_path.takes(method):
             return await self._old_path.carry_out(method, request.data, call, mutation_id=mutation_id)
         passed_on = PassedOn(
@@ -173,11 +176,6 @@ class ForwardingServicer:
             f" {controller.epoch}); ask it at {address}",
             metadata=metadata,
         )
-
-
-def new_mutation_id() -> str:
-    """One that no other mutation has (safety rule S20)."""
-    return encode_id(uuid.uuid4())
 
 
 def _takes_ids(request: Descriptor) -> bool:

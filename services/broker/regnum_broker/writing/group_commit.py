@@ -11,8 +11,10 @@ come all that were put off have another turn (``again``): some may have been del
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final
+
+from regnum_service.pools import MakePool, thread_pool
 
 from regnum_broker.log.errors import DirectoryFailedError
 from regnum_broker.log.replica.host import Flushable
@@ -52,6 +54,7 @@ class GroupCommit:
         put_off: Callable[[], None],
         bytes_max: int,
         threads: int = FLUSHERS,
+        pool: MakePool = thread_pool,
     ) -> None:
         """Only assigns.
 
@@ -60,13 +63,15 @@ class GroupCommit:
             put_off: told on a thread that a log was noted to be flushed later.
             bytes_max: how much that is.
             threads: how many logs are flushed at a time.
+            pool: where the threads come from.
         """
         self._refuse: Final = refuse
         self._put_off: Final = put_off
         self._bytes_max: Final = bytes_max
-        self._threads: Final = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="log-flusher")
+        self._threads: Final = pool("log-flusher", threads)
         self._lock: Final = threading.Lock()
-        self._idle: Final = threading.Condition(self._lock)
+        self._closed: Future[None] | None = None
+        """Done once nothing is under way any more."""
         self._waiting: Final[dict[Flushable, list[_Waiter]]] = {}
         self._flushing: Final[dict[Flushable, list[_Waiter]]] = {}
         self._turns: Final[set[Flushable]] = set()
@@ -103,15 +108,25 @@ class GroupCommit:
     def again(self) -> None:
         """Give those a turn that were put off, also if the directory knows them no more: what was deleted says so."""
         with self._lock:
-            for log in self._waiting.keys() - self._turns:
+            for log in [log for log in self._waiting if log not in self._turns]:
                 self._turns.add(log)
                 self._give_turn(log)
 
-    def close(self) -> None:
-        """Wait for what is under way; who still waits for a descriptor waits for ever. Nobody may come any more."""
-        with self._idle:
-            self._idle.wait_for(lambda: not self._turns)
-        self._threads.shutdown(wait=True)
+    def close(self) -> Future[None]:
+        """End with what is under way, when the future is done; who still waits for a descriptor waits for ever.
+
+        Nothing may come any more.
+        """
+        with self._lock:
+            closed = self._closed = Future()
+            idle = not self._turns
+        if idle:
+            self._end(closed)
+        return closed
+
+    def _end(self, closed: Future[None]) -> None:
+        self._threads.shutdown(wait=False)
+        closed.set_result(None)
 
     def abandon(self) -> None:
         """Wait for nothing: the disk does not answer."""
@@ -142,12 +157,14 @@ class GroupCommit:
                 self._give_turn(log)
             else:
                 self._turns.discard(log)
-                self._idle.notify_all()
+            closed = None if self._turns else self._closed
             self._count(-sum(waiter.size_bytes for waiter in ended))
         for waiter in ended:
             waiter.flushed(waiter.error)
         if not there:
             self._put_off()
+        if closed is not None:
+            self._end(closed)
 
     def _ended(
         self, log: Flushable, waiters: list[_Waiter], error: BaseException | None, *, there: bool

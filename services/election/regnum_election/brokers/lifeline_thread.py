@@ -5,7 +5,6 @@ at any time; it talks to the controller through events handed to the main loop.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
@@ -20,6 +19,7 @@ from regnum_service.clock import Clock
 from regnum_service.detection import Probe, connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
+from regnum_service.machine import MACHINE, Machine, OwnLoop
 from regnum_service.poller import let_go, quiet_poller
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor, unasked_end
@@ -57,6 +57,7 @@ class LifelineThread:
         access: ListenerAccess = OPEN,
         own: str = "",
         election_id: str = "",
+        machine: Machine = MACHINE,
     ) -> None:
         """Only assigns.
 
@@ -75,8 +76,10 @@ class LifelineThread:
             access: what the listener asks of those who connect.
             own: how this process is addressed; see ``GrpcServer``.
             election_id: its election id, for traces.
+            machine: where the thread and its server come from.
         """
         self._election_id: Final = election_id
+        self._machine: Final = machine
         self._address = address
         self._clock = clock
         self._supervisor = supervisor
@@ -90,14 +93,14 @@ class LifelineThread:
         self._metrics = metrics
         self._access: Final = access
         self._own: Final = own
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: OwnLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None
         self._server: GrpcServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._vital: set[asyncio.Task[None]] = set()
         """Tasks that never end by themselves."""
-        self._thread: threading.Thread | None = None
+        self._thread: asyncio.Future[None] | None = None
         self._epoch: ControllerEpoch | None = None
         self._shown: Mapping[BrokerId, Broker] = {}
 
@@ -105,19 +108,23 @@ class LifelineThread:
         """Start the thread and its server; returns where it listens. Raises PortTakenError."""
         started: Future[Address] = Future()
         main = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, args=(main, started), name="lifeline", daemon=True)
-        self._thread.start()
+        self._loop = loop = self._machine.loop("lifeline", daemon=True)
+        self._thread = loop.begin(self._serve(main, started))
+        self._thread.add_done_callback(self._ended)
         async with asyncio.timeout(START_TIMEOUT_S):
             return await asyncio.wrap_future(started)
+
+    def _ended(self, thread: "asyncio.Future[None]") -> None:
+        if (error := thread.exception()) is not None:
+            self._supervisor.fail("lifeline thread", error)
 
     async def stop(self) -> None:
         """End the thread."""
         loop, stop, thread = self._loop, self._stop, self._thread
         if loop is None or stop is None or thread is None:
             return
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
-        await asyncio.to_thread(thread.join, STOP_TIMEOUT_S)
+        loop.call(stop.set)
+        await asyncio.wait([thread], timeout=STOP_TIMEOUT_S)
 
     def begin(self, epoch: ControllerEpoch, *, elected_at: BrokerEpoch) -> None:
         """A reign began, with a node of that creation id."""
@@ -159,20 +166,16 @@ class LifelineThread:
         """What health says on the lifeline listener."""
         server, loop = self._server, self._loop
         if server is not None and loop is not None:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(server.set_serving(serving=serving), loop))
+            await loop.do(server.set_serving(serving=serving))
 
     def _tell(self, order: Callable[[Lifelines], None]) -> None:
         loop, lifelines = self._loop, self._lifelines
-        if loop is not None and lifelines is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(order, lifelines)
-
-    def _run(self, main: asyncio.AbstractEventLoop, started: "Future[Address]") -> None:
-        asyncio.run(self._serve(main, started))
+        if loop is not None and lifelines is not None:
+            loop.call(order, lifelines)
 
     async def _serve(self, main: asyncio.AbstractEventLoop, started: "Future[Address]") -> None:
-        loop = asyncio.get_running_loop()
-        quiet_poller(loop)
-        self._loop, self._stop = loop, asyncio.Event()
+        quiet_poller(asyncio.get_running_loop())
+        self._stop = asyncio.Event()
         lag = LoopLag(self._clock, loop_name="lifeline", metrics=self._metrics)
 
         def hand_over(event: ClusterEvent | Hint) -> None:
@@ -204,6 +207,7 @@ class LifelineThread:
             access=self._access,
             own=self._own,
             spawn=self._spawn,
+            machine=self._machine,
         )
         try:
             await server.start()

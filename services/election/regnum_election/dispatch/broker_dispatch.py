@@ -145,6 +145,11 @@ class BrokerDispatch:
         self._unusable.note(keys, self._desk.clock.monotonic())
         self._control_wake.set()
 
+    def disk_takes_records(self) -> None:
+        """The broker's disk was full, and is not any more."""
+        self._unusable.ask_now(self._desk.clock.monotonic())
+        self._control_wake.set()
+
     # What it has not acknowledged.
 
     def outstanding(self) -> BrokerOrders | None:

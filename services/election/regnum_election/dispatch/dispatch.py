@@ -153,6 +153,12 @@ class Dispatch:
         if dispatch is not None:
             dispatch.note_offline(keys)
 
+    def disk_takes_records(self, id: BrokerId) -> None:
+        """A broker's disk was full, and is not any more: ask it whether it can use what it could not."""
+        dispatch = self._brokers.get(id)
+        if dispatch is not None:
+            dispatch.disk_takes_records()
+
     async def replica_logs(
         self, broker: Broker, queries: Sequence[control_pb2.ReplicaLogQuery], *, timeout_s: float
     ) -> control_pb2.GetReplicaLogInfoResponse:

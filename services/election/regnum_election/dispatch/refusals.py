@@ -1,8 +1,8 @@
 """What one incarnation of a broker refused, and when it is told of it again. Pure: time comes in.
 
 Two kinds. What was refused for a reason that may have passed a second later is repeated then, as it is by then. A
-replica that the broker cannot use stays so until somebody mends its disk: the broker is asked now and then, and only
-what it says to that is news.
+replica that the broker cannot use stays so until somebody mends its disk: the broker is asked now and then, and when it
+says that its disk takes records again, and only what it says to that is news.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -104,6 +104,10 @@ class Unusable:
         if not self._keys:
             self._again_s = now_s + OFFLINE_INTERVAL_S
         self._keys.update(keys)
+
+    def ask_now(self, now_s: float) -> None:
+        """What it said of its disk is over: it is asked again at once."""
+        self._again_s = min(self._again_s, now_s)
 
     def take_due(self, now_s: float, is_here: Callable[[PartitionKey], bool]) -> Collection[PartitionKey]:
         """Those that the broker is to be told of again now; what is another broker's by now is forgotten."""

@@ -185,7 +185,10 @@ class HealthWatch:
         later, self._later = self._later, []
         for keys in later:
             await self._look_in_steps(keys)
+        refusing = self.writability.refusing
         await self._look_in_steps(self.writability.turn())
+        for id in sorted(refusing - self.writability.refusing):
+            self.context.dispatch.disk_takes_records(id)
         settings = self.context.picture.settings
         if settings is not self._settings:
             # Only what is not whole can be under another min.insync.replicas.

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -28,6 +29,7 @@ from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import ControllerEpoch
 from regnum_service.clock import Clock
 from regnum_service.limits.threads import for_caller
+from regnum_service.pools import DaemonThread
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -67,26 +69,30 @@ PORTION_BYTES: Final = 256 * 2**10
 class EventLog:
     """Of one process. Its methods belong to the event loop, but for those that say that they block."""
 
-    def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
-        """Only assigns."""
+    def __init__(
+        self, clock: Clock, limits: Limits | None = None, make_thread: Callable[[str], Executor] = DaemonThread
+    ) -> None:
+        """Only assigns. ``make_thread``: one for which the end of the process does not wait, as a disk may hang."""
         self._clock: Final = clock
         self._limits: Final = limits or Limits()
-        self._wake: Final = threading.Condition()
+        self._make_thread: Final = make_thread
+        self._lock: Final = threading.Lock()
         self._queue: deque[Entry | Record] = deque()
         self._queued = 0
         self._dropped_since: Entry | None = None
         """The first entry that was dropped since the last that was not."""
         self._dropped_now = 0
-        self._stopping = False
+        self._due = False
+        """Whether the thread is to write what is queued, or will be told to."""
         self._segments: Segments | None = None
         self._retry_s = 0.0
         """When a directory that cannot be written is tried again."""
         self._recent: deque[Record] = deque()
         self._recent_bytes = 0
-        self._thread: threading.Thread | None = None
+        self._thread: Executor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: asyncio.Event = asyncio.Event()
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}
         self._log = structlog.get_logger("event-log")
         self._refused = 0
         """Events that found the queue full; the loop counts them."""
@@ -114,18 +120,17 @@ class EventLog:
         """Begin to write, into that folder; None: only to memory."""
         self._loop = asyncio.get_running_loop()
         self._segments = None if folder is None else Segments(folder, self._limits)
-        # A daemon: a disk that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
-        self._thread.start()
+        self._thread = thread = self._make_thread("event-log")
+        thread.submit(self._run, self._begin)
+        self._write_soon()
 
     async def close(self) -> None:
         """Write what waits, for a second at most, and end."""
         thread, self._thread = self._thread, None
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
         if thread is not None:
-            await asyncio.to_thread(thread.join, 1.0)
+            ended = asyncio.wrap_future(thread.submit(self._run, self._end))
+            thread.shutdown(wait=False)
+            await asyncio.wait([ended], timeout=1.0)
 
     async def ready(self) -> None:
         """Return when what was there has been found."""
@@ -143,20 +148,31 @@ class EventLog:
             self._dropped_now += weight
             self._refused += weight
             return
-        with self._wake:
+        with self._lock:
             if self._dropped_since is not None:
                 self._queue.append(_gap(self._dropped_since, self._dropped_now))
                 self._dropped_since, self._dropped_now = None, 0
             self._queue.append(entry)
             self._queued += weight
-            self._wake.notify()
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        """Have the thread write what is queued, and what others bring meanwhile."""
+        if self._thread is not None and self._loop is not None and self._queue and not self._due:
+            self._due = True
+            self._loop.call_later(BATCH_S, self._hand_in)
+
+    def _hand_in(self) -> None:
+        # The end has written what there was.
+        if self._thread is not None:
+            self._thread.submit(self._run, self._write_queued)
 
     # What a standby does.
 
     @property
     def last(self) -> Position:
         """Place of the last event that is written."""
-        with self._wake:
+        with self._lock:
             recent = self._recent[-1].last if self._recent else BEGINNING
         return max(recent, BEGINNING if self._segments is None else self._segments.last)
 
@@ -171,13 +187,13 @@ class EventLog:
             if entry.number < 1 or entry.controller_epoch < 1:
                 raise DecodeError("an entry has no place")
             record = Record(first=first_of(entry), events=size_of(entry), payload=payload)
-            with self._wake:
+            with self._lock:
                 if self._queued + record.events > self._limits.queued_events:
                     self._refused += record.events
                     continue
                 self._queue.append(record)
                 self._queued += record.events
-                self._wake.notify()
+            self._write_soon()
             last = last_of(entry)
         return last
 
@@ -185,8 +201,8 @@ class EventLog:
 
     def wake_on_news(self, event: asyncio.Event) -> Callable[[], None]:
         """Set an event whenever something was written; returns what ends that."""
-        self._waiting.add(event)
-        return lambda: self._waiting.discard(event)
+        self._waiting[event] = None
+        return lambda: self._waiting.pop(event, None)
 
     async def entries_after(self, position: Position) -> Sequence[Record]:
         """What lies behind a place, a portion of it; of very much only the newest."""
@@ -198,7 +214,7 @@ class EventLog:
     def _newer(self, position: Position) -> Sequence[Record] | None:
         """All records with events behind a place, from memory; None: it lies before what memory has."""
         newer: list[Record] = []
-        with self._wake:
+        with self._lock:
             if not self._recent or position < self._recent[0].first:
                 return None
             # Whoever follows is near the end.
@@ -253,13 +269,13 @@ class EventLog:
             for record in () if segments is None else segments.forwards(after):
                 after = record.last
                 yield record
-            with self._wake:
+            with self._lock:
                 newer = [record for record in self._recent if record.last > after]
         yield from newer
 
     def _backwards(self, before: Position | None) -> Iterator[Record]:
         segments = self._segments
-        with self._wake:
+        with self._lock:
             recent = tuple(self._recent)
         newer = (record for record in reversed(recent) if before is None or record.first < before)
         # What memory has is not read again.
@@ -273,7 +289,7 @@ class EventLog:
 
         It looks at the newest short entries only, since a reign waits for it.
         """
-        with self._wake:
+        with self._lock:
             waiting = [item for item in self._queue if isinstance(item, Record)]
             newest = [*islice(reversed(waiting), LOOKED_AT_MAX), *islice(reversed(self._recent), LOOKED_AT_MAX)]
         payloads = [record.payload for record in newest if len(record.payload) <= SHORT_BYTES]
@@ -281,29 +297,30 @@ class EventLog:
 
     # The thread.
 
-    def _run(self) -> None:
+    def _run(self, job: Callable[[], None]) -> None:
+        done = False
         try:
-            self._write_for_ever()
+            job()
+            done = True
         finally:
-            # By a defect, too, which Python prints: what comes then finds the queue full, and is counted.
-            self.on_disk = False
+            if not done:
+                # A defect: nothing is written any more, and what comes finds the queue full, and is counted.
+                self.on_disk, self._due = False, True
+                self._log.exception("event log ended")
 
-    def _write_for_ever(self) -> None:
+    def _begin(self) -> None:
         self._find()
         self._tell(self._opened.set)
-        while True:
-            with self._wake:
-                while not self._queue and not self._stopping:
-                    self._wake.wait()
-                if not self._stopping:
-                    # Others come while these wait.
-                    self._wake.wait_for(lambda: self._stopping, BATCH_S)
-                taken, self._queue = self._queue, deque()
-                self._queued = 0
-                stopping = self._stopping
-            self._write(taken)
-            if stopping:
-                break
+
+    def _write_queued(self) -> None:
+        with self._lock:
+            taken, self._queue = self._queue, deque()
+            self._queued = 0
+            self._due = False
+        self._write(taken)
+
+    def _end(self) -> None:
+        self._write_queued()
         if self._segments is not None:
             self._segments.close()
 
@@ -331,7 +348,7 @@ class EventLog:
             last = record.last
             records.append(record)
         self._store(records)
-        with self._wake:
+        with self._lock:
             for record in records:
                 self._recent.append(record)
                 self._recent_bytes += len(record.payload)
@@ -362,7 +379,7 @@ class EventLog:
     def _missing(self, segments: Segments, records: Sequence[Record]) -> Sequence[Record]:
         """What is not on disk: after a failure also what was in memory only."""
         last = segments.last
-        with self._wake:
+        with self._lock:
             recent = tuple(self._recent)
         return [record for record in (*recent, *records) if record.first > last]
 
@@ -384,7 +401,7 @@ class EventLog:
         """Places begin again: the store was set back, and what is known is of another history."""
         self._log.warning("event log begins anew", reason="controller epochs went back: was the store restored?")
         records.clear()
-        with self._wake:
+        with self._lock:
             self._recent.clear()
             self._recent_bytes = 0
         if self._segments is not None:

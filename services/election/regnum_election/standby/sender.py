@@ -49,7 +49,7 @@ class StandbyPublisher:
         self._journal = journal
         self._clock = clock
         self._encodings: Final = Encodings(journal, epoch, lambda publication: parts_of(publication, epoch))
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}
         self._closed = False
 
     @property
@@ -79,7 +79,7 @@ class StandbyPublisher:
         if position != NO_PICTURE:
             yield confirmation(epoch, version)
         moved = asyncio.Event()
-        self._waiting.add(moved)
+        self._waiting[moved] = None
         try:
             while True:
                 moved.clear()
@@ -104,7 +104,7 @@ class StandbyPublisher:
                 del publication, shared
                 await self._clock.sleep(INTERVAL_S)
         finally:
-            self._waiting.discard(moved)
+            self._waiting.pop(moved, None)
 
     def _check(self) -> None:
         if self._closed:

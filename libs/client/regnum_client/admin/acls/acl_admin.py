@@ -20,7 +20,7 @@ from regnum_client.admin.acls.values import (
     exactly,
     filter_to_wire,
 )
-from regnum_client.admin.carrying.repeating import matched, mutation_id, until_answered
+from regnum_client.admin.carrying.repeating import matched, until_answered
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import call
 
@@ -46,7 +46,7 @@ class AclAdmin(AdminSession):
                 header=RequestHeader(client_id=self._client_id),
                 creations=map(binding_to_wire, some),
                 validate_only=validate_only,
-                mutation_id=mutation_id(),
+                mutation_id=self._mutation_id(),
             )
 
             async def ask(
@@ -81,7 +81,7 @@ class AclAdmin(AdminSession):
             request = acls_pb2.DeleteAclsRequest(
                 header=RequestHeader(client_id=self._client_id),
                 filters=[filter_to_wire(exactly(binding)) for binding in some],
-                mutation_id=mutation_id(),
+                mutation_id=self._mutation_id(),
             )
 
             async def ask(

@@ -1,5 +1,6 @@
 """Calls that may be sent again until they are answered, and answers that have to belong to what was asked."""
 
+import random
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
@@ -30,9 +31,9 @@ class Searching(Protocol):
         """The call failed as a whole; raises when no repeat can help."""
 
 
-def mutation_id() -> str:
-    """One that nobody else has: of one change, the same in every repeat of it (safety rule S20)."""
-    return encode_id(uuid.uuid4())
+def mutation_id(chance: random.Random) -> str:
+    """One that nothing else has: of one change, the same in every repeat of it (safety rule S20)."""
+    return encode_id(uuid.UUID(int=chance.getrandbits(128), version=4))
 
 
 async def until_answered(search: Searching, ask: Callable[[Address, float], Awaitable[A]], *, look: str = "") -> A:

@@ -9,7 +9,7 @@ from regnum_model.nodes import Address
 from regnum_model.wire_times import unix_ms_of
 from regnum_service.errors import RegnumError
 
-from regnum_client.admin.carrying.repeating import mutation_id, until_answered
+from regnum_client.admin.carrying.repeating import until_answered
 from regnum_client.admin.session import AdminSession
 from regnum_client.admin.tokens.views import DelegationTokenView, NewDelegationToken
 from regnum_client.cluster.connections import call
@@ -36,7 +36,7 @@ class TokenAdmin(AdminSession):
             owner=owner or "",
             renewers=renewers,
             max_lifetime_ms=-1 if max_lifetime_s is None else max(1, round(1000 * max_lifetime_s)),
-            mutation_id=mutation_id(),
+            mutation_id=self._mutation_id(),
         )
 
         async def ask(address: Address, left_s: float) -> tokens_pb2.CreateDelegationTokenResponse:
@@ -54,7 +54,7 @@ class TokenAdmin(AdminSession):
     async def renew_delegation_token(self, token_id: str, *, period_s: float | None = None) -> int:
         """Let a token live so long from now, None: as long as the cluster says. Answers when it ends, in ms."""
         request = tokens_pb2.RenewDelegationTokenRequest(
-            header=RequestHeader(client_id=self._client_id), token_id=token_id, mutation_id=mutation_id()
+            header=RequestHeader(client_id=self._client_id), token_id=token_id, mutation_id=self._mutation_id()
         )
         if period_s is not None:
             request.renew_period_ms = round(1000 * period_s)
@@ -68,7 +68,7 @@ class TokenAdmin(AdminSession):
     async def expire_delegation_token(self, token_id: str, *, period_s: float | None = None) -> int:
         """End a token in so long, None: at once. Answers when it ends or ended, in milliseconds since 1970."""
         request = tokens_pb2.ExpireDelegationTokenRequest(
-            header=RequestHeader(client_id=self._client_id), token_id=token_id, mutation_id=mutation_id()
+            header=RequestHeader(client_id=self._client_id), token_id=token_id, mutation_id=self._mutation_id()
         )
         if period_s is not None:
             request.expiry_period_ms = round(1000 * period_s)

@@ -136,9 +136,10 @@ class MemoryServer:
         self._tree = Tree()
         self._past: Tree | None = None
         self._sessions: dict[int, Session] = {}
-        self._watches: set[Watch] = set()
+        self._watches: dict[Watch, None] = {}
+        """In the order they came, so that a simulation finds the same order each time."""
         self._watches_held = False
-        self._delayed: set[Watch] = set()
+        self._delayed: dict[Watch, None] = {}
         self._faults: list[_PlannedFault] = []
         self._history: deque[TreeChange] = deque()
         self._compacted = 0
@@ -198,6 +199,10 @@ class MemoryServer:
         held = HeldWrite(self)
         self._faults.append(_PlannedFault(kind=_Fault.HOLD, session_id=session_id, touching=touching, held=held))
         return held
+
+    def forget_faults(self) -> None:
+        """Take back the faults that no write has met yet."""
+        self._faults.clear()
 
     def freeze_reads(self) -> None:
         """Reads without ``current`` answer from this moment until ``thaw_reads``."""
@@ -291,12 +296,12 @@ class MemoryServer:
 
     def watch(self, watch: Watch) -> None:
         """Begin to watch."""
-        self._watches.add(watch)
+        self._watches[watch] = None
 
     def unwatch(self, watch: Watch) -> None:
         """Stop watching."""
-        self._watches.discard(watch)
-        self._delayed.discard(watch)
+        self._watches.pop(watch, None)
+        self._delayed.pop(watch, None)
 
     def watches_open(self) -> int:
         """Number of open watches; a test asserts that none is left behind."""
@@ -322,6 +327,6 @@ class MemoryServer:
         for watch in self._watches:
             if watch.of_tree or watch.path in (touched.folders if watch.of_children else touched.nodes):
                 if self._watches_held:
-                    self._delayed.add(watch)
+                    self._delayed[watch] = None
                 else:
                     watch.changed.set()

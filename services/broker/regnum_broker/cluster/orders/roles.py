@@ -114,7 +114,7 @@ class Roles:
         orders = [order for _, order in taking.values()]
         starts, recorded = await storage.write(lambda: _record(storage.directory, orders, broker=broker))
         spans.done(conventions.LEADER_EPOCHS)
-        for key in taking.keys() - starts.keys():
+        for key in [key for key in taking if key not in starts]:
             # Found damaged by what was under way under its former role.
             results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
             self._break_promise(key)

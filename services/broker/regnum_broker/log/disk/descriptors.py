@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from regnum_broker.log.disk.system_calls import Disk
+
 
 class _OpenFile:
     """A descriptor and how many use it."""
@@ -26,8 +28,9 @@ class Descriptors:
     A file in use is closed by its last user, so a descriptor number never comes to mean another file under a reader.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, disk: Disk | None = None) -> None:
         self._capacity = capacity
+        self._disk = disk or Disk()
         self._files: OrderedDict[str, _OpenFile] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -45,8 +48,8 @@ class Descriptors:
         with self._lock:
             file = self._files.get(path)
             if file is None:
-                flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-                file = self._files[path] = _OpenFile(os.open(path, flags, 0o644))
+                flags = os.O_RDWR | (os.O_CREAT if create else 0)
+                file = self._files[path] = _OpenFile(self._disk.open(path, flags))
                 file.pins = 1
                 self._evict()
             else:
@@ -60,7 +63,7 @@ class Descriptors:
         with self._lock:
             file.pins -= 1
             if file.dropped and file.pins == 0:
-                os.close(file.descriptor)
+                self._disk.close(file.descriptor)
 
     def drop(self, path: str) -> None:
         """Close the file once nobody uses it; it was or will be deleted."""
@@ -84,9 +87,8 @@ class Descriptors:
         while len(self._files) > self._capacity:
             self._close(self._files.popitem(last=False)[1])
 
-    @staticmethod
-    def _close(file: _OpenFile) -> None:
+    def _close(self, file: _OpenFile) -> None:
         if file.pins == 0:
-            os.close(file.descriptor)
+            self._disk.close(file.descriptor)
         else:
             file.dropped = True

@@ -50,7 +50,9 @@ class GuardedDisk(Failing):
     ) -> None:
         super().__init__(root)
         self._disk = disk
-        self._files = Descriptors(open_files_max)
+        self.threads: Final = disk.threads
+        """Threads among which a job shares out what it does here."""
+        self._files = Descriptors(open_files_max, disk)
         self.cache: Final = ReadCache(cache_bytes)
         """What was read of files and is kept."""
         self.operations: Final = Operations()
@@ -113,11 +115,11 @@ class GuardedDisk(Failing):
         """The first ``size`` bytes of a file, or fewer, and how many it has; None if there is none."""
         try:
             with self.operations:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = self._disk.open(path, os.O_RDONLY)
                 try:
-                    return self._disk.pread(descriptor, size, 0), os.fstat(descriptor).st_size
+                    return self._disk.pread(descriptor, size, 0), self._disk.status(descriptor).st_size
                 finally:
-                    os.close(descriptor)
+                    self._disk.close(descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -155,7 +157,7 @@ class GuardedDisk(Failing):
                 file = self._files.pin(path, create=position == 0)
                 try:
                     if position > 0 or file.seen:
-                        _check_length(file.descriptor, path, position)
+                        _check_length(self._disk, file.descriptor, path, position)
                     # Else it was opened just now, and made if it was not there: no call more than a first record takes.
                     _write_at_end(self._disk, file.descriptor, buffers, position)
                 finally:
@@ -228,7 +230,7 @@ class GuardedDisk(Failing):
                 try:
                     self._sync(descriptor, path)
                 finally:
-                    os.close(descriptor)
+                    self._disk.close(descriptor)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -236,7 +238,7 @@ class GuardedDisk(Failing):
 
     def _sync_named(self, descriptor: int, path: str) -> None:
         self._sync(descriptor, path)
-        if os.fstat(descriptor).st_nlink == 0:
+        if self._disk.status(descriptor).st_nlink == 0:
             raise DamagedFileError(f"{path} was removed while it was in use")
 
     def _sync(self, descriptor: int, path: str) -> None:
@@ -258,18 +260,19 @@ class GuardedDisk(Failing):
         temporary = path + NEW_SUFFIX
         try:
             with self.operations:
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                descriptor = self._disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 try:
                     _write_all(self._disk, descriptor, [data], 0)
                     if sync:
                         self._sync(descriptor, path)
                 except OSError:
                     # What it takes of a full disk is needed.
-                    Path(temporary).unlink(missing_ok=True)
+                    with suppress(FileNotFoundError):
+                        self._disk.unlink(temporary)
                     raise
                 finally:
-                    os.close(descriptor)
-                Path(temporary).replace(path)
+                    self._disk.close(descriptor)
+                self._disk.rename(temporary, path)
         except OSError as error:
             raise self._refusal("replacing", path, error) from error
         self._files.drop(path)
@@ -295,12 +298,12 @@ class GuardedDisk(Failing):
         try:
             with self.operations:
                 try:
-                    # On the way of each replica's first append: no more than it takes.
-                    os.mkdir(path)  # noqa: PTH102
+                    self._disk.make_folder(path)
                 except FileExistsError:
                     return
                 except FileNotFoundError:
-                    Path(path).mkdir(parents=True, exist_ok=True)
+                    self.make_directory(str(Path(path).parent))
+                    self.make_directory(path)
         except OSError as error:
             raise self._refusal("creating", path, error) from error
 
@@ -410,9 +413,9 @@ def _remove_folder(disk: Disk, operations: Operations, path: str) -> bool:
     return True
 
 
-def _check_length(descriptor: int, path: str, position: int) -> None:
+def _check_length(disk: Disk, descriptor: int, path: str, position: int) -> None:
     """Refuse to write at the end of a file that has no name any more, or does not reach so far."""
-    status = os.fstat(descriptor)
+    status = disk.status(descriptor)
     if status.st_nlink == 0 or status.st_size < position:
         raise DamagedFileError(
             f"{path} was removed, or cut to {status.st_size} bytes, while it was in use; it had {position}"

@@ -5,7 +5,6 @@ the same host name belong to one process after another: so it says since when, a
 """
 
 import datetime as dt
-import fcntl
 import os
 import socket
 from contextlib import suppress
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import DirectoryInUseError
 
 PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
@@ -69,28 +69,30 @@ def described(content: bytes, reader: LockHolder) -> str:
             return "a process that has left no word of itself"
 
 
-def acquire_lock(path: Path, holder: LockHolder) -> int:
+def acquire_lock(path: Path, holder: LockHolder, disk: Disk | None = None) -> int:
     """A descriptor that holds the lock until it is closed; the kernel closes it when the process dies.
 
     Args:
         path: the lock file; made if it is missing.
         holder: this process, to be named to others.
+        disk: its file; closes the descriptor.
 
     Raises:
         DirectoryInUseError: another open directory holds it.
         OSError: the file cannot be made.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    disk = disk or Disk()
+    lock = disk.open(str(path), os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        disk.lock(lock)
     except BlockingIOError:
-        owner = described(os.pread(lock, BYTES_MAX, 0), holder)
-        os.close(lock)
+        owner = described(disk.pread(lock, BYTES_MAX, 0), holder)
+        disk.close(lock)
         raise DirectoryInUseError(
             f"{path.parent} is in use by {owner}: stop it, or give this broker another directory"
         ) from None
     # Only for people to read, so a full disk may go without.
     with suppress(OSError):
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, holder.encode(), 0)
+        disk.ftruncate(lock, 0)
+        disk.pwritev(lock, [holder.encode()], 0)
     return lock

@@ -45,19 +45,19 @@ class Reserve:
             self._refused = False
             return True
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = self._disk.open(str(self._path), os.O_RDWR | os.O_CREAT)
             try:
-                status = os.fstat(descriptor)
+                status = self._disk.status(descriptor)
                 if status.st_size > self._size_bytes:
                     self._disk.ftruncate(descriptor, self._size_bytes)
                 elif status.st_size < self._size_bytes:
                     self._disk.allocate(descriptor, self._size_bytes)
             finally:
-                os.close(descriptor)
+                self._disk.close(descriptor)
         except OSError as error:
             self._full = error.errno in NO_SPACE
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                self._disk.unlink(str(self._path))
             return False
         self._full = False
         self._refused = self._refused and not self._has_room_again()
@@ -65,15 +65,15 @@ class Reserve:
 
     def _has_room_again(self) -> bool:
         """Whether the system gives more room than the reserve: what it says is free may not be for this process."""
-        probe = self._path.with_name("reserve.probe")
+        probe = str(self._path.with_name("reserve.probe"))
         try:
-            descriptor = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = self._disk.open(probe, os.O_RDWR | os.O_CREAT)
             try:
                 # Its room goes with the descriptor, also with a kill.
-                probe.unlink()
+                self._disk.unlink(probe)
                 self._disk.allocate(descriptor, min(ROOM_AGAIN_BYTES, self._size_bytes))
             finally:
-                os.close(descriptor)
+                self._disk.close(descriptor)
         except OSError:
             return False
         return True
@@ -83,7 +83,7 @@ class Reserve:
         if self._size_bytes == 0:
             return False
         try:
-            self._path.unlink()
+            self._disk.unlink(str(self._path))
         except OSError:
             released = False
         else:

@@ -1,0 +1,199 @@
+"""What must hold of a run: of records, leaders and high watermarks. Pure.
+
+The names are those of Jepsen's Kafka workload: *lost* and *moved* (an acknowledged record is not where it was said to
+be), *doubled*, *reordered*, *aborted read* in a log that producers number (a consumer saw what no log has). Beside them
+the invariants of ``docs/invariants.md`` that can be seen from outside of a process.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """What clients did and saw, and what was seen of brokers while it went on."""
+
+    acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By partition and value: the offset that the producer was told."""
+    sent: int = 0
+    """Records that the producer took."""
+    read: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """By partition: offset and value as a consumer was given them, in that order."""
+    leaders: dict[tuple[str, int], dict[str, None]] = field(default_factory=dict)
+    """By partition and leader epoch: the brokers that led in it."""
+    shown: dict[str, int] = field(default_factory=dict)
+    """By partition: the highest high watermark that a leader had."""
+    awaited: dict[tuple[str, int], None] = field(default_factory=dict)
+    """Partition and value of records that have to be acknowledged once the cluster is left in peace."""
+    gone: dict[str, dict[int, None]] = field(default_factory=dict)
+    """By partition: values of a life of it that was removed."""
+    doubtful: dict[tuple[str, int], None] = field(default_factory=dict)
+    """Partition and value of which a removal without an answer leaves open whether they are gone."""
+    resized: dict[str, None] = field(default_factory=dict)
+    """Partitions that were removed, or may have been: another life of one begins at 0."""
+    handed: dict[str, dict[int, None]] = field(default_factory=dict)
+    """By partition: offsets that a member of the group was given."""
+    committed: dict[str, int] = field(default_factory=dict)
+    """By partition: the highest offset that the group was told is committed."""
+    changes: int = 0
+    """Topics that were asked for besides."""
+    problems: list[str] = field(default_factory=list)
+    """What was seen to be wrong at once."""
+    _marks: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def commit(self, partition: str, offset: int, *, known: Mapping[str, int]) -> None:
+        """A member was told that an offset is committed; ``known``: what had been committed before it asked."""
+        if offset < known.get(partition, 0):
+            self.problems.append(f"group offset went back: partition {partition} from {known[partition]} to {offset}")
+        self.committed[partition] = max(self.committed.get(partition, 0), offset)
+
+    def removing(self, partition: str) -> Callable[[], None]:
+        """A partition is about to be removed; returns what to call once it is: what it had is gone for good then."""
+        values = [value for at, value in self.acknowledged if at == partition]
+        self.doubtful.update(((partition, value), None) for value in values)
+        self.resized[partition] = None
+
+        def removed() -> None:
+            self.gone.setdefault(partition, {}).update(dict.fromkeys(values))
+
+        return removed
+
+    def see(self, life: str, broker: str, partition: str, *, epoch: int, leads: bool, high_watermark: int) -> None:
+        """A replica as it is now; ``life`` names one life of its broker."""
+        key = (life, partition)
+        before = self._marks.get(key, 0)
+        if high_watermark < before:
+            self.problems.append(
+                f"high watermark went back: {broker} partition {partition} from {before} to {high_watermark}"
+            )
+        self._marks[key] = high_watermark
+        if leads:
+            brokers = self.leaders.setdefault((partition, epoch), {})
+            if broker not in brokers:
+                brokers[broker] = None
+                if len(brokers) > 1:
+                    self.problems.append(f"two leaders in epoch {epoch} of partition {partition}: {', '.join(brokers)}")
+            self.shown[partition] = max(self.shown.get(partition, 0), high_watermark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One replica at the end."""
+
+    start: int
+    """Its first offset."""
+    records: tuple[tuple[int, int], ...]
+    """Offset and value of each record."""
+    high_watermark: int
+
+
+def judged(
+    history: History, logs: Mapping[str, Mapping[str, Log]], *, assigned: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """What is wrong, a sentence each; empty: nothing.
+
+    Args:
+        history: of the run.
+        logs: by partition: all its replicas by broker, after the cluster was left in peace.
+        assigned: by partition: the brokers that have to have it, and no others.
+    """
+    found = list(history.problems)
+    if history.awaited:
+        found.append(f"{len(history.awaited)} records are not acknowledged, as {next(iter(history.awaited))}")
+    for partition, by_broker in logs.items():
+        found += _of_partition(history, partition, by_broker, assigned[partition])
+    return found
+
+
+Image = Mapping[tuple[str, int], tuple[int, int, tuple[int, ...]]]
+"""By topic and partition: leader, leader epoch and ISR."""
+
+
+def of_images(store: Image, images: Mapping[str, Image]) -> list[str]:
+    """Where the metadata of brokers is not what the store says, though nothing happens any more."""
+    found: list[str] = []
+    for broker, image in images.items():
+        wrong = [key for key in {**store, **image} if store.get(key) != image.get(key)]
+        if wrong:
+            key = min(wrong)
+            found.append(
+                f"metadata of {broker} differs from the store in {len(wrong)} partitions, as {key}:"
+                f" {image.get(key)} and not {store.get(key)}"
+            )
+    return found
+
+
+def _of_partition(history: History, partition: str, logs: Mapping[str, Log], assigned: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    if sorted(logs) != sorted(assigned):
+        found.append(f"partition {partition} has the replicas {sorted(logs)} and not {sorted(assigned)}")
+    if not logs:
+        return found
+    longest = max(logs.values(), key=lambda log: len(log.records))
+    ends = {broker: (len(log.records), log.high_watermark) for broker, log in logs.items()}
+    if any(log.records != longest.records for log in logs.values()):
+        found.append(f"logs differ: partition {partition}, records and high watermark {ends}")
+    end = longest.records[-1][0] + 1 if longest.records else longest.start
+    if any(log.high_watermark != end for log in logs.values()):
+        found.append(f"not all is committed: partition {partition} ends at {end}, records and high watermark {ends}")
+    if partition not in history.resized and history.shown.get(partition, 0) > end:
+        found.append(
+            f"committed records are gone: partition {partition} ends at {end}, and a leader had a high watermark of"
+            f" {history.shown[partition]}"
+        )
+    found += _of_records(history, partition, longest.records)
+    found += _of_group(history, partition, longest.records, end)
+    found += _of_reader(partition, history.read.get(partition, []), dict(longest.records))
+    return found
+
+
+def _of_records(history: History, partition: str, records: Sequence[tuple[int, int]]) -> list[str]:
+    found: list[str] = []
+    place = {value: offset for offset, value in records}
+    values = [value for _, value in records]
+    if len(place) < len(values):
+        found.append(f"doubled: {len(values) - len(place)} records of partition {partition}")
+    of_it = {
+        value: offset
+        for (at, value), offset in history.acknowledged.items()
+        if at == partition and (at, value) not in history.doubtful
+    }
+    if back := [value for value in values if value in history.gone.get(partition, {})]:
+        found.append(f"records of a removed partition are back: {len(back)} of {partition}, as {back[:5]}")
+    lost = sorted(value for value in of_it if value not in place)
+    moved = sorted(value for value, offset in of_it.items() if value in place and place[value] != offset)
+    for name, wrong in (("lost", lost), ("moved", moved)):
+        if wrong:
+            found.append(f"{name}: {len(wrong)} acknowledged records of partition {partition}, as {wrong[:5]}")
+    if _is_out_of_order([value for value in values if value in of_it]):
+        found.append(f"reordered: acknowledged records of partition {partition}")
+    return found
+
+
+def _of_group(history: History, partition: str, records: Sequence[tuple[int, int]], end: int) -> list[str]:
+    found: list[str] = []
+    committed, handed = history.committed.get(partition, 0), history.handed.get(partition, {})
+    unread = [offset for offset, _ in records if offset < committed and offset not in handed]
+    if unread:
+        found.append(f"a group was not given {len(unread)} records of partition {partition} that it has committed")
+    if committed > end:
+        found.append(f"a group has committed {committed} of partition {partition}, which ends at {end}")
+    return found
+
+
+def _of_reader(partition: str, read: Sequence[tuple[int, int]], records: Mapping[int, int]) -> list[str]:
+    found: list[str] = []
+    if _is_out_of_order([offset for offset, _ in read]):
+        found.append(f"a consumer of partition {partition} went back")
+    ghosts = [(offset, value) for offset, value in read if records.get(offset) != value]
+    if ghosts:
+        found.append(f"aborted read: partition {partition}, offset and value {ghosts[:5]} of {len(ghosts)}")
+    offsets = [offset for offset, _ in read]
+    if offsets and (skipped := len(set(records) & set(range(offsets[0], offsets[-1]))) - len(set(offsets)) + 1) > 0:
+        found.append(f"a consumer of partition {partition} was not given {skipped} records")
+    return found
+
+
+def _is_out_of_order(numbers: Sequence[int]) -> bool:
+    return any(after <= before for before, after in pairwise(numbers))

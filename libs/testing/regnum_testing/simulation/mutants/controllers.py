@@ -1,0 +1,223 @@
+"""Mutants of what controllers decide and write, and of how metadata travels."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from regnum_broker.servicers.control import ReplicaControlServicer
+from regnum_broker.serving import metadata_cache
+from regnum_coordination.drivers.memory import MemoryServer
+from regnum_coordination.port import Check
+from regnum_coordination.recipes import leadership as reigns
+from regnum_election.brokers import changes
+from regnum_election.decisions import leadership, liveness
+from regnum_election.publication.delta_log import Journal
+from regnum_election.reign.reign import Reign
+from regnum_model import insync, paths
+from regnum_model.ids import NO_LEADER
+from regnum_model.nodes import Membership
+
+from regnum_testing.simulation.mutants.mutant import Mutant, replaced
+
+Surroundings: Final = leadership.Surroundings
+
+
+def _elects_bounced() -> None:
+    replaced(Surroundings, "is_intact", lambda _: Surroundings.is_restorable)
+
+
+def _any_log() -> None:
+    def make(able: Any) -> Any:
+        del able
+        return lambda self, id, members: self._able(id) is not None
+
+    replaced(Surroundings, "is_restorable", make)
+
+
+def _no_elr() -> None:
+    def make(with_isr: Any) -> Any:
+        def mutated(*arguments: Any, **named: Any) -> Any:
+            state = with_isr(*arguments, **named)
+            return replace(state, elr=(), members={id: state.members[id] for id in state.isr})
+
+        return mutated
+
+    replaced(insync, "with_isr", make)
+
+
+def _unclean() -> None:
+    def make(settle: Any) -> Any:
+        def mutated(state: Any, replicas: Any, surroundings: Any, *, min_insync: int) -> Any:
+            decision = settle(state, replicas, surroundings, min_insync=min_insync)
+            is_change = isinstance(decision, leadership.Change)
+            no_leader = decision.state.leader == NO_LEADER if is_change else state.leader == NO_LEADER
+            live = [id for id in replicas if id in surroundings.brokers]
+            if not no_leader or not live:
+                return decision
+            broker = surroundings.brokers[live[0]]
+            (log_id,) = broker.log_ids
+            elected = replace(
+                state,
+                leader=broker.id,
+                leader_epoch=state.leader_epoch + 1,
+                isr=(broker.id,),
+                elr=(),
+                members={broker.id: Membership(broker_epoch=broker.epoch, log_id=log_id)},
+                controller_epoch=surroundings.controller_epoch,
+            )
+            return leadership.Change(state=elected, kind=leadership.ChangeKind.ELECTED)
+
+        return mutated
+
+    replaced(leadership, "settle", make)
+
+
+def _writes_without_epoch() -> None:
+    replaced(Reign, "fence", lambda _: property(lambda self: Check(paths.CONTROLLER_EPOCH)))
+
+
+def _fences_without_guard() -> None:
+    replaced(changes, "Set", lambda _: lambda path, data, version: Check(path))
+
+
+def _any_interval() -> None:
+    replaced(metadata_cache, "_joins", lambda _: lambda head, own: True)
+
+
+def _max_broker_epoch_of_the_start() -> None:
+    def make(published: Any) -> Any:
+        def mutated(self: Any, *arguments: Any, **named: Any) -> Any:
+            known = self._max_broker_epoch
+            to = published(self, *arguments, **named)
+            self._max_broker_epoch = known or self._max_broker_epoch
+            return to
+
+        return mutated
+
+    replaced(Journal, "publish", make)
+
+
+def _init_deletes() -> None:
+    def make(note: Any) -> Any:
+        def mutated(self: Any, request: Any) -> None:
+            named = set() if self._full_set is None else self._full_set.keys
+            note(self, request)
+            if self._full_set is None:
+                named = {*named, *((item.topic_id, item.state.partition) for item in request.partitions)}
+                strays = [one.key for one in self._replicas if tuple(one.key) not in {tuple(key) for key in named}]
+                self._orders._storage.directory.retire_replicas(strays)
+                for key in strays:
+                    self._replicas.remove(key)
+
+        return mutated
+
+    replaced(ReplicaControlServicer, "_note_full_set", make)
+
+
+def _silence_is_enough() -> None:
+    replaced(liveness, "_judge", lambda _: lambda answering, others, listener: liveness.Verdict.FENCE)
+
+
+def _foreign_controller_stays() -> None:
+    replaced(reigns.Leadership, "_is_foreign", lambda _: staticmethod(lambda node: False))
+
+
+def _sessions_write_on() -> None:
+    def make(carry_out: Any) -> Any:
+        def mutated(self: Any, transaction: Any) -> Any:
+            session = self._sessions[transaction.session_id]
+            if session.alive:
+                return carry_out(self, transaction)
+            return tuple(self._carry_out_group(group, session.id) for group in transaction.groups)
+
+        return mutated
+
+    replaced(MemoryServer, "carry_out", make)
+
+
+def _one_outcome_for_all() -> None:
+    def make(carry_out: Any) -> Any:
+        def mutated(self: Any, transaction: Any) -> Any:
+            outcomes = carry_out(self, transaction)
+            return outcomes[:1] * len(outcomes)
+
+        return mutated
+
+    replaced(MemoryServer, "carry_out", make)
+
+
+MUTANTS: Final = (
+    Mutant(
+        name="bounced-elected",
+        rules="S10, T1",
+        breaks="a member that has failed since it was recorded counts as one that has been up",
+        apply=_elects_bounced,
+    ),
+    Mutant(
+        name="any-log",
+        rules="S10, T2, T5",
+        breaks="whoever was a member may be elected, whatever log its registration names",
+        apply=_any_log,
+    ),
+    Mutant(name="no-elr", rules="S10, T7", breaks="eligible replicas are not kept", apply=_no_elr),
+    Mutant(
+        name="unclean",
+        rules="S10",
+        breaks="any live replica is elected where no member may be",
+        apply=_unclean,
+    ),
+    Mutant(
+        name="writes-without-epoch",
+        rules="S3",
+        breaks="a controller's writes do not check that it still reigns",
+        apply=_writes_without_epoch,
+    ),
+    Mutant(
+        name="fence-without-guard",
+        rules="S2",
+        breaks="a fence deletes the registration without the guard that tells it from the next one",
+        apply=_fences_without_guard,
+    ),
+    Mutant(
+        name="any-interval",
+        rules="S17",
+        breaks="a broker applies a metadata change whatever it has itself",
+        apply=_any_interval,
+    ),
+    Mutant(
+        name="old-max-broker-epoch",
+        rules="S18",
+        breaks="max_broker_epoch is not that of the same snapshot as the broker list",
+        apply=_max_broker_epoch_of_the_start,
+    ),
+    Mutant(
+        name="init-deletes",
+        rules="S12, S13",
+        breaks="a broker deletes what the full set of orders leaves out",
+        apply=_init_deletes,
+    ),
+    Mutant(
+        name="silence-is-enough",
+        rules="S9",
+        breaks="a controller fences every silent broker, whether or not others answer it",
+        apply=_silence_is_enough,
+    ),
+    Mutant(
+        name="foreign-controller-stays",
+        rules="S7",
+        breaks="a /controller that is nobody's stays where it is",
+        apply=_foreign_controller_stays,
+    ),
+    Mutant(
+        name="sessions-write-on",
+        rules="S6",
+        breaks="the store takes conditional writes of a session that is over",
+        apply=_sessions_write_on,
+    ),
+    Mutant(
+        name="one-outcome-for-all",
+        rules="S4",
+        breaks="the groups of a batch are all told the outcome of the first",
+        apply=_one_outcome_for_all,
+    ),
+)
+"""Those of this module."""

@@ -1,0 +1,36 @@
+"""What a mutant is, and how the product is patched."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One."""
+
+    name: str
+    """As it is called on the command line."""
+    rules: str
+    """Safety rules and traces that it breaks."""
+    breaks: str
+    """What it takes away, in a sentence."""
+    apply: Callable[[], None]
+    """Patches the product in this process, for good."""
+
+
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Put what ``make`` makes of a function in its place, wherever the product has imported it.
+
+    Args:
+        owner: module or class.
+        name: of the function in it.
+        make: given the function, returns what stands for it.
+    """
+    before = getattr(owner, name)
+    after = make(before)
+    setattr(owner, name, after)
+    for module in [module for key, module in sys.modules.items() if key.startswith("regnum_")]:
+        if getattr(module, name, None) is before:
+            setattr(module, name, after)

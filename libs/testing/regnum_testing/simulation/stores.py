@@ -1,0 +1,136 @@
+"""Sessions with the memory store whose calls take time, and whose end is a matter of time.
+
+A session lives as long as its process is heard: one that is dead, paused or cut off for the session time-out is
+expired by the server. A process that is cut off sees SUSPENDED at once, and the end of its session when it is heard
+again; one that was paused learns of it when it goes on.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.drivers.memory.tree import Tree
+from regnum_coordination.errors import ConnectionLoss
+from regnum_coordination.port import Check, Group, Outcome, SessionState, Unknown
+
+from regnum_testing.simulation.loop import Process, SimulatedLoop
+
+STORE: Final = "store"
+"""Name of the store, where links to it are cut."""
+OPENING_S: Final = 0.5
+"""What an attempt to open a session takes that fails."""
+
+
+class SimulatedStore(MemoryStore):
+    """One session of one process."""
+
+    def __init__(self, stores: "Stores", process: Process) -> None:
+        """Opens it."""
+        super().__init__(stores.server)
+        self._stores: Final = stores
+        self._process: Final = process
+
+    async def _send(self, groups: tuple[Group, ...], fence: Check | None) -> tuple[Outcome, ...]:
+        stores = self._stores
+        stores.on_write(self._process, [operation.path for group in groups for operation in group])
+        await stores.travel()
+        if stores.is_cut(self._process):
+            return (Unknown(),) * len(groups)
+        outcomes = await super()._send(groups, fence)
+        await self._stores.travel()
+        return (Unknown(),) * len(groups) if self._stores.is_cut(self._process) else outcomes
+
+    async def _read(self, *, current: bool) -> Tree:
+        await self._stores.travel()
+        tree = await super()._read(current=current)
+        await self._stores.travel()
+        if self._stores.is_cut(self._process):
+            raise ConnectionLoss("no answer; read again later")
+        return tree
+
+
+class Stores:
+    """All sessions."""
+
+    def __init__(self, loop: SimulatedLoop, chance: random.Random, *, session_timeout_s: float) -> None:
+        """Only assigns."""
+        self._loop: Final = loop
+        self._chance: Final = chance
+        self._timeout_s: Final = session_timeout_s
+        self.server: Final = MemoryServer()
+        self.on_write: Callable[[Process, list[str]], None] = lambda *_: None
+        """Told of each write that is sent: of which process, and the paths that it touches."""
+        self._sessions: Final[dict[int, Process]] = {}
+        self._silent_since_s: Final[dict[Process, float]] = {}
+        self._cuts: Final[dict[Process, None]] = {}
+
+    async def travel(self) -> None:
+        """What a message takes between a process and the store."""
+        await asyncio.sleep(self._chance.uniform(2e-4, 4e-3))
+
+    def is_cut(self, process: Process) -> bool:
+        """Whether the process cannot reach the store."""
+        return process in self._cuts
+
+    async def open(self, process: Process) -> SimulatedStore:
+        """Open a session. Raises ConnectionLoss."""
+        await self.travel()
+        if self.is_cut(process):
+            await asyncio.sleep(OPENING_S)
+            raise ConnectionLoss("the store does not answer")
+        store = SimulatedStore(self, process)
+        self._sessions[store.session_id] = process
+        return store
+
+    def sessions_of(self, process: Process) -> list[int]:
+        """Those that are alive."""
+        alive = self.server.sessions()
+        return [id for id in alive if self._sessions.get(id) is process]
+
+    def expire(self, process: Process) -> None:
+        """End the sessions of a process before their time."""
+        for id in self.sessions_of(process):
+            self.server.expire(id)
+
+    def cut(self, process: Process) -> None:
+        """Nothing gets through between it and the store."""
+        self._cuts[process] = None
+        for id in self.sessions_of(process):
+            self.server.disconnect(id)
+        self.silent(process)
+
+    def heal(self) -> None:
+        """Undo all cuts."""
+        healed = tuple(self._cuts)
+        self._cuts.clear()
+        for process in healed:
+            self.heard(process)
+            for id, owner in self._sessions.items():
+                if owner is process:
+                    self.server.reconnect(id)
+
+    def silent(self, process: Process) -> None:
+        """Nothing is heard of it from now on."""
+        if process not in self._silent_since_s:
+            since_s = self._silent_since_s[process] = self._loop.time()
+            self._loop.in_world(self._timeout_s, self._time_out, process, since_s)
+
+    def heard(self, process: Process) -> None:
+        """It may be heard again."""
+        if not (process.dead or process.paused or self.is_cut(process)):
+            self._silent_since_s.pop(process, None)
+            for id, owner in self._sessions.items():
+                if owner is process and id not in self.server.sessions():
+                    self.server.announce(id)
+
+    def _time_out(self, process: Process, since_s: float) -> None:
+        if self._silent_since_s.get(process) == since_s:
+            for id in self.sessions_of(process):
+                self.server.expire(id, announce=False)
+
+
+def is_over(store: MemoryStore) -> bool:
+    """Whether its owner was told that it is."""
+    return store.session_state is SessionState.LOST
