@@ -7,17 +7,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 
-from regnum_failover.objects.address import AddressError, BucketAddress, is_bucket
-from regnum_failover.objects.fetching import Limits, NoTracesError
-from regnum_failover.objects.store import ObjectStore, StoreError
-from regnum_failover.places import Clocks, Opened, Target, Traces, nothing_at, target_of, traces_of
-from regnum_failover.reading import read_spans
+from regnum_failover.objects.address import AddressError, is_bucket
+from regnum_failover.objects.store import NoTracesError, StoreError
+from regnum_failover.places import Clocks, Opened, Target, Traces, target_of, traces_of
 from regnum_failover.report import Report, write_report
-from regnum_failover.session import is_submitted, open_session
+from regnum_failover.session import open_session
+from regnum_failover.traces.listing import store_of
+from regnum_failover.traces.source import DAYS, STORE_TIMEOUT_S, records_of
 
-LIMITS = Limits()
 NOT_FOUND = 3
 """Exit status when there are no traces, as of the `regnum` command."""
 CLOCKS = Clocks(now_s=time.time, monotonic_s=time.monotonic)
@@ -38,9 +37,7 @@ def main(
     told = accepted.parse_args(arguments)
     if told.keep_days is not None and not told.each_run and not is_bucket(told.out):
         accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
-    shared = is_submitted(environment)
-    stores = opened or (lambda address: _s3(address, environment, told.store_timeout_s))
-    limits = Limits(days=told.days, bytes_max=told.traces_mib_max * 2**20, deadline_s=told.copy_deadline_s)
+    stores = opened or (lambda address: store_of(address, environment, told.store_timeout_s))
     try:
         target = target_of(
             told.out,
@@ -50,7 +47,7 @@ def main(
             keep_days=told.keep_days,
             deadline_s=told.copy_deadline_s,
         )
-        with target as into, traces_of(told.traces, stores, limits, clocks, shared=shared) as traces:
+        with target as into, traces_of(told.traces, stores, clocks, days=told.days) as traces:
             return _report(traces, into, told)
     except NoTracesError as error:
         return _nothing(str(error), allowed=told.no_traces_is_fine)
@@ -63,12 +60,8 @@ def _report(traces: Traces, target: Target, told: argparse.Namespace) -> int:
     """The job itself."""
     spark = open_session(told.master)
     try:
-        reading = read_spans(spark, traces.paths)
-        report = write_report(reading, target.folder, named=target.named, notes=traces.notes)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return _nothing(nothing_at(traces.named), allowed=told.no_traces_is_fine)
+        records = records_of(spark, traces.place, plan=traces.plan, store_timeout_s=str(told.store_timeout_s))
+        report = write_report(records, target.folder, named=target.named, notes=traces.notes)
     except PySparkException as error:
         sys.stderr.write(f"the job failed: {error}\n")
         return 1
@@ -90,15 +83,6 @@ def _nothing(text: str, *, allowed: bool) -> int:
     return 0 if allowed else NOT_FOUND
 
 
-def _s3(address: BucketAddress, environment: Mapping[str, str], timeout_s: float) -> ObjectStore:
-    try:
-        # Only who names a bucket needs the package.
-        from regnum_failover.objects.s3 import S3ObjectStore  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise StoreError("obstore is not installed; install it with: pip install 'regnum[s3]'") from None
-    return S3ObjectStore(address, environment, timeout_s=timeout_s)
-
-
 def parser() -> argparse.ArgumentParser:
     """What the command accepts."""
     made = argparse.ArgumentParser(
@@ -107,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
         "comes from the AWS_* variables and files of any AWS tool.",
     )
     add = made.add_argument
-    add("traces", help="folder of OTLP JSON lines files (*.jsonl), or a glob pattern, any URL of Spark, or a bucket")
+    add("traces", help="folder of OTLP files, one of them, or a glob pattern, that every executor sees; or a bucket")
     add("out", help="folder for the tables, where those of an earlier run are replaced; or a bucket, with --each-run")
     add("-o", "--output", choices=("table", "json"), default="table", help="form of what is printed")
     add("--master", default="local[*]", help="Spark master when spark-submit does not name one")
@@ -118,13 +102,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--keep-days", type=_positive, help="with --each-run, or a bucket: remove runs that are older")
     add("--no-traces-is-fine", action="store_true", help=f"status 0, and not {NOT_FOUND}, when there are none yet")
-    add("--days", type=_positive, default=LIMITS.days, help="of a bucket: objects written within so many days")
-    add(
-        "--traces-mib-max", type=int, default=LIMITS.bytes_max // 2**20,
-        help="of a bucket: so much, the newest; it lies in the folder of temporary files meanwhile",
-    )  # fmt: skip
-    add("--store-timeout-s", type=_positive, default=30.0, help="a bucket may be silent for so long, four times")
-    add("--copy-deadline-s", type=_positive, default=LIMITS.deadline_s, help="for copying out of a bucket, or into one")
+    add("--days", type=_positive, default=DAYS, help="of a bucket: objects written within so many days")
+    add("--store-timeout-s", type=_positive, default=STORE_TIMEOUT_S, help="a bucket may be silent so long, four times")
+    add("--copy-deadline-s", type=_positive, default=900.0, help="for copying results into a bucket")
     return made
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regnum_failover import runs
-from regnum_failover.local_files import SUFFIX, found_at, readable
 from regnum_failover.objects.address import BucketAddress, is_bucket, parse
-from regnum_failover.objects.fetching import Fetching, Limits, NoTracesError
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.store import ObjectStore, StoreError
+from regnum_failover.traces.listing import in_bucket, in_folder
+from regnum_failover.traces.source import write_plan
 
 Opened = Callable[[BucketAddress], ObjectStore]
 """Makes the store of a bucket."""
@@ -32,10 +32,10 @@ class Clocks:
 class Traces:
     """What Spark reads."""
 
-    paths: Sequence[str]
-    """Paths, patterns or addresses that Spark knows."""
-    named: str
-    """Where they are, for people."""
+    place: str
+    """Where they are."""
+    plan: str
+    """File with what was listed, for ``TracesSource``."""
     notes: Sequence[str] = ()
     """What was left out on the way."""
 
@@ -53,49 +53,29 @@ class Target:
 
 
 @contextmanager
-def traces_of(place: str, opened: Opened, limits: Limits, clocks: Clocks, *, shared: bool = False) -> Iterator[Traces]:
-    """Traces for Spark; copies of what is in a bucket, and links, go at the end.
+def traces_of(place: str, opened: Opened, clocks: Clocks, *, days: float) -> Iterator[Traces]:
+    """What there is at a place, listed once; the files themselves are the executors' to read.
 
     Args:
         place: a folder, a pattern or an address.
         opened: makes the store of a bucket.
-        limits: how much is copied out of one.
         clocks: time.
-        shared: whether Spark may read on other machines, which see no folder of temporary files of this one.
+        days: of a bucket, how old an object may be.
 
     Raises:
         StoreError: a bucket, or it has no traces; likewise a folder.
         AddressError: of a bucket.
         OSError: of a folder.
     """
-    if not is_bucket(place):
-        with tempfile.TemporaryDirectory(prefix="regnum-links-") as links:
-            yield _local(place, None if shared else Path(links))
-        return
-    address = parse(place)
-    with tempfile.TemporaryDirectory(prefix="regnum-traces-") as name:
-        fetching = Fetching(opened(address), limits, now_s=clocks.now_s, monotonic_s=clocks.monotonic_s)
-        fetched = fetching.run(address.prefix, Path(name))
-        yield Traces(
-            paths=[f"{name}/*{SUFFIX}"],
-            named=str(address),
-            notes=(f"{fetched.objects_n:,} objects of {address}, {fetched.bytes_n:,} bytes", *fetched.notes),
-        )
-
-
-def _local(place: str, links: Path | None) -> Traces:
-    found = found_at(place)
-    if found is None:
-        return Traces(paths=[place], named=place)
-    files = readable(found, links)
-    if not files.paths:
-        raise NoTracesError("; ".join([nothing_at(place), *files.notes]))
-    return Traces(paths=files.paths, named=place, notes=files.notes)
-
-
-def nothing_at(place: str) -> str:
-    """What is said where there are no traces."""
-    return f"there are no traces at {place}; give the folder in which the services wrote *{SUFFIX} files"
+    if is_bucket(place):
+        address = parse(place)
+        listing = in_bucket(opened(address), address, now_s=clocks.now_s(), days=days)
+    else:
+        listing = in_folder(place)
+    with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
+        plan = Path(folder) / "plan.json"
+        write_plan(listing.files, plan)
+        yield Traces(place=place, plan=str(plan), notes=listing.notes)
 
 
 @contextmanager

@@ -1,17 +1,20 @@
 """What comes out: Parquet, what was set aside, and a table for people or JSON for programs."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change
-from regnum_insight.reporting.rows import chains_of, row_of, started
-from regnum_insight.reporting.text import chain_text, tables_of
+from regnum_insight.reporting.rows import row_of
+from regnum_insight.reporting.text import chain_text, notes_of, tables_of
+from regnum_insight.spans.intake import Tally
 
 from regnum_failover.changes import changes_of
-from regnum_failover.reading import Reading
 
 FAILOVERS_DIR: Final = "failovers"
 """Below the output: a row for each change of leadership."""
@@ -20,19 +23,6 @@ STAGES_DIR: Final = "stages"
 MALFORMED_DIR: Final = "malformed"
 """Below the output: what was set aside, as JSON lines."""
 
-_FAILOVER: Final = {
-    "trace_id": "STRING", "kind": "STRING", "cause": "STRING", "evidence": "STRING", "victim": "STRING",
-    "controller": "STRING", "partitions": "BIGINT", "started": "STRING", "start_ns": "BIGINT", "complete": "BOOLEAN",
-    "planned": "BOOLEAN", "unfinished": "BOOLEAN", "total_ms": "DOUBLE", "stages_ms": "MAP<STRING, DOUBLE>",
-    "unexplained_ms": "DOUBLE", "missing": "ARRAY<STRING>", "before_root_ms": "DOUBLE", "outage_ms": "DOUBLE",
-    "outage_partitions": "BIGINT", "worst": "STRING", "links": "ARRAY<STRING>",
-}  # fmt: skip
-_STAGE: Final = {
-    "trace_id": "STRING", "kind": "STRING", "victim": "STRING", "started": "STRING", "partition": "STRING",
-    "leader": "STRING", "client": "STRING", "seen_by": "STRING", "position": "INT", "stage": "STRING",
-    "until": "STRING", "ms": "DOUBLE", "raw_ms": "DOUBLE", "bound_ms": "DOUBLE", "process": "STRING",
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -40,14 +30,10 @@ class Report:
 
     changes: Sequence[Change]
     """All changes, oldest first, and outages of clients that no change names."""
-    spans_n: int
-    """Spans read, each once."""
-    lines_malformed_n: int
-    """Lines set aside."""
-    spans_malformed_n: int
-    """Spans set aside."""
+    tally: Tally
+    """What was read, and what was set aside."""
     spans_repeated_n: int
-    """Spans that came more than once."""
+    """Spans of changes that were there before with the same ids."""
     out: str
     """Where the tables lie."""
     notes: Sequence[str] = ()
@@ -68,9 +54,14 @@ class Report:
         value = {
             "failovers": self.failovers,
             "failovers_without_root": self.rootless_n,
-            "spans": self.spans_n,
+            "spans": self.tally.spans_n,
             "spans_repeated": self.spans_repeated_n,
-            "malformed": {"lines": self.lines_malformed_n, "spans": self.spans_malformed_n},
+            "files": self.tally.files_n,
+            "malformed": {
+                "lines": self.tally.documents_torn_n,
+                "spans": self.tally.spans_refused_n,
+                "foreign_documents": self.tally.documents_foreign_n,
+            },
             "out": self.out,
             **({"notes": list(self.notes)} if self.notes else {}),
         }
@@ -82,57 +73,42 @@ class Report:
         waited = [change for change in self.changes if change.chains and change.kind != UNTRACED]
         if waited:
             parts.append(chain_text(max(waited, key=lambda change: change.total_ms)))
-        notes = [f"{self.spans_n:,} spans read; tables below {self.out}"]
-        aside = self.lines_malformed_n + self.spans_malformed_n
-        if aside:
-            notes.append(
-                f"{self.lines_malformed_n:,} torn lines and {self.spans_malformed_n:,} senseless spans "
-                f"were set aside into {self.out}/{MALFORMED_DIR}"
-            )
-        if self.rootless_n:
-            notes.append(f"{self.rootless_n:,} of them were never finished by the controller that noticed them")
+        notes = [*notes_of(self.changes, self.tally), f"tables below {self.out}"]
+        if self.tally.aside:
+            notes.append(f"the first of what was set aside is in {self.out}/{MALFORMED_DIR}")
         return "\n\n".join([*parts, "\n".join([*notes, *self.notes])])
 
 
-def write_report(reading: Reading, out: str, *, named: str | None = None, notes: Sequence[str] = ()) -> Report:
+def write_report(records: DataFrame, out: str, *, named: str | None = None, notes: Sequence[str] = ()) -> Report:
     """Write the tables below ``out`` (what an earlier run left there is replaced) and return what they say.
 
-    ``named`` is where they will lie in the end, when that is elsewhere.
+    ``records`` are rows of ``TracesSource``; ``named`` is where the tables will lie in the end, when that is elsewhere.
     """
-    spark = reading.spans.sparkSession
-    found = changes_of(reading.spans).cache()
-    _write(spark, found.filter(_is_change).map(_failover), _FAILOVER, f"{out}/{FAILOVERS_DIR}")
-    _write(spark, found.filter(_is_change).flatMap(_stages), _STAGE, f"{out}/{STAGES_DIR}")
-    reading.malformed.coalesce(1).write.mode("overwrite").json(f"{out}/{MALFORMED_DIR}")
+    found = changes_of(records).persist(StorageLevel.MEMORY_AND_DISK)
+    changes = found.where(F.col("of.failover.kind") != UNTRACED)
+    changes.select("of.failover.*").coalesce(1).write.mode("overwrite").parquet(f"{out}/{FAILOVERS_DIR}")
+    stages = changes.select(F.explode("of.stages").alias("stage")).select("stage.*")
+    stages.coalesce(1).write.mode("overwrite").parquet(f"{out}/{STAGES_DIR}")
+    attributed: list[Change] = []
+    tally = Tally()
+    repeated = 0
+    for row in found.select("of.change", "of.repeated", "told").toLocalIterator():
+        repeated += row["repeated"]
+        if row["change"] is not None:
+            attributed.append(pickle.loads(row["change"]))  # noqa: S301 - of this job's own workers
+        for told in row["told"] or ():
+            tally.add(pickle.loads(told))  # noqa: S301 - likewise
+    _write_aside(records.sparkSession, tally, f"{out}/{MALFORMED_DIR}")
     return Report(
-        changes=sorted(found.collect(), key=lambda change: (change.start_ns, change.trace_id)),
-        spans_n=reading.spans_n,
-        lines_malformed_n=reading.lines_malformed_n,
-        spans_malformed_n=reading.spans_malformed_n,
-        spans_repeated_n=reading.spans_repeated_n,
+        changes=sorted(attributed, key=lambda change: (change.start_ns, change.trace_id)),
+        tally=tally,
+        spans_repeated_n=repeated,
         out=out if named is None else named,
         notes=notes,
     )
 
 
-def _write(spark: SparkSession, rows: Any, columns: Mapping[str, str], folder: str) -> None:
-    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-    spark.createDataFrame(rows, schema).coalesce(1).write.mode("overwrite").parquet(folder)
-
-
-def _is_change(change: Change) -> bool:
-    return change.kind != UNTRACED
-
-
-def _failover(change: Change) -> tuple[Any, ...]:
-    row: Mapping[str, Any] = row_of(change)
-    return tuple(row[column] for column in _FAILOVER)
-
-
-def _stages(change: Change) -> Iterator[tuple[Any, ...]]:
-    for chain in chains_of(change):
-        about = (change.trace_id, change.kind, change.victim or None, started(change), chain.name)
-        of = (chain.leader or None, chain.client or None, chain.seen_by)
-        for position, segment in enumerate(chain.segments):
-            lengths = (segment.ms, segment.raw_ms, segment.bound_ms)
-            yield (*about, *of, position, segment.step, segment.until, *lengths, segment.process)
+def _write_aside(spark: SparkSession, tally: Tally, folder: str) -> None:
+    rows = [(one.file, one.reason, one.text) for one in tally.aside]
+    aside = spark.createDataFrame(rows, "file STRING, reason STRING, text STRING")
+    aside.coalesce(1).write.mode("overwrite").json(folder)

@@ -4,23 +4,21 @@ import gzip
 import json
 import os
 import threading
-import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from regnum_failover.objects.address import BucketAddress, parse
-from regnum_failover.objects.fetching import Fetched, Fetching, Limits, NoTracesError, unpacked
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.s3 import S3ObjectStore
-from regnum_failover.objects.selection import Found
-from regnum_failover.objects.store import ObjectGoneError, StoreError, StoreUnreachableError
+from regnum_failover.objects.store import NoTracesError, StoreError, StoreUnreachableError
+from regnum_failover.traces.listing import Listing, in_bucket
+from regnum_failover.traces.pieces import documents_of_piece, of_pieces
+from regnum_failover.traces.plan import parts_of
 from regnum_testing.s3_server import Bucket, served
 
 ADDRESS = BucketAddress(bucket="traces-of-ours", prefix="regnum")
 NOW_S = 1_795_400_000.0
-LIMITS = Limits(threads=3)
 
 
 @pytest.fixture(autouse=True)
@@ -45,121 +43,47 @@ def store(variables: dict[str, str]) -> S3ObjectStore:
     return S3ObjectStore(ADDRESS, variables, timeout_s=30)
 
 
-def fetch(store, folder: Path, limits: Limits = LIMITS, monotonic=lambda: 0.0) -> Fetched:
-    return Fetching(store, limits, now_s=lambda: NOW_S, monotonic_s=monotonic).run("regnum", folder)
+def listed(store: S3ObjectStore) -> Listing:
+    return in_bucket(store, ADDRESS, now_s=NOW_S, days=30)
 
 
-def lines(folder: Path) -> list[str]:
-    return sorted(line for path in folder.iterdir() for line in path.read_text("utf-8").splitlines() if line)
-
-
-def test_a_bucket_as_the_collector_fills_it_becomes_lines(bucket, store, tmp_path):
-    """Names as awss3 has them, one request in each object without an end of line, packed or not; and files of lines."""
-    wanted = [json.dumps({"resourceSpans": [], "n": n}) for n in range(12)]
-    for n in range(8):
-        key = f"regnum/year=2026/month=11/day=22/hour=0{n % 2}/minute=1{n}/traces_Zk{n}bY83s.json"
-        packed = n % 2 == 0
-        bucket.put(key + ".gz" * packed, gzip.compress(wanted[n].encode()) if packed else wanted[n].encode(), NOW_S - n)
-    bucket.put("regnum/election-1.jsonl", f"{wanted[8]}\n{wanted[9]}\n".encode(), NOW_S)
-    # Two members, as appending to a packed file leaves them.
-    bucket.put("regnum/b.jsonl.gz", b"".join(gzip.compress(f"{one}\n".encode()) for one in wanted[10:]), NOW_S)
-    bucket.put("regnum/traces_1.binpb", b"\x0a", NOW_S)
-    bucket.put("regnum/old.json", b"{}", NOW_S - 31 * 86_400)
-    bucket.put("regnum-of-others/x.json", b"{}", NOW_S)
-    got = fetch(store, tmp_path)
-    assert lines(tmp_path) == sorted(wanted)
-    assert got.objects_n == 10
-    assert got.bytes_n == sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert [note.split(" ")[0] for note in got.notes] == ["1", "1"]
-    assert "older than 30 days" in got.notes[0]
-    assert "no OTLP JSON" in got.notes[1]
-
-
-def test_what_breaks_off_is_read_on_and_is_there_once(bucket, store, tmp_path):
-    content = b"".join(b'{"n": %d}\n' % n for n in range(300_000))
-    bucket.put("regnum/a.jsonl", content, NOW_S)
-    bucket.put("regnum/b.jsonl", b"{}", NOW_S - 1)
-    bucket.breaks["regnum/a.jsonl"] = [2_000_000, 1_000_000]
-    fetch(store, tmp_path)
-    (file,) = tmp_path.iterdir()
-    assert file.read_bytes() == content + b"\n{}\n"
-    assert bucket.breaks["regnum/a.jsonl"] == []
-
-
-class Scripted:
-    """A store whose reads go as a script says: pieces, and then an error or the end."""
-
-    def __init__(self, scripts: dict[str, list[list[bytes | Exception]]]) -> None:
-        self.scripts = scripts
-
-    def objects(self, prefix: str) -> Iterator[Found]:
-        return iter([Found(key=key, modified_s=NOW_S, size=1) for key in self.scripts])
-
-    def read(self, key: str) -> Iterator[bytes]:
-        for one in self.scripts[key].pop(0):
-            if isinstance(one, Exception):
-                raise one
-            yield one
-
-
-def test_an_object_is_begun_again_where_it_began(tmp_path):
-    broken = StoreUnreachableError("broke off")
-    store = Scripted({"b.json": [[b"{}"]], "a.json": [[b'{"half', broken], [b'{"ha', broken], [b'{"whole', b'": 1}']]})
-    got = fetch(store, tmp_path)
-    assert lines(tmp_path) == ['{"whole": 1}', "{}"]
-    assert (got.objects_n, got.bytes_n) == (2, len(b'{"whole": 1}\n{}\n'))
-
-
-def test_a_store_that_stays_away_is_an_error_after_three_attempts(tmp_path):
-    script = [[b"x", StoreUnreachableError("it does not answer")] for _ in range(4)]
-    store = Scripted({"a.json": script})
-    with pytest.raises(StoreUnreachableError, match="does not answer"):
-        fetch(store, tmp_path)
-    assert len(script) == 1
-
-
-def test_objects_that_go_away_or_are_damaged_are_counted_and_the_rest_is_read(tmp_path):
-    packed = gzip.compress(b'{"n": 1}\n' * 5)
-    store = Scripted({"a.json": [[ObjectGoneError("gone")]], "b.json.gz": [[packed[:-12]]], "c.json": [[b"{}"]]})
-    got = fetch(store, tmp_path)
-    assert "{}" in lines(tmp_path)
-    assert got.objects_n == 1
-    assert [note.partition(" ")[2].split(" ")[1:4] for note in got.notes] == [
-        ["went", "away", "while"],
-        ["are", "no", "whole"],
+def read(store: S3ObjectStore, part_bytes: int = 10_000) -> list[object]:
+    """Every document below the prefix, as tasks read them."""
+    return [
+        document
+        for part in parts_of(listed(store).files, part_bytes=part_bytes)
+        for piece in part
+        for document in documents_of_piece(piece, lambda key, begin: of_pieces(store.read(key, begin)))
     ]
 
 
-def test_what_unpacks_to_too_much_is_cut_off_with_little_memory(tmp_path):
-    bomb = gzip.compress(b" " * 100 * 2**20, 9)
-    assert len(bomb) < 2**20
-    store = Scripted({"bomb.json.gz": [[bomb]]})
-    tracemalloc.start()
-    try:
-        got = fetch(store, tmp_path, replace(LIMITS, bytes_max=16 * 2**20))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 16 * 2**20 <= got.bytes_n <= 18 * 2**20
-    assert peak < 8 * 2**20
-    assert "16 MiB" in got.notes[0]
+def test_a_bucket_as_the_collector_fills_it_is_read_piece_by_piece(bucket, store):
+    """Names as awss3 has them, one request in each object without an end of line, packed or not; and files of lines."""
+    wanted = [{"resourceSpans": [], "n": n} for n in range(2000)]
+    lines = [json.dumps(one) for one in wanted]
+    for n in range(8):
+        key = f"regnum/year=2026/month=11/day=22/hour=0{n % 2}/minute=1{n}/traces_Zk{n}bY83s.json"
+        packed = n % 2 == 0
+        bucket.put(key + ".gz" * packed, gzip.compress(lines[n].encode()) if packed else lines[n].encode(), NOW_S - n)
+    bucket.put("regnum/election-1.jsonl", "\n".join(lines[12:]).encode(), NOW_S)
+    # Two members, as appending to a packed file leaves them.
+    bucket.put("regnum/b.jsonl.gz", b"".join(gzip.compress(f"{one}\n".encode()) for one in lines[8:12]), NOW_S)
+    bucket.put("regnum/traces_1.picture", b"\x0a", NOW_S)
+    bucket.put("regnum/old.json", b"{}", NOW_S - 31 * 86_400)
+    bucket.put("regnum-of-others/x.json", b"{}", NOW_S)
+    documents = sorted(read(store), key=lambda one: one["n"])
+    assert documents == wanted
+    notes = listed(store).notes
+    assert [note.split(" ")[0] for note in notes] == ["10", "1", "1"]
+    assert "older than 30 days" in notes[1]
+    assert "no OTLP by their names" in notes[2]
 
 
-def test_unpacking_tells_damage_from_an_end():
-    packed = gzip.compress(b"a" * 1000)
-    assert b"".join(unpacked(iter([packed[:1], packed[1:30], packed[30:]]))) == b"a" * 1000
-    assert b"".join(unpacked(iter([]))) == b""
-    assert b"".join(unpacked(iter([b"{", b"}"]))) == b"{}"
-    for wrong in (packed[:-1], packed[:-8] + b"12345678"):
-        with pytest.raises(Exception, match=r"cut off|incorrect data check"):
-            list(unpacked(iter([wrong])))
-
-
-def test_the_time_for_all_of_it_ends(tmp_path):
-    ticks = iter(range(1000))
-    store = Scripted({f"{n}.json": [[b"{}"] * 50] for n in range(50)})
-    with pytest.raises(StoreError, match=r"not here after 100 s.*--days"):
-        fetch(store, tmp_path, replace(LIMITS, deadline_s=100, threads=1), monotonic=lambda: next(ticks))
+def test_what_breaks_off_is_read_on_and_is_there_once(bucket, store):
+    bucket.put("regnum/a.jsonl", b"".join(b'{"n": %d}\n' % n for n in range(300_000)), NOW_S)
+    bucket.breaks["regnum/a.jsonl"] = [2_000_000, 1_000_000]
+    assert [one["n"] for one in read(store, 2**30)] == list(range(300_000))
+    assert bucket.breaks["regnum/a.jsonl"] == []
 
 
 @pytest.mark.parametrize(
@@ -167,14 +91,13 @@ def test_the_time_for_all_of_it_ends(tmp_path):
     [
         ("elsewhere/x.json", 0, "below regnum/: no object at all"),
         ("regnum/x.json", 40, r"of the last 30 days below regnum/; 1 objects are older \(--days\)"),
-        ("regnum/x.binpb", 0, "no name that ends in .json.*have the collector write otlp_json"),
+        ("regnum/x.picture", 0, "no name that ends in .json.*have the collector write otlp_json"),
     ],
 )
-def test_no_traces_is_said_with_what_there_is_instead(bucket, store, tmp_path, key, age_days, words):
+def test_no_traces_is_said_with_what_there_is_instead(bucket, store, key, age_days, words):
     bucket.put(key, b"{}", NOW_S - age_days * 86_400)
     with pytest.raises(NoTracesError, match=words):
-        fetch(store, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        listed(store)
 
 
 def test_refusals_say_what_to_do_and_never_the_secret(bucket, variables, tmp_path, monkeypatch):

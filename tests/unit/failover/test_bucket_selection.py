@@ -4,8 +4,9 @@ import random
 
 import pytest
 from regnum_failover.objects.address import AddressError, is_bucket, parse
-from regnum_failover.objects.selection import PART_BYTES_MAX, PART_OBJECTS_MAX, Found, parts, select
+from regnum_failover.objects.selection import Found, select
 from regnum_failover.runs import expired, name_of
+from regnum_failover.traces.plan import Piece, TraceFile, parts_of
 
 DAY_S = 86_400
 
@@ -39,42 +40,24 @@ def test_paths_and_what_spark_knows_are_no_buckets():
     ]
 
 
-def test_the_newest_are_kept_and_what_is_left_out_is_counted():
-    listing = [found(f"{n}.json", 1e9 + n) for n in range(100)]
+def test_objects_are_read_by_their_age_and_what_is_left_out_is_counted():
+    listing = [found(f"{n:02}.json", 1e9 + n) for n in range(100)]
     random.Random(1).shuffle(listing)
-    chosen = select([*listing, found("report.txt")], since_s=1e9 + 10, objects_max=20, bytes_max=1000)
-    assert [one.key for one in chosen.kept] == [f"{n}.json" for n in range(99, 79, -1)]
-    assert (chosen.older_n, chosen.others_n) == (80, 1)
+    chosen = select([*listing, found("report.txt"), found("a.binpb.zst", 1e9 + 10)], since_s=1e9 + 10)
+    assert [one.key for one in chosen.kept] == [*(f"{n}.json" for n in range(10, 100)), "a.binpb.zst"]
+    assert (chosen.older_n, chosen.others_n) == (10, 1)
 
 
-def test_bytes_are_a_limit_too_and_one_object_is_read_however_large():
-    listing = [found("a.json", 1, 60), found("b.json.gz", 2, 60), found("c.jsonl", 3, 60), found("d.jsonl.gz", 4, 60)]
-    assert [one.key for one in select(listing, since_s=0, objects_max=9, bytes_max=130).kept] == [
-        "d.jsonl.gz",
-        "c.jsonl",
-    ]
-    assert [one.key for one in select(listing, since_s=0, objects_max=9, bytes_max=1).kept] == ["d.jsonl.gz"]
-
-
-def test_small_objects_share_files_newest_folder_first_and_none_is_there_twice():
-    old = [found(f"t/hour=01/{n}.json", 1000 + n) for n in range(PART_OBJECTS_MAX + 1)]
-    new = [found(f"t/hour=02/{n}.json", 9000 + n, PART_BYTES_MAX - 1) for n in range(2)]
-    kept = select([*old, *new], since_s=0, objects_max=10_000, bytes_max=2**40).kept
-    files = parts(kept)
-    assert [(file.name, len(file.keys)) for file in files] == [
-        ("000000-t_hour=02.jsonl", 1),
-        ("000001-t_hour=02.jsonl", 1),
-        ("000002-t_hour=01.jsonl", PART_OBJECTS_MAX),
-        ("000003-t_hour=01.jsonl", 1),
-    ]
-    assert sorted(key for file in files for key in file.keys) == sorted(one.key for one in kept)
-
-
-def test_names_of_files_have_nothing_that_a_pattern_or_a_path_reads():
-    (file,) = parts([found("../../a*b?[c]{d}\\\n/" + "long" * 100 + "/x.json")])
-    assert "/" not in file.name
-    assert not set(file.name) & set("*?[]{}\\\n")
-    assert len(file.name) < 120
+def test_small_files_share_a_part_and_large_ones_are_cut():
+    files = [*(TraceFile(f"s{n}", 10) for n in range(7)), TraceFile("large", 250), TraceFile("s7", 10)]
+    parts = parts_of(files, part_bytes=100, files_max=4)
+    assert sorted(parts) == sorted([
+        tuple(Piece(f"s{n}") for n in range(4)),
+        tuple(Piece(f"s{n}") for n in (4, 5, 6, 7)),
+        (Piece("large", 0, 100),),
+        (Piece("large", 100, 200),),
+        (Piece("large", 200, None),),
+    ])  # fmt: skip
 
 
 def test_names_of_runs_say_when_they_began_and_others_names_are_let_alone():

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from regnum_failover.objects.fetching import Limits, NoTracesError
 from regnum_failover.objects.s3 import S3ObjectStore
-from regnum_failover.objects.store import StoreError
+from regnum_failover.objects.store import NoTracesError, StoreError
 from regnum_failover.places import Clocks, target_of, traces_of
-from regnum_failover.reading import read_spans
 from regnum_failover.report import write_report
+from regnum_failover.traces.source import read_plan, records_of
 from regnum_testing.otlp_lines import broker_failover, line
 from regnum_testing.s3_server import Bucket, served
 
@@ -74,14 +73,15 @@ def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
             return S3ObjectStore(address, variables, timeout_s=30)
 
         into = target_of(f"s3://{bucket.name}/out", opened, CLOCKS, each_run=False, keep_days=30, deadline_s=60)
-        with into as target, traces_of(f"s3://{bucket.name}/traces", opened, Limits(), CLOCKS) as traces:
-            report = write_report(
-                read_spans(spark, traces.paths), target.folder, named=target.named, notes=traces.notes
-            )
+        with into as target, traces_of(f"s3://{bucket.name}/traces", opened, CLOCKS, days=30) as traces:
+            records = records_of(spark, traces.place, plan=traces.plan, **variables)
+            report = write_report(records, target.folder, named=target.named, notes=traces.notes)
             assert target.finish(report.to_text()) == []
     assert list(tmp_path.iterdir()) == []
     (row,) = report.failovers
-    assert (row["total_ms"], report.spans_n, report.lines_malformed_n) == (206, len(spans), 1)
+    tally = report.tally
+    assert (row["total_ms"], tally.spans_n, tally.documents_torn_n) == (206, len(spans), 1)
+    assert [one.file for one in tally.aside] == ["traces_c.json"]
     text = bucket.objects[f"out/{RUN}/report.txt"].content.decode()
     assert f"tables below s3://{bucket.name}/out/{RUN}" in text
     assert f"3 objects of s3://{bucket.name}/traces, " in text
@@ -97,37 +97,26 @@ PLAIN = ("regnum-broker-1.jsonl", "team~2Fbilling-7.jsonl", "with space.jsonl")
 
 
 def test_files_with_any_name_are_read_and_what_is_none_is_counted(spark, tmp_path):
-    """Whatever wrote them: a colon ended the job, and what begins with _ or . was passed over."""
-    folder = tmp_path / "traces"
-    folder.mkdir()
-    spans = {name: str(number) for number, name in enumerate((*PLAIN, *AWKWARD))}
-    for name, number in spans.items():
-        (folder / name).write_text(json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": [
-            {"traceId": number * 32, "spanId": number * 16, "name": "x",
-             "startTimeUnixNano": "1", "endTimeUnixNano": "2"}]}]}]}))  # fmt: skip
+    """Whatever wrote them, also in folders below."""
+    folder = tmp_path / "run:1 [a]" / "traces"
+    (folder / "below").mkdir(parents=True)
+    for number, name in enumerate((*PLAIN, *AWKWARD, "below/x.jsonl")):
+        (folder / name).write_text(line(broker_failover(number + 1, 0)), encoding="utf-8")
     (folder / "folder.jsonl").mkdir()
     (folder / "gone.jsonl").symlink_to(folder / "nowhere")
     (folder / "notes.txt").write_text("something else")
-    with traces_of(str(folder), nobody, Limits(), CLOCKS) as traces:
-        assert read_spans(spark, traces.paths).spans_n == len(spans)
-    assert traces.notes == ["2 files cannot be read, or are no files; left out ('folder.jsonl', 'gone.jsonl')"]
-    with traces_of(str(folder), nobody, Limits(), CLOCKS, shared=True) as traces:
-        assert [path.rpartition("/")[2] for path in traces.paths] == sorted(PLAIN)
-        assert "6 files have names" in traces.notes[1]
-    # A pattern finds what Spark would find by it.
-    with traces_of(f"{folder}/*er*.jsonl", nobody, Limits(), CLOCKS) as traces:
-        assert read_spans(spark, traces.paths).spans_n == 2
-        assert len(traces.paths) == 2
-
-
-def test_a_folder_with_an_awkward_name_is_read(spark, tmp_path):
-    folder = tmp_path / "run:1 [a]" / "traces"
-    folder.mkdir(parents=True)
-    (folder / "x.jsonl").write_text('{"resourceSpans": []}\n')
-    with traces_of(f"{folder}/", nobody, Limits(), CLOCKS) as traces:
-        assert read_spans(spark, traces.paths).lines_malformed_n == 0
-    with pytest.raises(NoTracesError), traces_of(str(tmp_path), nobody, Limits(), CLOCKS):
-        pass
+    with traces_of(f"{folder}/", nobody, CLOCKS, days=30) as traces:
+        found = write_report(records_of(spark, traces.place, plan=traces.plan), str(tmp_path / "out"))
+    assert len(found.changes) == len((*PLAIN, *AWKWARD)) + 1
+    assert (found.tally.files_n, found.tally.documents_torn_n) == (len((*PLAIN, *AWKWARD)) + 2, 1)
+    # A pattern finds what a shell would find by it.
+    with traces_of(f"{tmp_path}/run:1 ?a]/traces/*er*.jsonl", nobody, CLOCKS, days=30) as traces:
+        names = [Path(file.name).name for file in read_plan(Path(traces.plan))]
+    assert names == ["regnum-broker-1.jsonl", "worker:1.jsonl"]
+    (tmp_path / "empty").mkdir()
+    for place, words in ((f"{tmp_path}/empty", "there are no traces at"), ("hdfs://x/y", "write s3://BUCKET/PREFIX")):
+        with pytest.raises(NoTracesError, match=words), traces_of(place, nobody, CLOCKS, days=30):
+            pass
 
 
 def job(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

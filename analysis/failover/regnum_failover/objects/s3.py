@@ -24,6 +24,7 @@ from regnum_failover.objects.selection import Found
 from regnum_failover.objects.store import ObjectGoneError, StoreError, StoreUnreachableError
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import ClientConfig, S3Config
 
 PIECE_BYTES: Final = 2**20
@@ -82,10 +83,11 @@ class S3ObjectStore:
             found = obstore.list_with_delimiter(self._store, prefix or None)["common_prefixes"]
         return [one.rstrip("/").rpartition("/")[2] for one in found]
 
-    def read(self, key: str) -> Iterator[bytes]:
+    def read(self, key: str, begin: int = 0) -> Iterator[bytes]:
         """An object in pieces."""
+        options: GetOptions = {"range": {"offset": begin}} if begin else {}
         with self._translated("read", key):
-            for piece in obstore.get(self._store, key).stream(min_chunk_size=PIECE_BYTES):
+            for piece in obstore.get(self._store, key, options=options).stream(min_chunk_size=PIECE_BYTES):
                 yield bytes(piece)
 
     def write(self, key: str, content: Path | bytes) -> None:

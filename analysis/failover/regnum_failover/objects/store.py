@@ -15,6 +15,10 @@ class StoreUnreachableError(StoreError):
     """It did not answer, or not to the end; the same call may succeed later."""
 
 
+class NoTracesError(StoreError):
+    """The store answers, and has none."""
+
+
 class ObjectGoneError(StoreError):
     """There is no such object any more."""
 
@@ -30,8 +34,11 @@ class ObjectStore(Protocol):
         """Names of what keys right below a prefix go on with, up to the next slash. Raises StoreError."""
         ...
 
-    def read(self, key: str) -> Iterator[bytes]:
-        """An object in pieces of about a megabyte. Raises ObjectGoneError or StoreError, also between pieces."""
+    def read(self, key: str, begin: int = 0) -> Iterator[bytes]:
+        """An object, from a byte on, in pieces of about a megabyte.
+
+        Raises ObjectGoneError or StoreError, also between pieces.
+        """
         ...
 
     def write(self, key: str, content: Path | bytes) -> None:

@@ -25,6 +25,26 @@ SEGMENT_COLUMNS: Final = (
 def row_of(change: Change) -> dict[str, Any]:
     """One change, for JSON."""
     return {
+        **summary_of(change),
+        "chains": [chain_row(chain) for chain in change.chains or (change.worst,)],
+        "readers": [chain_row(chain) for chain in change.readers],
+        "unseen": [chain_row(chain) for chain in change.unseen],
+        "spread": {step: _spread(of) for step, of in spread_of(change.chains).items()},
+        "clocks": [
+            {
+                "process": note.process,
+                "ahead_ms": _rounded(note.ahead_ms),
+                "bound_ms": _rounded(note.bound_ms),
+                "consistent": note.consistent,
+            }
+            for note in change.clocks
+        ],
+    }
+
+
+def summary_of(change: Change) -> dict[str, Any]:
+    """The same without its chains: a row of a table."""
+    return {
         "trace_id": change.trace_id,
         "kind": change.kind,
         "cause": change.cause or None,
@@ -46,19 +66,6 @@ def row_of(change: Change) -> dict[str, Any]:
         "outage_ms": _rounded(change.outage_ms),
         "outage_partitions": len({(chain.topic, chain.partition) for chain in change.chains}),
         "worst": change.worst.name,
-        "chains": [chain_row(chain) for chain in change.chains or (change.worst,)],
-        "readers": [chain_row(chain) for chain in change.readers],
-        "unseen": [chain_row(chain) for chain in change.unseen],
-        "spread": {step: _spread(of) for step, of in spread_of(change.chains).items()},
-        "clocks": [
-            {
-                "process": note.process,
-                "ahead_ms": _rounded(note.ahead_ms),
-                "bound_ms": _rounded(note.bound_ms),
-                "consistent": note.consistent,
-            }
-            for note in change.clocks
-        ],
         "links": list(change.links),
     }
 

@@ -9,7 +9,7 @@ from regnum_insight.attribution.changes import SUCCESSION, UNKNOWN_KIND, UNTRACE
 from regnum_insight.reporting.rows import marked_label_of, started, title
 
 if TYPE_CHECKING:
-    from regnum_insight.spans.intake import Intake
+    from regnum_insight.spans.intake import Tally
 
 _BAR_COLUMNS: Final = 22
 _SHOWN_MS: Final = 0.05
@@ -73,7 +73,7 @@ def _step(segment: Segment) -> str:
     return title(segment.step)
 
 
-def notes_of(changes: Sequence[Change], intake: "Intake") -> list[str]:
+def notes_of(changes: Sequence[Change], intake: "Tally") -> list[str]:
     """What is to be known of the data, a sentence each."""
     notes = [f"{intake.spans_n:,} spans of {intake.files_n:,} files"]
     aside = intake.documents_torn_n + intake.spans_refused_n

@@ -12,7 +12,7 @@ import re
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
@@ -51,15 +51,16 @@ class Torn:
 def documents_of(path: Path) -> Iterator[object]:
     """Everything in a file: values as JSON has them, and Torn between them. Raises OSError where it cannot be read."""
     with path.open("rb", buffering=2**20) as file:
-        yield from _documents(file)
+        yield from documents_in(file)
 
 
-def _documents(file: IO[bytes]) -> Iterator[object]:
+def documents_in(file: IO[bytes]) -> Iterator[object]:
+    """The same of a file that is open: it can ``peek``, as a buffered one can. Raises OSError."""
     head = _peek(file, 5)
     if head.startswith(_GZIP):
         try:
             with gzip.GzipFile(fileobj=file) as plain:
-                yield from _documents(cast("IO[bytes]", plain))
+                yield from documents_in(cast("IO[bytes]", plain))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             yield Torn(f"the file ends within its compressed data or is damaged: {error}", "")
     elif head.startswith(_ZSTD):
@@ -69,7 +70,7 @@ def _documents(file: IO[bytes]) -> Iterator[object]:
     elif head[:1] == bytes([_RESOURCE_SPANS_TAG]) and not _is_text(_peek(file, 64)):
         yield _protobuf(file.read())
     else:
-        yield from _json(file)
+        yield from documents_on(_lines(file))
 
 
 def _peek(file: Any, length: int) -> bytes:
@@ -129,11 +130,16 @@ def _protobuf(message: bytes) -> object:
         return Torn(f"neither JSON nor OTLP protobuf: {error}", repr(message[:40]))
 
 
-def _json(file: IO[bytes]) -> Iterator[object]:
-    """Documents of text: a line each as a rule, and otherwise from the first bracket to the one that closes it."""
+def is_document(line: bytes) -> bool:
+    """Whether a line is one whole document, so that the file of which it is the first has a document on each line."""
+    return not isinstance(_loaded(line.removeprefix(_BOM)), Torn)
+
+
+def documents_on(lines: Iterable[bytes]) -> Iterator[object]:
+    """Documents of lines: one on each as a rule, and otherwise from the first bracket to the one that closes it."""
     pending: list[bytes] = []
     depth = size = 0
-    for line in _lines(file):
+    for line in lines:
         if not pending or _NEW_DOCUMENT.match(line):
             if pending:
                 yield _torn(b"".join(pending))
@@ -175,6 +181,7 @@ def _several(text: bytes) -> Iterator[object]:
     while rest:
         try:
             value, end = decoder.raw_decode(rest)
+            value = _encodable(value)
         except (ValueError, RecursionError):
             following = _NEW_DOCUMENT.search(rest.encode(), 1)
             yield _torn(rest.encode())
@@ -192,9 +199,14 @@ def _loaded(text: bytes) -> object:
     except orjson.JSONDecodeError:
         try:
             # Numbers beyond 64 bits and NaN, which the fast reader does not take.
-            return json.loads(text)
+            return _encodable(json.loads(text))
         except (ValueError, RecursionError):
             return _torn(text)
+
+
+def _encodable(value: object) -> object:
+    """Without halves of characters, which JSON can spell and no table takes."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _torn(text: bytes) -> Torn:

@@ -4,19 +4,21 @@ Memory is what the spans of changes take: a span is held packed (some 200 bytes)
 others than changes nothing is held but what a change could need.
 """
 
-import marshal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 from regnum_insight.spans.documents import Torn, documents_of
 from regnum_insight.spans.otlp import Process, Refused, Selection, is_request, spans_of
+from regnum_insight.spans.packing import packed, spans_of_trace
 from regnum_insight.spans.span import Span
 
 ASIDE_KEPT_MAX: Final = 10_000
 """Of what was set aside so much is kept; all of it is counted."""
+SUFFIX: Final = ".jsonl"
+"""End of the names of files that processes of this product write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class Aside:
 
 
 @dataclass(slots=True)
-class Intake:
-    """What was read."""
+class Tally:
+    """What was read, in numbers, and what was set aside."""
 
     files_n: int = 0
     """Files that were opened."""
+    files_unread_n: int = 0
+    """Those among them that could not be read at all."""
     files_empty: list[str] = field(default_factory=list)
     """Files with something in them and no span."""
     spans_n: int = 0
@@ -51,29 +55,47 @@ class Intake:
     """The first of what was set aside."""
     processes: set[Process] = field(default_factory=set)
     """What wrote it."""
-    trace_of: Callable[[Span], str] = lambda span: span.trace_id
-    """Says of a span to which trace it belongs."""
-    _traces: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
     def set_aside(self, file: str, reason: str, text: str) -> None:
         """Keep what could not be read."""
         if len(self.aside) < ASIDE_KEPT_MAX:
             self.aside.append(Aside(file, reason, text))
 
+    def add(self, other: "Tally") -> None:
+        """Count what was read elsewhere."""
+        self.files_n += other.files_n
+        self.files_unread_n += other.files_unread_n
+        self.files_empty += other.files_empty
+        self.spans_n += other.spans_n
+        self.documents_torn_n += other.documents_torn_n
+        self.documents_foreign_n += other.documents_foreign_n
+        self.spans_refused_n += other.spans_refused_n
+        self.aside += other.aside[: ASIDE_KEPT_MAX - len(self.aside)]
+        self.processes |= other.processes
+
+
+@dataclass(slots=True)
+class Intake(Tally):
+    """The same, with the spans."""
+
+    trace_of: Callable[[Span], str] = lambda span: span.trace_id
+    """Says of a span to which trace it belongs."""
+    _traces: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+
+    def tally(self) -> Tally:
+        """The numbers alone."""
+        tally = Tally()
+        tally.add(self)
+        return tally
+
     def take(self, span: Span) -> None:
         """Keep a span."""
-        self._traces[bytes.fromhex(self.trace_of(span))].append(marshal.dumps(cast("Any", span[1:])))
+        self._traces[bytes.fromhex(self.trace_of(span))].append(packed(span))
 
     def traces(self) -> Iterator[list[Span]]:
         """The spans of each trace, each once, in the order of ids; a trace is let go of when the next is asked for."""
         for trace in sorted(self._traces):
-            trace_id = trace.hex()
-            spans: dict[str, Span] = {}
-            # Sorted: of two that differ under one id the same one counts, whatever the order of files.
-            for one in sorted(self._traces.pop(trace)):
-                span = Span(trace_id, *marshal.loads(one))  # noqa: S302 - packed by ``take``
-                spans.setdefault(span.span_id, span)
-            yield [spans[key] for key in sorted(spans)]
+            yield spans_of_trace(trace.hex(), self._traces.pop(trace))
 
 
 def read_folder(
@@ -90,46 +112,55 @@ def read_folder(
     intake = Intake(trace_of=trace_of)
     if not folder.exists():
         raise FileNotFoundError(f"there is no {folder}")
-    files = sorted(_files(folder))
+    files = files_below(folder)
     if not files:
         raise FileNotFoundError(f"there is no file in {folder}")
     for file in files:
         progress(file.name)
-        intake.files_n += 1
-        _read(file, selection, intake)
+        for span in spans_in(file.name, documents_of(file), selection, intake):
+            intake.take(span)
     return intake
 
 
-def _files(folder: Path) -> Iterable[Path]:
+def files_below(folder: Path) -> list[Path]:
+    """Files of a folder and of all below it, or the one file; hidden ones only where their names say traces."""
     if folder.is_file():
         return [folder]
-    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and (path.name[0] != "." or path.suffix == SUFFIX)
+    )
 
 
-def _read(file: Path, selection: Selection, intake: Intake) -> None:
+def spans_in(file: str, documents: Iterator[object], selection: Selection, tally: Tally) -> Iterator[Span]:
+    """The spans of one file that are wanted; everything else about it is counted.
+
+    A file that cannot be read is set aside as a whole and ends nothing.
+    """
     found = 0
     something = False
+    tally.files_n += 1
     try:
-        for document in documents_of(file):
+        for document in documents:
             something = True
             if isinstance(document, Torn):
-                intake.documents_torn_n += 1
-                intake.set_aside(file.name, document.reason, document.text)
+                tally.documents_torn_n += 1
+                tally.set_aside(file, document.reason, document.text)
                 continue
             if not is_request(document):
-                intake.documents_foreign_n += 1
+                tally.documents_foreign_n += 1
                 continue
-            for span in spans_of(document, selection, intake.processes):
+            for span in spans_of(document, selection, tally.processes):
                 if type(span) is Span:
                     found += 1
-                    intake.take(span)
+                    yield span
                 elif isinstance(span, Refused):
-                    intake.spans_refused_n += 1
-                    intake.set_aside(file.name, span.reason, span.about)
+                    tally.spans_refused_n += 1
+                    tally.set_aside(file, span.reason, span.about)
                 else:
                     found += 1
     except OSError as error:
-        intake.set_aside(file.name, f"the file cannot be read: {error.strerror or error}", "")
-    intake.spans_n += found
+        tally.files_unread_n += not something
+        tally.set_aside(file, f"the file cannot be read: {error.strerror or error}", "")
+    tally.spans_n += found
     if something and not found:
-        intake.files_empty.append(file.name)
+        tally.files_empty.append(file)

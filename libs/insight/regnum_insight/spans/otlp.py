@@ -13,7 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from regnum_insight.spans.span import Kind, Span, process_name
+from regnum_insight.spans.span import INTEGER_LIMIT, Kind, Span, process_name
 
 TRACE_ID_BYTES: Final = 16
 SPAN_ID_BYTES: Final = 8
@@ -127,7 +127,7 @@ def _span(raw: Any, process: str, selection: Selection) -> Span | Refused | Pass
             and (not parent_id or _is_id(parent_id, 2 * SPAN_ID_BYTES))
             and type(kind) is int
             and 0 <= kind <= _KIND_MAX
-            and 0 < start_ns <= end_ns
+            and 0 < start_ns <= end_ns < INTEGER_LIMIT
         )
     except (TypeError, KeyError, ValueError, AttributeError):
         plain = False
@@ -153,7 +153,7 @@ def _odd_span(raw: object, process: str, selection: Selection) -> Span | Refused
     span_id = _id(raw.get("spanId") or raw.get("span_id"), SPAN_ID_BYTES)
     start_ns = _integer(raw.get("startTimeUnixNano") or raw.get("start_time_unix_nano")) or 0
     end_ns = _integer(raw.get("endTimeUnixNano") or raw.get("end_time_unix_nano")) or 0
-    if not (trace_id and span_id and isinstance(name, str) and name and 0 < start_ns <= end_ns):
+    if not (trace_id and span_id and isinstance(name, str) and name and 0 < start_ns <= end_ns < INTEGER_LIMIT):
         return _refused(raw, has_ids=bool(trace_id and span_id), start_ns=start_ns, end_ns=end_ns)
     return Span(
         trace_id,
@@ -172,7 +172,7 @@ def _odd_span(raw: object, process: str, selection: Selection) -> Span | Refused
 def _refused(raw: Mapping[str, Any], *, has_ids: bool, start_ns: int, end_ns: int) -> Refused:
     if not has_ids:
         reason = "no ids"
-    elif start_ns <= 0 or end_ns <= 0:
+    elif start_ns <= 0 or end_ns <= 0 or max(start_ns, end_ns) >= INTEGER_LIMIT:
         reason = "no times"
     elif end_ns < start_ns:
         reason = "an end before its beginning"

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+INTEGER_LIMIT: Final = 2**63
+"""Integers of OTLP, and of every table, are below it."""
 
 
 def process_name(service: str, instance: str) -> str:
@@ -46,11 +49,12 @@ class Span(NamedTuple):
     """Trace id and span id of each span it is linked to."""
 
     def number(self, attribute: str) -> int | None:
-        """An attribute that is an integer; None where it is absent or is none."""
+        """An attribute that is an integer of 64 bits; None where it is absent or is none."""
         text = self.attributes.get(attribute)
         if text is None:
             return None
         try:
-            return int(text)
+            number = int(text)
         except ValueError:
             return None
+        return number if abs(number) < INTEGER_LIMIT else None

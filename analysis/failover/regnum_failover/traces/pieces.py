@@ -1,0 +1,85 @@
+"""The documents in a piece of a file, wherever it lies.
+
+A file is cut only where it has a document on each line, which its first line says: every reader of a piece looks at
+that one. Of any other (packed, framed, over many lines) the first piece is all of it, and there is nothing in the rest.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING
+
+from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, documents_in, documents_on, is_document
+
+from regnum_failover.traces.plan import Piece
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+Opened = Callable[[str, int], IO[bytes]]
+"""Opens a file for reading from a byte on, buffered. Raises OSError."""
+
+
+def documents_of_piece(piece: Piece, opened: Opened) -> Iterator[object]:
+    """What ``documents_of`` gives for the whole file, as far as it begins in the piece. Raises OSError."""
+    if not piece.is_whole:
+        with opened(piece.file, 0) as file:
+            in_lines = is_document(file.readline(DOCUMENT_BYTES_MAX))
+        if in_lines:
+            with opened(piece.file, max(0, piece.begin - 1)) as file:
+                yield from documents_on(_lines_between(file, piece.begin, piece.end))
+            return
+        if piece.begin:
+            return
+    with opened(piece.file, 0) as file:
+        yield from documents_in(file)
+
+
+def _lines_between(file: IO[bytes], begin: int, end: int | None) -> Iterator[bytes]:
+    """Lines that begin in between; ``file`` is open at the byte before, whose line is another's."""
+    at = max(0, begin - 1)
+    while begin and (rest := file.readline(DOCUMENT_BYTES_MAX)):
+        at += len(rest)
+        if rest.endswith(b"\n"):
+            break
+    while (end is None or at < end) and (line := file.readline(DOCUMENT_BYTES_MAX)):
+        at += len(line)
+        yield line
+
+
+def of_path(path: str, begin: int) -> IO[bytes]:
+    """A file of a folder, from a byte on. Raises OSError."""
+    file = open(path, "rb", buffering=2**20)  # noqa: PTH123, SIM115 - the caller closes it
+    file.seek(begin)
+    return file
+
+
+class _Raw(io.RawIOBase):
+    """Pieces of an object as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        # As much as there is room for: whatever looks ahead (``peek``) gets what one call brings.
+        into = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(into):
+            if not self._rest:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self._rest = memoryview(piece)
+            size = min(len(into) - filled, len(self._rest))
+            into[filled : filled + size] = self._rest[:size]
+            self._rest = self._rest[size:]
+            filled += size
+        return filled
+
+
+def of_pieces(pieces: Iterator[bytes]) -> IO[bytes]:
+    """An object that comes in pieces, as a file."""
+    return io.BufferedReader(_Raw(pieces), buffer_size=2**20)
