@@ -1,88 +1,19 @@
 """A client of Kafka that knows nothing of this broker, at its Kafka listener: a cluster in this process."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiokafka
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
-from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
-from regnum_model.nodes import Address
-from regnum_testing.every_call import opened
-from regnum_testing.every_kind import EveryKind
-from regnum_testing.waiting import DEADLINE_S, eventually
-
-
-class World:
-    """The cluster, and a loop that turns while a test waits for it."""
-
-    def __init__(self, runner: asyncio.Runner, cluster: EveryKind) -> None:
-        self.runner, self.cluster = runner, cluster
-
-    @property
-    def servers(self) -> str:
-        return str(self.cluster.kafka)
-
-    def run(self, work: Any) -> Any:
-        return self.runner.run(asyncio.wait_for(work, DEADLINE_S))
+from aiokafka.admin import NewTopic
+from regnum_testing.kafka_world import KafkaWorld as World
+from regnum_testing.kafka_world import admin, kafka_world, made
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with asyncio.Runner() as runner:
-        cluster = EveryKind(tmp_path_factory.mktemp("kafka"))
-        world = World(runner, cluster)
-        runner.run(cluster.start())
-
-        async def ready() -> bool:
-            try:
-                async with admin(world) as client:
-                    described = await client.describe_cluster()
-            except KafkaError:
-                return False
-            return described["controller_id"] == 1 and len(described["brokers"]) == 1
-
-        runner.run(eventually(ready, what="the broker knows itself and a controller"))
-        runner.run(one_replica(cluster.processes["election"].listeners["client_listen"]))
+    with kafka_world(tmp_path_factory.mktemp("kafka")) as world:
         yield world
-        runner.run(cluster.close())
-        for process in cluster.processes.values():
-            assert process.supervisor.failure is None
-
-
-async def one_replica(address: Address) -> None:
-    """There is one broker: topics of groups have one replica, too."""
-    resource = admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
-    alteration = admin_pb2.ConfigAlteration(resource=resource)
-    alteration.configs.add(name="default.replication.factor", value="1", op=admin_pb2.ALTER_CONFIG_OP_SET)
-    async with opened(address) as channel:
-        stub: admin_pb2_grpc.AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-        answer = await stub.IncrementalAlterConfigs(
-            admin_pb2.IncrementalAlterConfigsRequest(alterations=[alteration]), timeout=DEADLINE_S
-        )
-    assert [one.error_code for one in answer.results] == [0]
-
-
-class admin:  # noqa: N801 - used as a function
-    """A client for administration that is closed."""
-
-    def __init__(self, world: World) -> None:
-        self.client = AIOKafkaAdminClient(bootstrap_servers=world.servers)
-
-    async def __aenter__(self) -> AIOKafkaAdminClient:
-        await self.client.start()
-        return self.client
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.client.close()
-
-
-async def made(world: World, name: str, partitions: int = 1) -> None:
-    async with admin(world) as client:
-        answer = await client.create_topics([NewTopic(name, partitions, 1)])
-        assert [error[1] for error in answer.topic_errors] == [0]
 
 
 async def records(world: World, topic: str, count: int, **settings: Any) -> AsyncIterator[aiokafka.ConsumerRecord]:
