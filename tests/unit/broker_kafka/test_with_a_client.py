@@ -1,13 +1,17 @@
 """A client of Kafka that knows nothing of this broker, at its Kafka listener: a cluster in this process."""
 
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiokafka
 import pytest
 from aiokafka.admin import NewTopic
+from regnum.types.v1 import errors_pb2
 from regnum_testing.kafka_world import KafkaWorld as World
 from regnum_testing.kafka_world import admin, kafka_world, made
+from regnum_testing.kafka_world import asked as answer_to
+from regnum_testing.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +125,53 @@ def test_a_topic_is_made_where_a_client_asks_for_it_and_lets_it_be_made(world: W
     found, topics = world.run(work())
     assert found == [b"first"]
     assert "made-by-asking" in topics
+
+
+def test_offsets_are_committed_and_told_by_topic_id(world: World) -> None:
+    world.run(made(world, "by-id", 2))
+    how = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    topic = {"name": "by-id", "topic_id": None}
+    asked = world.ask("metadata", 12, topics=[topic], allow_auto_topic_creation=False, **how)
+    id, other = asked.topics[0].topic_id, uuid.UUID(int=7)
+
+    def commit(offset: int) -> list[list[int]]:
+        place = {"committed_offset": offset, "committed_metadata": "", "committed_leader_epoch": -1}
+        partitions = [{"partition_index": 1, **place}]
+        answer = world.ask(
+            "offset_commit",
+            10,
+            group_id="by-id",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[{"topic_id": one, "partitions": partitions} for one in (other, id)],
+        )
+        assert [one.topic_id for one in answer.topics] == [other, id]
+        return [[int(place.error_code) for place in one.partitions] for one in answer.topics]
+
+    async def coordinated() -> bool:
+        found = await answer_to(
+            world.cluster.kafka, "find_coordinator", 4, {"key_type": 0, "coordinator_keys": ["by-id"]}
+        )
+        fields = {"groups": ["by-id"], "include_authorized_operations": False}
+        described = await answer_to(world.cluster.kafka, "describe_groups", 5, fields)
+        return int(found.coordinators[0].error_code) == int(described.groups[0].error_code) == 0
+
+    world.run(eventually(coordinated, what="the group has a coordinator that has read it"))
+    unknown = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+    assert commit(3) == [[unknown], [0]]
+
+    def fetched(topics: Any) -> Any:
+        group = {"group_id": "by-id", "member_id": None, "member_epoch": -1, "topics": topics}
+        (found,) = world.ask("offset_fetch", 10, groups=[group], require_stable=False).groups
+        assert int(found.error_code) == 0
+        return {
+            one.topic_id: [
+                (place.partition_index, place.committed_offset, int(place.error_code)) for place in one.partitions
+            ]
+            for one in found.topics
+        }
+
+    wanted = [{"topic_id": one, "partition_indexes": [0, 1]} for one in (id, other)]
+    assert fetched(wanted) == {id: [(0, -1, 0), (1, 3, 0)], other: [(0, -1, unknown), (1, -1, unknown)]}
+    assert fetched(None) == {id: [(1, 3, 0)]}
