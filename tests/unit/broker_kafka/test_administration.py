@@ -310,9 +310,11 @@ def test_idempotent_producers_are_told(world: KafkaWorld) -> None:
 async def find(world: KafkaWorld, group: str) -> None:
     async def found() -> bool:
         answer = await asked(world.cluster.kafka, "find_coordinator", 4, {"key_type": 0, "coordinator_keys": [group]})
-        return codes(answer.coordinators) == [0]
+        fields = {"groups": [group, "missing"], "include_authorized_operations": False}
+        described = await asked(world.cluster.kafka, "describe_groups", 5, fields)
+        return codes((*answer.coordinators, *described.groups)) == [0, 0, 0]
 
-    await eventually(found, what="the group has a coordinator")
+    await eventually(found, what="groups have a coordinator that has read them")
 
 
 async def commit(world: KafkaWorld, group: str, topic: str, *partitions: int) -> None:

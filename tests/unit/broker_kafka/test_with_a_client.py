@@ -6,6 +6,7 @@ from typing import Any
 
 import aiokafka
 import pytest
+import regnum_client
 from aiokafka.admin import NewTopic
 from regnum.types.v1 import errors_pb2
 from regnum_testing.kafka_world import KafkaWorld as World
@@ -175,3 +176,42 @@ def test_offsets_are_committed_and_told_by_topic_id(world: World) -> None:
     wanted = [{"topic_id": one, "partition_indexes": [0, 1]} for one in (id, other)]
     assert fetched(wanted) == {id: [(0, -1, 0), (1, 3, 0)], other: [(0, -1, unknown), (1, -1, unknown)]}
     assert fetched(None) == {id: [(1, 3, 0)]}
+
+
+def test_records_have_the_time_of_their_append_where_the_topic_wants_it(world: World) -> None:
+    async def work() -> tuple[Any, ...]:
+        async with admin(world) as client:
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            answer = await client.create_topics([NewTopic("stamped", 1, 1, topic_configs=settings)])
+            assert [error[1] for error in answer.topic_errors] == [0]
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=world.servers) as producer:
+            told = await producer.send_and_wait("stamped", b"v", partition=0, timestamp_ms=1_000)
+        (read,) = [one async for one in records(world, "stamped", 1)]
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=world.servers)
+        await consumer.start()
+        place = aiokafka.TopicPartition("stamped", 0)
+        at, after = [(await consumer.offsets_for_times({place: when}))[place] for when in (read.timestamp, 2**50)]
+        await consumer.stop()
+        return told, read, at, after
+
+    told, read, at, after = world.run(work())
+    assert read.timestamp > 1_600_000_000_000, "and not the producer's"
+    assert (read.timestamp_type, told.timestamp_type, told.timestamp) == (1, 1, read.timestamp)
+    assert ((at.offset, at.timestamp), after) == ((0, read.timestamp), None)
+
+
+def test_the_sdk_tells_the_time_of_an_append_too(world: World) -> None:
+    async def work() -> tuple[Any, Any]:
+        async with admin(world) as client:
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            await client.create_topics([NewTopic("stamped-too", 1, 1, topic_configs=settings)])
+        address = str(world.cluster.processes["broker"].listeners["client_listen"])
+        async with regnum_client.Producer(address) as producer:
+            told = await producer.send_and_wait("stamped-too", b"v", partition=0, timestamp_ms=1_000)
+        async with regnum_client.Consumer(address) as consumer:
+            await consumer.assign("stamped-too")
+            await consumer.seek_to_beginning()
+            return told, await consumer.getone()
+
+    told, read = world.run(work())
+    assert told.timestamp_ms == read.timestamp_ms > 1_600_000_000_000

@@ -44,9 +44,17 @@ OPERATIONS: Final = MappingProxyType(
     }
 )
 """By Kafka's number."""
-TYPES: Final = MappingProxyType({ConfigType.BOOLEAN: 1, ConfigType.INT: 5, ConfigType.RATIO: 6, ConfigType.LIST: 7})
-"""Kafka's numbers of what values look like; whole numbers are LONG, all else that is shown is STRING."""
 STRING: Final = 2
+TYPES: Final = MappingProxyType(
+    {
+        ConfigType.BOOLEAN: 1,
+        ConfigType.TIMESTAMPS: STRING,
+        ConfigType.INT: 5,
+        ConfigType.RATIO: 6,
+        ConfigType.LIST: 7,
+    }
+)
+"""Kafka's numbers of what values look like; whole numbers are LONG, all else that is shown is STRING."""
 RESOURCES: Final = 1_000
 """Resources that the controller takes in one call; Kafka's clients name all that they mean in one."""
 SLICE: Final = 1_000
