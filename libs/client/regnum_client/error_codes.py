@@ -148,6 +148,8 @@ class ErrorCode(enum.IntEnum):
     """The partition has a leader, or gets one without loss: there is nothing to elect."""
     NO_REASSIGNMENT_IN_PROGRESS = 85
     """The partition is not being reassigned: there is nothing to cancel."""
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    """The group reads the topic: its offsets are not forgotten."""
     INVALID_RECORD = 87
     """A record of a batch cannot be read by every reader (lengths, offsets, headers; the message says which
     record, and why), or may not be in this topic: a topic that is compacted takes none without a key."""

@@ -36,7 +36,8 @@ class RecordMetadata(NamedTuple):
     offset: int
     """Offset of the record. -1 when the broker cannot say (acks 0, or a duplicate older than the broker remembers)."""
     timestamp_ms: int
-    """Time of the record, milliseconds since 1970."""
+    """Time of the record, milliseconds since 1970: that of its append where the topic wants it so
+    (``message.timestamp.type``)."""
 
 
 class ConsumedRecord(NamedTuple):

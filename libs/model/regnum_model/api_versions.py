@@ -54,12 +54,25 @@ FORWARDED: Final[Mapping[str, Forwarding]] = MappingProxyType(
         "DescribeDelegationToken": Forwarding(direct_since=3, changes=False),
     }
 )
-"""Every call that may travel in an envelope, by its name in AdminService."""
+"""Every call that brokers pass on at some version, by its name in AdminService."""
+
+OF_THE_GATE: Final[Mapping[str, Forwarding]] = MappingProxyType(
+    {
+        "ElectLeaders": Forwarding(direct_since=0),
+        "AlterPartitionReassignments": Forwarding(direct_since=0),
+        "ListPartitionReassignments": Forwarding(direct_since=0, changes=False),
+    }
+)
+"""Calls that a broker passes on for clients of Kafka, to whom it stands for the controller, and for nobody else: they
+may travel in an envelope, and have no version that brokers take."""
 
 
 def forwarding_of(method: str) -> Forwarding | None:
-    """How a call is passed on; None: it is not, at any version. ``method``: its path on the wire."""
-    return FORWARDED.get(method.removeprefix(ADMIN_SERVICE)) if method.startswith(ADMIN_SERVICE) else None
+    """How a call travels in an envelope; None: it does not. ``method``: its path on the wire."""
+    if not method.startswith(ADMIN_SERVICE):
+        return None
+    name = method.removeprefix(ADMIN_SERVICE)
+    return FORWARDED.get(name) or OF_THE_GATE.get(name)
 
 
 def version_of(api_version: int, *, version_zero: bool) -> int:

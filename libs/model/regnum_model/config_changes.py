@@ -5,12 +5,13 @@ A resource is changed whole or not at all; resources of one call are independent
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import assert_never
 
 from regnum.types.v1 import errors_pb2
 
+from regnum_model.config_definition import ConfigType
 from regnum_model.configs import (
     BROKER_KEYS,
     CLUSTER,
@@ -69,6 +70,15 @@ class Resource:
         return "the cluster" if self.type is ResourceType.CLUSTER else f"{self.type.value} {self.name}"
 
 
+class ListChange(Enum):
+    """What is done to a setting that is a list."""
+
+    APPEND = "+"
+    """Elements are added; those that are there already change nothing."""
+    SUBTRACT = "~"
+    """Elements are taken out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One setting set or taken back."""
@@ -77,6 +87,8 @@ class Operation:
     """Which, as given."""
     value: str | None
     """New value, as given; None takes back to the default."""
+    change: ListChange | None = None
+    """What is done with the elements that ``value`` names; None: it is the whole value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +106,15 @@ class Alteration:
     @property
     def digest(self) -> str:
         """Of what is wanted, for repeats (safety rule S20)."""
-        named = sorted((one.key, "-" if one.value is None else f"={one.value}") for one in self.operations)
+        named = sorted((one.key, _digested(one)) for one in self.operations)
         kind = "alter configs" if self.replace else "incremental alter configs"
         return digest_of(kind, (part for pair in named for part in pair))
+
+
+def _digested(operation: Operation) -> str:
+    if operation.value is None:
+        return "-"
+    return f"{'=' if operation.change is None else operation.change.value}{operation.value}"
 
 
 def repeated_resources(alterations: Sequence[Alteration | Rejection]) -> frozenset[Resource]:
@@ -133,16 +151,21 @@ def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Re
             return _invalid_config(_no_setting(resource, operation.key, known))
         if counted[operation.key] > 1:
             return invalid(f"{operation.key} stands twice for {resource}; give it once")
-        if operation.value is None:
-            continue
-        try:
-            value = parse_value(operation.key, operation.value)
-        except MalformedNodeError as error:
-            return _invalid_config(f"{error}; give another value, or take the setting back to its default")
-        before = in_force.get(operation.key, DEFINITIONS[operation.key].default)
-        if operation.key == INTER_BROKER_PROTOCOL and value < before:
-            return _invalid_config(lowered(value, before))
+        if operation.value is not None and (reason := _wrong_value(operation, operation.value, in_force)) is not None:
+            return _invalid_config(reason)
     return None
+
+
+def _wrong_value(operation: Operation, text: str, in_force: Mapping[str, int]) -> str | None:
+    key = operation.key
+    if operation.change is not None and DEFINITIONS[key].type is not ConfigType.LIST:
+        return f"{key} is no list: nothing is added to it or taken out of it; set its value"
+    try:
+        value = parse_value(key, text)
+    except MalformedNodeError as error:
+        return f"{error}; give another value, or take the setting back to its default"
+    before = in_force.get(key, DEFINITIONS[key].default)
+    return lowered(value, before) if key == INTER_BROKER_PROTOCOL and value < before else None
 
 
 def _no_setting(resource: Resource, key: str, known: str) -> str:
@@ -231,7 +254,10 @@ def changed_config(
         refused = _lowers(alteration, before)
         if refused is not None:
             return refused
-    after = altered(config, alteration)
+    whole = _with_whole_lists(config, alteration, in_force)
+    if isinstance(whole, Rejection):
+        return whole
+    after = altered(config, whole)
     values: dict[str, int] = {}
     for key in sorted(after.keys() & set(keys_of(alteration.resource))):
         try:
@@ -244,6 +270,28 @@ def changed_config(
         if (reason := contradiction({**inherited, **values})) is not None:
             return _invalid_config(reason)
     return after
+
+
+def _with_whole_lists(
+    config: Mapping[str, str], alteration: Alteration, in_force: Mapping[str, int]
+) -> Alteration | Rejection:
+    """The change with what lists are to be in the place of what is done to them: to what is in force, if need be."""
+    operations: list[Operation] = []
+    for operation in alteration.operations:
+        key, value = operation.key, operation.value
+        if operation.change is not None and value is not None:
+            try:
+                before = parse_value(key, config[key]) if key in config else in_force.get(key, DEFINITIONS[key].default)
+            except MalformedNodeError as error:
+                return unreadable(alteration.resource.path, error)
+            # A list is held as a sum of powers of two: one for each of its elements.
+            named = parse_value(key, value)
+            after = before | named if operation.change is ListChange.APPEND else before & ~named
+            if not after:
+                return _invalid_config(f"{key} would be empty without {value}; leave one, or set another one first")
+            value = format_value(key, after)
+        operations.append(Operation(key=key, value=value))
+    return replace(alteration, operations=tuple(operations))
 
 
 def _lowers(alteration: Alteration, before: str) -> Rejection | None:

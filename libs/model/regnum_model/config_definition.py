@@ -25,6 +25,14 @@ CLEANUP_POLICIES: Final[Mapping[str, int]] = MappingProxyType(
 )
 """The same by the words that people write; of two for one value, the first is shown."""
 
+CREATE_TIME: Final = 1
+LOG_APPEND_TIME: Final = 2
+"""Values of ``message.timestamp.type``."""
+TIMESTAMP_TYPES: Final[Mapping[str, int]] = MappingProxyType(
+    {"CreateTime": CREATE_TIME, "LogAppendTime": LOG_APPEND_TIME}
+)
+"""The same by Kafka's words."""
+
 THOUSANDTHS: Final = 1000
 """What a ratio of 1 is held as."""
 
@@ -43,6 +51,19 @@ class ConfigType(Enum):
     """From 0 to 1, with three digits after the point; held in thousandths."""
     LIST = "list"
     """``delete``, ``compact`` or both; held as ``CLEANUP_POLICIES`` says."""
+    TIMESTAMPS = "string"
+    """``CreateTime`` or ``LogAppendTime``; held as ``TIMESTAMP_TYPES`` says."""
+
+
+_WORDS: Final = MappingProxyType(
+    {
+        ConfigType.BOOLEAN: "true or false",
+        ConfigType.RATIO: "a number from 0 to 1, with three digits after the point at most",
+        ConfigType.LIST: "delete, compact, or compact,delete",
+        ConfigType.TIMESTAMPS: "CreateTime or LogAppendTime",
+    }
+)
+"""What values of each kind may be, where that is the same for all settings of the kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +96,8 @@ class ConfigDefinition:
     @property
     def valid_values(self) -> str:
         """The range, in words that follow "is"."""
-        if self.type is ConfigType.BOOLEAN:
-            return "true or false"
-        if self.type is ConfigType.RATIO:
-            return "a number from 0 to 1, with three digits after the point at most"
-        if self.type is ConfigType.LIST:
-            return "delete, compact, or compact,delete"
+        if self.type in _WORDS:
+            return _WORDS[self.type]
         if self.least:
             return f"0, or a whole number from {self.least} to {self.high}"
         if self.unlimited:
@@ -93,6 +110,8 @@ class ConfigDefinition:
             value = {"true": 1, "false": 0}.get(text.lower(), -1)
         elif self.type is ConfigType.LIST:
             value = CLEANUP_POLICIES.get(text.lower().replace(" ", ""), -1)
+        elif self.type is ConfigType.TIMESTAMPS:
+            value = next((held for words, held in TIMESTAMP_TYPES.items() if words.lower() == text.lower()), -1)
         elif self.type is ConfigType.RATIO:
             value = _thousandths(text)
         elif self.unlimited and text == str(NO_LIMIT):
@@ -107,8 +126,9 @@ class ConfigDefinition:
         """The text of a value, as nodes and messages carry it."""
         if self.type is ConfigType.BOOLEAN:
             return "true" if value else "false"
-        if self.type is ConfigType.LIST:
-            return next(words for words, held in CLEANUP_POLICIES.items() if held == value)
+        if self.type in {ConfigType.LIST, ConfigType.TIMESTAMPS}:
+            known = CLEANUP_POLICIES if self.type is ConfigType.LIST else TIMESTAMP_TYPES
+            return next(words for words, held in known.items() if held == value)
         if self.type is ConfigType.RATIO:
             return f"{value / THOUSANDTHS:g}"
         return str(value)

@@ -20,6 +20,8 @@ from regnum_model.broker_configs import BROKER_DEFINITIONS
 from regnum_model.config_definition import (
     CLEANUP_COMPACT,
     CLEANUP_DELETE,
+    CREATE_TIME,
+    LOG_APPEND_TIME,
     NO_LIMIT,
     THOUSANDTHS,
     ConfigDefinition,
@@ -43,6 +45,7 @@ RETENTION_BYTES: Final = "retention.bytes"
 RETENTION_MS: Final = "retention.ms"
 INDEX_INTERVAL_BYTES: Final = "index.interval.bytes"
 CLEANUP_POLICY: Final = "cleanup.policy"
+MESSAGE_TIMESTAMP_TYPE: Final = "message.timestamp.type"
 MIN_CLEANABLE_DIRTY_RATIO: Final = "min.cleanable.dirty.ratio"
 DELETE_RETENTION_MS: Final = "delete.retention.ms"
 MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
@@ -172,6 +175,15 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 high=16 * 1024 * 1024,
                 default=4_096,
                 doc="Bytes of batches between two entries of a segment's index.",
+            ),
+            ConfigDefinition(
+                name=MESSAGE_TIMESTAMP_TYPE,
+                type=ConfigType.TIMESTAMPS,
+                low=CREATE_TIME,
+                high=LOG_APPEND_TIME,
+                default=CREATE_TIME,
+                doc="Which time records get: with CreateTime the one that their producer gives them, with "
+                "LogAppendTime the one at which the leader appends them. Records that are there keep what they have.",
             ),
             ConfigDefinition(
                 name=CLEANUP_POLICY,
@@ -327,6 +339,8 @@ class ReplicaSettings:
     """Age at which records are deleted, in milliseconds; -1: at none."""
     cleanup_policy: int | None = None
     """What becomes of old records; see ``CLEANUP_POLICIES``."""
+    message_timestamp_type: int | None = None
+    """Which time records have; see ``TIMESTAMP_TYPES``."""
     min_cleanable_dirty_ratio: int | None = None
     """Part of a log that is not compacted yet when it is compacted, in thousandths."""
     delete_retention_ms: int | None = None

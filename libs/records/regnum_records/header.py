@@ -35,6 +35,8 @@ NO_SEQUENCE: Final = -1
 """Base sequence of a batch without idempotence."""
 
 CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+"""All records have the largest timestamp of the head, whatever they say themselves (KIP-32)."""
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 

@@ -48,6 +48,7 @@ _OWN: Final[Mapping[Code, str]] = MappingProxyType(
         " commit comes again",
         errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS: "join again with the same member id",
         errors_pb2.ERROR_CODE_NON_EMPTY_GROUP: "stop the members first",
+        errors_pb2.ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read the topic first",
         errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED: "stop: make the group smaller, or delete other groups",
         errors_pb2.ERROR_CODE_FENCED_INSTANCE_ID: "stop: another process has this name",
         errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS: "use the topic, or another name; where the message says that"

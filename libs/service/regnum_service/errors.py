@@ -133,6 +133,7 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS: _OVERTAKEN,
         errors_pb2.ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: _WRONG,
         errors_pb2.ERROR_CODE_NON_EMPTY_GROUP: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
+        errors_pb2.ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
         errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND: _traits(_Status.NOT_FOUND, ExitStatus.NOT_FOUND),
         errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED: _traits(_Status.RESOURCE_EXHAUSTED, ExitStatus.CONFLICT),
         errors_pb2.ERROR_CODE_FENCED_INSTANCE_ID: _OVERTAKEN,

@@ -69,6 +69,7 @@ class EveryKind:
                 flags["data-dir"] = str(self.root / "broker")
                 flags["kafka-listen"] = str(self.kafka)
                 flags["auto-create-topics"] = "true"
+                flags["group-initial-rebalance-delay-ms"] = "0"
             told = load(settings_class, [part for flag, value in flags.items() for part in (f"--{flag}", value)])
             supervisor = Supervisor(kind)
             match told:

@@ -128,6 +128,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "broker.v1.ListGroupsRequest.states": Refused(_GROUP, "STATES_MAX"),
     "broker.v1.ListOffsetsRequest.queries": _LOG,
     "broker.v1.OffsetCommitRequest.offsets": Refused(_GROUP, "OFFSETS_MAX"),
+    "broker.v1.OffsetDeleteRequest.partitions": Refused(_GROUP, "OFFSETS_MAX"),
     "broker.v1.OffsetFetchRequest.partitions": Refused(_GROUP, "OFFSETS_MAX"),
     "broker.v1.OffsetForLeaderEpochRequest.queries": _LOG,
     "broker.v1.ProducePartition.record_batch": RECORDS,

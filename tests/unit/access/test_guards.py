@@ -225,6 +225,21 @@ ITEMS: list[tuple[str, str, str, str, Any, Any, Callable[[Any], Any]]] = [
         ),
         lambda result: (result.group_id, 3),
     ),
+    (
+        GROUP,
+        "OffsetDelete",
+        "READ TOPIC",
+        "partitions",
+        group_pb2.OffsetDeleteRequest(
+            group_id="g", partitions=[group_pb2.OffsetToDelete(topic=one, partition=3) for one in "abc"]
+        ),
+        lambda request: group_pb2.OffsetDeleteResponse(
+            results=[
+                group_pb2.OffsetDeleteResult(topic=one.topic, partition=one.partition) for one in request.partitions
+            ]
+        ),
+        lambda result: (result.topic, result.partition),
+    ),
 ]
 
 
@@ -248,7 +263,7 @@ async def test_each_item_needs_its_right_and_refusals_stand_in_their_places(
     service: str, method: str, right: str, field: str, request_: Any, answer: Any, about: Any
 ) -> None:
     failed = GROUP_FAILED if right.endswith("GROUP") else TOPIC_FAILED
-    group_right = ("READ GROUP g",)
+    group_right = ("READ GROUP g", "DELETE GROUP g")
     for held in ("abc", "b", "ac", ""):
         handler = Handler(answer)
         rights = RecordedRights(only(*group_right, *(f"{right} {name}" for name in held)))

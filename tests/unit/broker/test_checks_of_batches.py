@@ -21,19 +21,20 @@ from regnum_broker.serving.produce_appends import Admitted, Waiting
 from regnum_broker.serving.produce_checks import EXPECTED_BYTES_MIN, SMALL_BYTES
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.storage import CHECKERS
-from regnum_model.config_definition import CLEANUP_COMPACT
+from regnum_model.config_definition import CLEANUP_COMPACT, CREATE_TIME, LOG_APPEND_TIME
 from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX, ReplicaSettings
 from regnum_model.principals import Principal
 from regnum_model.shares import Shares
 from regnum_records.build import CodecName
 from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
+from regnum_records.read import read_records
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import OF_UNPACKED
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_service.supervisor import Supervisor
-from regnum_testing.batches import batch_of
+from regnum_testing.batches import TIMESTAMP_MS, batch_of
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
 from regnum_testing.waiting import eventually, within
 
@@ -437,3 +438,21 @@ async def test_the_broker_has_its_own_batches_checked_beside_the_writer_too(worl
         assert refused.code == errors_pb2.ERROR_CODE_CORRUPT_MESSAGE
     good = await within(world.handler.append(leadership, batch_of(bytes(SMALL_BYTES), codec=SMALL)))
     assert good.code == NONE
+
+
+@pytest.mark.parametrize("codec", [SMALL, GZIP])
+async def test_records_get_the_time_of_their_append_where_their_topic_wants_it(world: World, codec: CodecName) -> None:
+    world.set(ReplicaSettings(message_timestamp_type=CREATE_TIME))
+    result = await result_of(world.send(b"own", codec=codec))
+    assert not result.HasField("log_append_time_ms")
+    world.set(ReplicaSettings(message_timestamp_type=LOG_APPEND_TIME))
+    before_ms = SystemClock().wall_ms()
+    batch = batch_of(b"stamped", codec=codec, producer_id=7, producer_epoch=0, base_sequence=0)
+    result = await result_of(world.produce(world.request(batch)))
+    assert before_ms <= result.log_append_time_ms <= SystemClock().wall_ms()
+    again = await result_of(world.produce(world.request(batch)))
+    assert (again.base_offset, again.HasField("log_append_time_ms")) == (result.base_offset, False), "when is not kept"
+    log = world.leading.partition().log
+    own, stamped = read_records(log.read(0, bytes_max=1 << 20))
+    assert (own.value, own.timestamp_ms) == (b"own", TIMESTAMP_MS)
+    assert (stamped.value, stamped.timestamp_ms) == (b"stamped", result.log_append_time_ms)

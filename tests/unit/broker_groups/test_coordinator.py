@@ -238,6 +238,30 @@ async def test_groups_are_listed_described_and_deleted(world: GroupWorld) -> Non
     assert await TestMember(world, 1, "a").committed() == {}, "the next coordinator does not know it either"
 
 
+async def test_offsets_are_forgotten_unless_a_member_reads_their_topic(world: GroupWorld) -> None:
+    await one_broker(world)
+    await TestMember(world, 1, "g").commit(1, 2)
+
+    async def forget(group: str, *topics: str) -> list[int]:
+        asked = group_pb2.OffsetDeleteRequest(group_id=group)
+        for topic in topics:
+            asked.partitions.add(topic=topic, partition=0)
+        return [int(result.error_code) for result in (await world.ask(1, "OffsetDelete", asked)).results]
+
+    member = TestMember(world, 1, "g", name="worker")
+    await member.join()
+    assert await forget("g", "t", "other") == [errors_pb2.ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC] * 2, (
+        "what it reads cannot be told, so it may be any"
+    )
+    await member.leave()
+    assert await forget("g", "t", "other") == [0, 0]
+    assert await TestMember(world, 1, "g").committed() == {1: 2}
+    assert (await refusal(forget("missing", "t"))).code == errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND
+    await world.lead(1, [1], epoch=1)
+    await world.serves(1)
+    assert await TestMember(world, 1, "g").committed() == {1: 2}, "the next coordinator does not know it either"
+
+
 async def test_a_broker_that_was_told_of_other_partitions_coordinates_nothing(world: GroupWorld) -> None:
     await one_broker(world)
     await world.show(1, version=10)

@@ -89,23 +89,33 @@ async def test_a_topic_made_anew_does_not_go_on_where_the_other_one_was() -> Non
     assert await coordinator.look() == []
 
 
-async def test_offsets_of_a_topic_that_is_gone_are_forgotten_after_a_while() -> None:
+async def test_offsets_of_a_topic_that_is_gone_are_forgotten_at_the_next_look() -> None:
     coordinator = Coordinator()
     coordinator.known.show(REIGN + 5, t="A", u="U")
     for group_id in ("g", "h"):
         await coordinator.commit(7, "t", "u", group_id=group_id)
     coordinator.known.show(REIGN + 6, u="U")
-    assert await coordinator.look() == []
-    coordinator.partition.clock.skip(FORGOTTEN_S - 1.0)
-    assert await coordinator.look() == []
-    assert await coordinator.shown() == 7, "nobody reads it, and nothing is certain"
-    coordinator.partition.clock.skip(2.0)
+    assert await coordinator.shown() == 7, "nobody reads it, and the store has not been asked"
     assert await coordinator.look() == [Life("t", "A")]
     assert (await coordinator.shown(), await coordinator.shown("u")) == (None, 7)
     following = await coordinator.partition.following()
     assert set(following.offsets.uses) == {Life("u", "U")}
     assert set(following.offsets.of("h")) == {Place("u", 0)}
     assert await coordinator.look() == []
+
+
+async def test_what_another_reign_says_to_be_gone_is_asked_for_after_a_while() -> None:
+    coordinator = Coordinator()
+    coordinator.known.show(REIGN + 5, t="A")
+    await coordinator.commit(7, "t")
+    coordinator.known.show(2 * REIGN + 1)
+    assert await coordinator.look() == []
+    coordinator.partition.clock.skip(FORGOTTEN_S - 1.0)
+    assert await coordinator.look() == []
+    assert await coordinator.shown() == 7, "nobody reads it, and nothing is certain"
+    coordinator.partition.clock.skip(2.0)
+    assert await coordinator.look() == [Life("t", "A")]
+    assert await coordinator.shown() is None
 
 
 async def test_a_topic_that_is_there_again_was_never_gone() -> None:
@@ -156,8 +166,6 @@ async def test_a_commit_under_way_is_not_forgotten_with_what_it_replaces() -> No
     coordinator.known.show(REIGN + 5, t="A")
     await coordinator.commit(7, "t")
     coordinator.known.show(REIGN + 6, t="B")
-    await coordinator.look()
-    coordinator.partition.clock.skip(FORGOTTEN_S)
     shard = coordinator.partition.shard
     shard.offsets.begin("g", [Place("t", 0)])
     assert await coordinator.look() == [Life("t", "A")]

@@ -137,6 +137,17 @@ def test_the_largest_calls_about_offsets_and_groups_do_not_hold_the_loop() -> No
             "OffsetFetch", group_pb2.OffsetFetchRequest(group_id="simple"), group_pb2.OffsetFetchResponse
         )
         assert [one.offset for one in every.offsets] == list(range(OFFSETS))
+        forgotten = await call(
+            "OffsetDelete",
+            group_pb2.OffsetDeleteRequest(
+                group_id="simple",
+                partitions=[group_pb2.OffsetToDelete(topic="a-topic", partition=number) for number in range(OFFSETS)],
+            ),
+            group_pb2.OffsetDeleteResponse,
+        )
+        assert {result.error_code for result in forgotten.results} == {0}
+        assert not partition.shard.offsets.of("simple")
+        await call("OffsetCommit", commit, group_pb2.OffsetCommitResponse)
         found = await call(
             "FindCoordinator",
             group_pb2.FindCoordinatorRequest(group_ids=[f"g{number}" for number in range(1_000)]),
@@ -183,6 +194,7 @@ def test_the_largest_calls_about_offsets_and_groups_do_not_hold_the_loop() -> No
         ("LeaveGroup", group_pb2.LeaveGroupRequest(group_id="g", members=[group_pb2.LeavingMember()] * 1_001)),
         ("OffsetCommit", group_pb2.OffsetCommitRequest(group_id="g", offsets=[group_pb2.OffsetToCommit()] * 10_001)),
         ("OffsetFetch", group_pb2.OffsetFetchRequest(group_id="g", partitions=[group_pb2.OffsetToFetch()] * 10_001)),
+        ("OffsetDelete", group_pb2.OffsetDeleteRequest(group_id="g", partitions=[group_pb2.OffsetToDelete()] * 10_001)),
         ("ListGroups", group_pb2.ListGroupsRequest(states=[group_pb2.GROUP_STATE_STABLE] * 101)),
     ],
 )

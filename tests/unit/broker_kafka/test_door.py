@@ -88,6 +88,7 @@ class World:
             data=room,
             groups=room,
             admin=room,
+            administration={},
             gates=(self.gate,),
             meter=Meter(),
             clock=self.clock,
@@ -161,7 +162,7 @@ async def test_versions_that_nobody_knows_are_answered_in_the_oldest_form(world:
     assert (1, 4, 17) in rows
 
 
-@pytest.mark.parametrize(("key", "version"), [(12, 5), (12, -1), (0, 2), (1, 18), (7, 0), (999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(12, 5), (12, -1), (0, 2), (1, 18), (7, 0), (24, 0), (999, 0), (-1, 0)])
 async def test_what_is_not_offered_ends_the_connection(world: World, key: int, version: int) -> None:
     with pytest.raises(MalformedError, match="not offered"):
         await world.ask(struct.pack(">hhih", key, version, 7, 1) + b"c")

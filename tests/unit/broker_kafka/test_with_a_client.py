@@ -1,88 +1,24 @@
 """A client of Kafka that knows nothing of this broker, at its Kafka listener: a cluster in this process."""
 
-import asyncio
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiokafka
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
-from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
-from regnum_model.nodes import Address
-from regnum_testing.every_call import opened
-from regnum_testing.every_kind import EveryKind
-from regnum_testing.waiting import DEADLINE_S, eventually
-
-
-class World:
-    """The cluster, and a loop that turns while a test waits for it."""
-
-    def __init__(self, runner: asyncio.Runner, cluster: EveryKind) -> None:
-        self.runner, self.cluster = runner, cluster
-
-    @property
-    def servers(self) -> str:
-        return str(self.cluster.kafka)
-
-    def run(self, work: Any) -> Any:
-        return self.runner.run(asyncio.wait_for(work, DEADLINE_S))
+import regnum_client
+from aiokafka.admin import NewTopic
+from regnum.types.v1 import errors_pb2
+from regnum_testing.kafka_world import KafkaWorld as World
+from regnum_testing.kafka_world import admin, kafka_world, made
+from regnum_testing.kafka_world import asked as answer_to
+from regnum_testing.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with asyncio.Runner() as runner:
-        cluster = EveryKind(tmp_path_factory.mktemp("kafka"))
-        world = World(runner, cluster)
-        runner.run(cluster.start())
-
-        async def ready() -> bool:
-            try:
-                async with admin(world) as client:
-                    described = await client.describe_cluster()
-            except KafkaError:
-                return False
-            return described["controller_id"] == 1 and len(described["brokers"]) == 1
-
-        runner.run(eventually(ready, what="the broker knows itself and a controller"))
-        runner.run(one_replica(cluster.processes["election"].listeners["client_listen"]))
+    with kafka_world(tmp_path_factory.mktemp("kafka")) as world:
         yield world
-        runner.run(cluster.close())
-        for process in cluster.processes.values():
-            assert process.supervisor.failure is None
-
-
-async def one_replica(address: Address) -> None:
-    """There is one broker: topics of groups have one replica, too."""
-    resource = admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
-    alteration = admin_pb2.ConfigAlteration(resource=resource)
-    alteration.configs.add(name="default.replication.factor", value="1", op=admin_pb2.ALTER_CONFIG_OP_SET)
-    async with opened(address) as channel:
-        stub: admin_pb2_grpc.AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-        answer = await stub.IncrementalAlterConfigs(
-            admin_pb2.IncrementalAlterConfigsRequest(alterations=[alteration]), timeout=DEADLINE_S
-        )
-    assert [one.error_code for one in answer.results] == [0]
-
-
-class admin:  # noqa: N801 - used as a function
-    """A client for administration that is closed."""
-
-    def __init__(self, world: World) -> None:
-        self.client = AIOKafkaAdminClient(bootstrap_servers=world.servers)
-
-    async def __aenter__(self) -> AIOKafkaAdminClient:
-        await self.client.start()
-        return self.client
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.client.close()
-
-
-async def made(world: World, name: str, partitions: int = 1) -> None:
-    async with admin(world) as client:
-        answer = await client.create_topics([NewTopic(name, partitions, 1)])
-        assert [error[1] for error in answer.topic_errors] == [0]
 
 
 async def records(world: World, topic: str, count: int, **settings: Any) -> AsyncIterator[aiokafka.ConsumerRecord]:
@@ -190,3 +126,92 @@ def test_a_topic_is_made_where_a_client_asks_for_it_and_lets_it_be_made(world: W
     found, topics = world.run(work())
     assert found == [b"first"]
     assert "made-by-asking" in topics
+
+
+def test_offsets_are_committed_and_told_by_topic_id(world: World) -> None:
+    world.run(made(world, "by-id", 2))
+    how = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    topic = {"name": "by-id", "topic_id": None}
+    asked = world.ask("metadata", 12, topics=[topic], allow_auto_topic_creation=False, **how)
+    id, other = asked.topics[0].topic_id, uuid.UUID(int=7)
+
+    def commit(offset: int) -> list[list[int]]:
+        place = {"committed_offset": offset, "committed_metadata": "", "committed_leader_epoch": -1}
+        partitions = [{"partition_index": 1, **place}]
+        answer = world.ask(
+            "offset_commit",
+            10,
+            group_id="by-id",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[{"topic_id": one, "partitions": partitions} for one in (other, id)],
+        )
+        assert [one.topic_id for one in answer.topics] == [other, id]
+        return [[int(place.error_code) for place in one.partitions] for one in answer.topics]
+
+    async def coordinated() -> bool:
+        found = await answer_to(
+            world.cluster.kafka, "find_coordinator", 4, {"key_type": 0, "coordinator_keys": ["by-id"]}
+        )
+        fields = {"groups": ["by-id"], "include_authorized_operations": False}
+        described = await answer_to(world.cluster.kafka, "describe_groups", 5, fields)
+        return int(found.coordinators[0].error_code) == int(described.groups[0].error_code) == 0
+
+    world.run(eventually(coordinated, what="the group has a coordinator that has read it"))
+    unknown = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+    assert commit(3) == [[unknown], [0]]
+
+    def fetched(topics: Any) -> Any:
+        group = {"group_id": "by-id", "member_id": None, "member_epoch": -1, "topics": topics}
+        (found,) = world.ask("offset_fetch", 10, groups=[group], require_stable=False).groups
+        assert int(found.error_code) == 0
+        return {
+            one.topic_id: [
+                (place.partition_index, place.committed_offset, int(place.error_code)) for place in one.partitions
+            ]
+            for one in found.topics
+        }
+
+    wanted = [{"topic_id": one, "partition_indexes": [0, 1]} for one in (id, other)]
+    assert fetched(wanted) == {id: [(0, -1, 0), (1, 3, 0)], other: [(0, -1, unknown), (1, -1, unknown)]}
+    assert fetched(None) == {id: [(1, 3, 0)]}
+
+
+def test_records_have_the_time_of_their_append_where_the_topic_wants_it(world: World) -> None:
+    async def work() -> tuple[Any, ...]:
+        async with admin(world) as client:
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            answer = await client.create_topics([NewTopic("stamped", 1, 1, topic_configs=settings)])
+            assert [error[1] for error in answer.topic_errors] == [0]
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=world.servers) as producer:
+            told = await producer.send_and_wait("stamped", b"v", partition=0, timestamp_ms=1_000)
+        (read,) = [one async for one in records(world, "stamped", 1)]
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=world.servers)
+        await consumer.start()
+        place = aiokafka.TopicPartition("stamped", 0)
+        at, after = [(await consumer.offsets_for_times({place: when}))[place] for when in (read.timestamp, 2**50)]
+        await consumer.stop()
+        return told, read, at, after
+
+    told, read, at, after = world.run(work())
+    assert read.timestamp > 1_600_000_000_000, "and not the producer's"
+    assert (read.timestamp_type, told.timestamp_type, told.timestamp) == (1, 1, read.timestamp)
+    assert ((at.offset, at.timestamp), after) == ((0, read.timestamp), None)
+
+
+def test_the_sdk_tells_the_time_of_an_append_too(world: World) -> None:
+    async def work() -> tuple[Any, Any]:
+        async with admin(world) as client:
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            await client.create_topics([NewTopic("stamped-too", 1, 1, topic_configs=settings)])
+        address = str(world.cluster.processes["broker"].listeners["client_listen"])
+        async with regnum_client.Producer(address) as producer:
+            told = await producer.send_and_wait("stamped-too", b"v", partition=0, timestamp_ms=1_000)
+        async with regnum_client.Consumer(address) as consumer:
+            await consumer.assign("stamped-too")
+            await consumer.seek_to_beginning()
+            return told, await consumer.getone()
+
+    told, read = world.run(work())
+    assert told.timestamp_ms == read.timestamp_ms > 1_600_000_000_000

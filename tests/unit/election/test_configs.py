@@ -7,6 +7,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_election.decisions.configs import Settings, read_cluster, read_topic
 from regnum_model.config_changes import (
     Alteration,
+    ListChange,
     Operation,
     Resource,
     ResourceType,
@@ -17,6 +18,7 @@ from regnum_model.config_changes import (
     repeated_resources,
 )
 from regnum_model.configs import (
+    CLEANUP_POLICY,
     DEFAULT_REPLICATION_FACTOR,
     DEFAULTS,
     DEFINITIONS,
@@ -135,6 +137,44 @@ def test_a_resource_or_a_setting_that_stands_twice_is_refused() -> None:
 
 
 MIN_LAG, MAX_LAG = MIN_COMPACTION_LAG_MS, MAX_COMPACTION_LAG_MS
+
+
+def listed(key: str, change: ListChange, value: str) -> Alteration:
+    return Alteration(resource=TOPIC, operations=(Operation(key=key, value=value, change=change),))
+
+
+@pytest.mark.parametrize(
+    ("before", "in_force", "change", "value", "after"),
+    [
+        ({}, {}, ListChange.APPEND, "compact", "compact,delete"),
+        ({}, {CLEANUP_POLICY: 2}, ListChange.APPEND, "compact", "compact"),
+        ({CLEANUP_POLICY: "compact"}, {}, ListChange.APPEND, "delete", "compact,delete"),
+        ({CLEANUP_POLICY: "compact,delete"}, {}, ListChange.APPEND, "delete", "compact,delete"),
+        ({CLEANUP_POLICY: "compact,delete"}, {}, ListChange.SUBTRACT, "delete", "compact"),
+        ({CLEANUP_POLICY: "compact"}, {}, ListChange.SUBTRACT, "delete", "compact"),
+        ({CLEANUP_POLICY: "compact"}, {}, ListChange.SUBTRACT, "compact", None),
+        ({CLEANUP_POLICY: "nonsense"}, {}, ListChange.SUBTRACT, "compact", None),
+    ],
+)
+def test_elements_are_added_to_a_list_that_is_in_force_and_taken_out_of_it(
+    before: dict[str, str], in_force: dict[str, int], change: ListChange, value: str, after: str | None
+) -> None:
+    wanted = listed(CLEANUP_POLICY, change, value)
+    assert check_alteration(wanted, repeated=frozenset()) is None
+    changed = changed_config(before, wanted, in_force=in_force)
+    if after is None:
+        assert isinstance(changed, Rejection)
+        assert changed.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
+    else:
+        assert changed == {CLEANUP_POLICY: after}
+
+
+def test_what_is_no_list_has_no_elements_and_each_kind_of_change_is_another_mutation() -> None:
+    refused = check_alteration(listed(MIN_INSYNC_REPLICAS, ListChange.APPEND, "1"), repeated=frozenset())
+    assert refused is not None
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
+    set_to = alteration(TOPIC, **{CLEANUP_POLICY: "compact"})
+    assert len({set_to.digest, *(listed(CLEANUP_POLICY, one, "compact").digest for one in ListChange)}) == 3
 
 
 def lags(resource: Resource, *, replace: bool = False, **values: str | None) -> Alteration:

@@ -48,6 +48,8 @@ def value_of(field: Field, chance: random.Random) -> Any:
             return chance.choice((bytes(16), chance.randbytes(16)))
         case "bool":
             return chance.random() < 0.5
+        case "float64":
+            return chance.choice((0.0, -1.25, 1e300))
         case "error_code":
             return int(chance.choice(list(ErrorCode)))
         case "datetime_i64":

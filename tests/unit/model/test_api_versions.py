@@ -3,7 +3,15 @@
 import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import types_pb2
-from regnum_model.api_versions import ADMIN_SERVICE, FORWARDED, NEWEST, forwarding_of, is_forwarded, version_of
+from regnum_model.api_versions import (
+    ADMIN_SERVICE,
+    FORWARDED,
+    NEWEST,
+    OF_THE_GATE,
+    forwarding_of,
+    is_forwarded,
+    version_of,
+)
 
 SEED_004 = {
     "AlterConfigs": 2,
@@ -49,6 +57,14 @@ def test_what_only_shows_something_is_named_so_and_nothing_else() -> None:
 def test_nothing_else_is_passed_on_at_any_version(path: str) -> None:
     assert forwarding_of(path) is None
     assert not is_forwarded(path, 0)
+
+
+def test_what_clients_of_kafka_send_to_the_controllers_gate_travels_and_has_no_version_that_brokers_take() -> None:
+    assert OF_THE_GATE.keys().isdisjoint(FORWARDED)
+    for name in OF_THE_GATE:
+        assert forwarding_of(f"{ADMIN_SERVICE}{name}") is OF_THE_GATE[name]
+        assert not is_forwarded(f"{ADMIN_SERVICE}{name}", 0)
+        assert OF_THE_GATE[name].changes is not name.startswith("List")
 
 
 def test_a_header_that_names_no_version_means_the_newest_and_zero_is_said_apart() -> None:

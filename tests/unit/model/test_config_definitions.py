@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_model.broker_configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE, THROTTLE_RATE_MIN
-from regnum_model.config_definition import CLEANUP_POLICIES, NO_LIMIT, ConfigDefinition, ConfigType
+from regnum_model.config_definition import CLEANUP_POLICIES, NO_LIMIT, TIMESTAMP_TYPES, ConfigDefinition, ConfigType
 from regnum_model.configs import (
     CLEANUP_POLICY,
     DEFINITIONS,
@@ -36,6 +36,8 @@ def test_any_other_text_is_refused_with_the_range(one: ConfigDefinition, text: s
     known = {"true": 1, "false": 0} if one.type is ConfigType.BOOLEAN else {}
     if one.type is ConfigType.LIST:
         known = dict(CLEANUP_POLICIES)
+    if one.type is ConfigType.TIMESTAMPS:
+        known = {words.lower(): held for words, held in TIMESTAMP_TYPES.items()}
     if one.type is ConfigType.RATIO and re.fullmatch(r"0(\.[0-9]{1,3})?|1(\.0{1,3})?", text, re.ASCII):
         known[text] = round(float(text) * 1000)
     if one.unlimited:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import Code, RegnumError
 
@@ -13,6 +14,20 @@ from regnum_client.records import RecordMetadata, TopicPartition
 
 Receipt = tuple[asyncio.Future[RecordMetadata], int]
 """The future of a record, and its timestamp."""
+
+
+class Appended(NamedTuple):
+    """Where the broker appended a batch."""
+
+    base_offset: int
+    """Offset of its first record. -1: the broker cannot say, or did not."""
+    append_ms: int | None = None
+    """Time that all its records have got; None: they have those that they came with."""
+
+    @classmethod
+    def told(cls, result: log_pb2.ProduceResult) -> "Appended":
+        """As the broker says."""
+        return cls(result.base_offset, result.log_append_time_ms if result.HasField("log_append_time_ms") else None)
 
 
 class Outcomes:
@@ -94,12 +109,14 @@ class Outcomes:
 
     # Endings.
 
-    def acknowledged(self, partition: TopicPartition, batch: Batch[Receipt], base_offset: int) -> None:
+    def acknowledged(self, partition: TopicPartition, batch: Batch[Receipt], appended: Appended) -> None:
         """The brokers have the batch."""
+        base_offset, append_ms = appended
         for index, (future, timestamp_ms) in enumerate(batch.receipts):
             if not future.done():
                 offset = base_offset + index if base_offset >= 0 else -1
-                future.set_result(RecordMetadata(partition.topic, partition.partition, offset, timestamp_ms))
+                time_ms = timestamp_ms if append_ms is None else append_ms
+                future.set_result(RecordMetadata(partition.topic, partition.partition, offset, time_ms))
         self._end(batch)
 
     def split(self, batch: Batch[Receipt], parts: Sequence[Batch[Receipt]]) -> None:

@@ -39,7 +39,7 @@ from regnum_client.producer.departures import Alarms, Departures, Place
 from regnum_client.producer.given_up import GivenUp
 from regnum_client.producer.identities import Identities
 from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch, Trouble
-from regnum_client.producer.outcomes import Outcomes, Receipt
+from regnum_client.producer.outcomes import Appended, Outcomes, Receipt
 from regnum_client.producer.parting import parts_of
 from regnum_client.producer.route import Route, longest_in_trouble
 from regnum_client.producer.unreachable import UnreachableLeaders
@@ -337,16 +337,18 @@ class Sender:
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
             for (item, result), traced in zip(answered, _traces(under_way, response, self._outages), strict=True):
-                self._settle(item, result.error_code, result.error_message, result.base_offset, traced)
+                self._settle(item, result.error_code, result.error_message, Appended.told(result), traced)
         finally:
             self._calls.ended(under_way)
             self._outcomes.wake()
 
     def _settle_all(self, items: list[Item], code: Code, message: str) -> None:
         for item in items:
-            self._settle(item, code, message, -1)
+            self._settle(item, code, message, Appended(-1))
 
-    def _settle(self, item: Item, code: Code, message: str, base_offset: int, traced: "_Traced | None" = None) -> None:
+    def _settle(
+        self, item: Item, code: Code, message: str, appended: Appended, traced: "_Traced | None" = None
+    ) -> None:
         route, batch = self._routes[item.partition], item.batch
         verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
         parts = parts_of(item.partition, batch, code, accumulator=self._accumulator, outcomes=self._outcomes)
@@ -356,12 +358,13 @@ class Sender:
         failed = route.lane.settle(batch, verdict, item.term, parts)
         if verdict.fate is Fate.ACKNOWLEDGED:
             route.trouble.succeeded()
-            self._outcomes.acknowledged(item.partition, batch, base_offset)
+            self._outcomes.acknowledged(item.partition, batch, appended)
             if self._outages.enabled:
                 trouble = self._outages.recovered(item.partition)
                 # Right after the callbacks of the records' futures: the moment that the caller sees.
+                told, offset = traced or _Traced(), appended.base_offset
                 asyncio.get_running_loop().call_soon(
-                    _note_acknowledgement, self._outages, self._clock, item, base_offset, traced or _Traced(), trouble
+                    _note_acknowledgement, self._outages, self._clock, item, offset, told, trouble
                 )
         elif code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
             # The leader is well, and says itself when to come again.

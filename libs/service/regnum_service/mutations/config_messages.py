@@ -1,15 +1,24 @@
 """Changes of settings in the words of the wire."""
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.config_changes import Alteration, Operation, Resource, ResourceType, invalid
+from regnum_model.config_changes import Alteration, ListChange, Operation, Resource, ResourceType, invalid
 from regnum_model.nodes import MAX_BROKER_ID
 from regnum_model.rejection import Rejection
 
 from regnum_service.item_errors import item_status
+
+LIST_CHANGES: Final = MappingProxyType(
+    {
+        admin_pb2.ALTER_CONFIG_OP_APPEND: ListChange.APPEND,
+        admin_pb2.ALTER_CONFIG_OP_SUBTRACT: ListChange.SUBTRACT,
+    }
+)
+"""What is done to lists."""
 
 
 def resource_of(message: admin_pb2.ConfigResource) -> Resource | Rejection:
@@ -48,6 +57,8 @@ def alteration_of(message: admin_pb2.ConfigAlteration) -> Alteration | Rejection
                 operations.append(Operation(key=config.name, value=config.value))
             case admin_pb2.ALTER_CONFIG_OP_DELETE if not config.value:
                 operations.append(Operation(key=config.name, value=None))
+            case op if op in LIST_CHANGES:
+                operations.append(Operation(key=config.name, value=config.value, change=LIST_CHANGES[op]))
             case _:
                 return invalid(f"what is to be done to {config.name[:80]!r}? Give SET with a value, or DELETE without")
     return Alteration(resource=resource, operations=tuple(operations))

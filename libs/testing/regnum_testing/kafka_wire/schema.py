@@ -20,12 +20,34 @@ MESSAGES: Final = {
     "sync_group": (0, 5),
     "heartbeat": (0, 4),
     "leave_group": (0, 5),
-    "offset_commit": (2, 9),
-    "offset_fetch": (1, 9),
+    "offset_commit": (2, 10),
+    "offset_fetch": (1, 10),
     "init_producer_id": (0, 4),
     "describe_cluster": (0, 2),
     "create_topics": (2, 7),
     "delete_topics": (1, 6),
+    "describe_groups": (0, 6),
+    "list_groups": (0, 5),
+    "delete_groups": (0, 2),
+    "offset_delete": (0, 0),
+    "create_partitions": (0, 3),
+    "delete_records": (0, 2),
+    "describe_configs": (1, 4),
+    "alter_configs": (0, 2),
+    "incremental_alter_configs": (0, 1),
+    "list_config_resources": (0, 1),
+    "describe_log_dirs": (1, 4),
+    "describe_topic_partitions": (0, 0),
+    "describe_producers": (0, 0),
+    "elect_leaders": (0, 2),
+    "alter_partition_reassignments": (0, 1),
+    "list_partition_reassignments": (0, 0),
+    "describe_acls": (1, 3),
+    "create_acls": (1, 3),
+    "delete_acls": (1, 3),
+    "describe_client_quotas": (0, 1),
+    "alter_client_quotas": (0, 1),
+    "describe_user_scram_credentials": (0, 0),
 }
 """By kio's name: the oldest and the newest version that is read and written."""
 
@@ -165,6 +187,8 @@ def annotation_of(field: Field) -> str:
         one = "bool"
     elif field.type == "uuid":
         one = "bytes"
+    elif field.type == "float64":
+        one = "float"
     elif field.type in FIXED:
         one = "int"
     else:

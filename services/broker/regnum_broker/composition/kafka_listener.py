@@ -8,6 +8,14 @@ from regnum_broker.composition.listeners import ClientServices
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.admin import Admin
+from regnum_broker.kafka.administration.acls import AclAdministration
+from regnum_broker.kafka.administration.configs import ConfigAdministration
+from regnum_broker.kafka.administration.groups import GroupAdministration
+from regnum_broker.kafka.administration.logs import LogAdministration
+from regnum_broker.kafka.administration.partitions import PartitionAdministration
+from regnum_broker.kafka.administration.passing_on import PassingOn
+from regnum_broker.kafka.administration.topic_partitions import TopicPartitions
+from regnum_broker.kafka.administration.users import UserAdministration
 from regnum_broker.kafka.auto_creation import AutoCreation, TopicDefaults
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.door import Door
@@ -35,27 +43,49 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         served: to clients.
     """
     guard, limits, settings = Guard(parts.access.authorizer), parts.limits, parts.settings
-    addresses = Addresses(served.cache)
+    addresses, authorizer = Addresses(served.cache), parts.access.authorizer
+    controller = PassingOn(broker=parts.id, addresses=addresses, forwarding=served.forwarding)
+    log = guard.before("regnum.broker.v1.LogService", served.log)
+    groups = guard.before("regnum.broker.v1.GroupService", served.groups)
     door = Door(
         data=Data(
-            log=guard.before("regnum.broker.v1.LogService", served.log),
+            log=log,
             producers=guard.before("regnum.broker.v1.ProducerService", served.producers),
             addresses=addresses,
         ),
-        groups=Groups(groups=guard.before("regnum.broker.v1.GroupService", served.groups), addresses=addresses),
+        groups=Groups(groups=groups, addresses=addresses),
         admin=Admin(
-            broker=parts.id,
             cache=served.cache,
             leaders=served.leaders,
             addresses=addresses,
-            authorizer=parts.access.authorizer,
-            forwarding=served.forwarding,
+            authorizer=authorizer,
+            controller=controller,
             creation=AutoCreation(
                 defaults=TopicDefaults(settings.auto_create_topics, settings.num_partitions),
                 cache=served.cache,
                 forwarding=served.forwarding,
             ),
         ),
+        administration={
+            **GroupAdministration(groups=groups, authorizer=authorizer).rooms,
+            **PartitionAdministration(controller=controller, cache=served.cache).rooms,
+            **ConfigAdministration(
+                controller=controller, cache=served.cache, addresses=addresses, authorizer=authorizer
+            ).rooms,
+            **LogAdministration(
+                log=log,
+                replicas=parts.replicas,
+                leaders=served.leaders,
+                storage=parts.storage,
+                disk=parts.disk,
+                authorizer=authorizer,
+            ).rooms,
+            **TopicPartitions(
+                cache=served.cache, leaders=served.leaders, addresses=addresses, authorizer=authorizer
+            ).rooms,
+            **AclAdministration(controller=controller).rooms,
+            **UserAdministration(controller=controller, authorizer=authorizer).rooms,
+        },
         gates=limits.throttling.gates,
         meter=limits.throttling,
         clock=parts.clock,

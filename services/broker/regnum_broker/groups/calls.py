@@ -30,6 +30,7 @@ from regnum_broker.groups.decisions.state import (
     Again,
     Answer,
     Group,
+    GroupError,
     GroupLimits,
     GroupState,
     Identity,
@@ -41,6 +42,7 @@ from regnum_broker.groups.decisions.state import (
     Synced,
     SyncRequest,
 )
+from regnum_broker.groups.decisions.subscriptions import read_by
 from regnum_broker.groups.recorded.records import offset_record
 from regnum_broker.groups.shard import Shard
 
@@ -273,6 +275,27 @@ class GroupCalls:
             )
         await _answered(shard.delete(group_id), waitable_s)
 
+    async def forget(self, group_id: str, places: Sequence[Place], *, waitable_s: float) -> list[Refusal | None]:
+        """OffsetDelete: None for each place that has no offset any more, or why it keeps it. Raises RegnumError."""
+        shard = self._coordinator.shard_of(group_id, writes=True)
+        group = shard.groups.get(group_id)
+        if group is None:
+            raise RegnumError(errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        read = read_by(group)
+        if isinstance(read, Refusal):
+            raise RegnumError(code_of(read), read.message)
+        present = shard.offsets.of(group_id)
+        outcomes: list[Refusal | None] = []
+        gone: dict[Place, None] = {}
+        for place in places:
+            kept = read is None or place.topic in read or shard.offsets.is_written(group_id, place)
+            outcomes.append(_subscribed(place) if kept else None)
+            if not kept and place in present:
+                gone[place] = None
+        if gone:
+            await _answered(shard.forget(group_id, tuple(gone)), waitable_s)
+        return outcomes
+
     async def _held(
         self, shard: Shard, group_id: str, member_id: str, decide: Callable[[Group, int], Step], *, waitable_s: float
     ) -> Answer:
@@ -309,6 +332,13 @@ def _taken(answer: "asyncio.Future[Answer]") -> Answer:
 def code_of(refusal: Refusal) -> Code:
     """The wire's code of a refusal; the numbers are the same, Kafka's."""
     return errors_pb2.ErrorCode.Value(f"ERROR_CODE_{refusal.error.name}")
+
+
+def _subscribed(place: Place) -> Refusal:
+    return Refusal(
+        error=GroupError.GROUP_SUBSCRIBED_TO_TOPIC,
+        message=f"the group reads {place.topic}, or commits to it right now: stop its members first",
+    )
 
 
 def _raise(refusal: Refusal | None) -> None:

@@ -231,6 +231,13 @@ class Shard:
         self.log.write([forgotten_group(group_id)], forgotten)
         return answer
 
+    def forget(self, group_id: str, places: Sequence[Place]) -> "asyncio.Future[Answer]":
+        """The same as ``forget_offsets``; Done when it is written."""
+        number, answer = self._new_call()
+        self.forget_offsets(group_id, places)
+        self.log.after(lambda: self._answer(number, Done()))
+        return answer
+
     def forget_offsets(self, group_id: str, places: Sequence[Place]) -> None:
         """Forget offsets, in portions, each for itself; none of these places may be on its way to the log."""
         for start in range(0, len(places), TOMBSTONES):

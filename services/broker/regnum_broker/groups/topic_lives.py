@@ -9,10 +9,12 @@ heard more), and a controller that has just begun to reign may for a moment publ
 Algorithm: an offset is committed with the topic's id and with the version of the metadata that has it. Metadata of that
 version or a later one that does not have the id says that the topic is gone. It is believed at once by the same reign,
 whose publications never go back; else when it has stood for ``BELIEVED_S``. Offsets are hidden then if the name has
-another topic by now. When it has stood for ``FORGOTTEN_S`` the store is asked (``cluster.topic_guards``), and what is
-gone there, too, is forgotten: metadata may also lack a topic whose node a person has damaged.
+another topic by now. At the next look, or of another reign when it has stood for ``FORGOTTEN_S``, the store is asked
+(``cluster.topic_guards``), and what is gone there, too, is forgotten: metadata may also lack a topic whose node a
+person has damaged. What is not gone there is asked for again after ``FORGOTTEN_S``.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
@@ -27,7 +29,7 @@ BELIEVED_S: Final = 10.0
 """So long metadata of another reign has to say that a topic is gone."""
 
 FORGOTTEN_S: Final = 60.0
-"""After so long the store is asked, and offsets go for good."""
+"""After so long the store is asked where another reign says that a topic is gone, and asked again."""
 
 SLICE: Final = 2_000
 """Topics looked at between two turns of the event loop (safety rule S22)."""
@@ -102,8 +104,10 @@ class TopicLives:
                 self._gone_since_s.pop(life, None)
             else:
                 now_s = self._clock.monotonic()
-                since_s = max(self._gone_since_s.setdefault(life, now_s), self._asked_s.get(life, now_s - FORGOTTEN_S))
-                if now_s - since_s >= FORGOTTEN_S and len(over) < most:
+                since_s = self._gone_since_s.setdefault(life, now_s)
+                pause_s = 0.0 if self._known.version >> 32 == version >> 32 else FORGOTTEN_S
+                asked_s = self._asked_s.get(life, -math.inf)
+                if now_s - since_s >= pause_s and now_s - asked_s >= FORGOTTEN_S and len(over) < most:
                     self._asked_s[life] = now_s
                     over.append(life)
             await turns.took()

@@ -4,15 +4,17 @@ Administrative calls go to the controller, which is no broker: metadata names on
 controller epoch. So a change of the controller looks to a client as it does in Kafka: NOT_CONTROLLER, and the next one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from regnum.types.v1 import types_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import bytes_of_id, id_of_bytes
 
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
 NOBODY: Final = -1
+LISTENER_NOT_FOUND: Final = 72
+"""Kafka's number: the leader has no such listener."""
 
 
 class Addresses:
@@ -67,6 +69,23 @@ class Addresses:
     def text_of(self, topic_id: bytes) -> str:
         """An id as all else here writes it."""
         return id_of_bytes(topic_id)
+
+
+def shown_leader(
+    state: types_pb2.PartitionState, brokers: Collection[int], *, knows_listeners: bool
+) -> tuple[int, int]:
+    """What a client is told of a leader: its id, or -1 and the error that says why.
+
+    Args:
+        state: of the partition.
+        brokers: those that have a listener for Kafka's protocol.
+        knows_listeners: whether the client knows the error that says that the leader has none.
+    """
+    if state.leader in brokers:
+        return state.leader, errors_pb2.ERROR_CODE_NONE
+    if state.leader >= 0 and knows_listeners:
+        return NOBODY, LISTENER_NOT_FOUND
+    return NOBODY, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE
 
 
 def id_bytes(topic_id: str) -> bytes:

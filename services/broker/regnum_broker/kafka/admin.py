@@ -1,11 +1,10 @@
 """What is offered, what the cluster is, and topics made and deleted: between Kafka's messages and the handlers."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
-from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2
-from regnum.types.v1 import errors_pb2, types_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.apis import APIS, PRODUCE
 from regnum_kafka_wire.gen.api_versions_request import ApiVersionsRequest
 from regnum_kafka_wire.gen.api_versions_response import ApiVersion, ApiVersionsResponse
@@ -22,25 +21,23 @@ from regnum_kafka_wire.gen.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from regnum_model.access import ResourceType
 from regnum_model.topics import INTERNAL_TOPICS, check_topic_name
 from regnum_service.access.authorization import Authorizer
 from regnum_service.access.topic_sight import TopicSight
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
 
-from regnum_broker.kafka.addresses import Addresses, id_bytes
+from regnum_broker.kafka.addresses import Addresses, id_bytes, shown_leader
+from regnum_broker.kafka.administration.operations import NOT_ASKED, authorized
+from regnum_broker.kafka.administration.passing_on import PassingOn, header
 from regnum_broker.kafka.auto_creation import AutoCreation
 from regnum_broker.kafka.context import Context
-from regnum_broker.servicers.admin import AdminCall, ForwardingServicer, UnreadRequest
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
-A = TypeVar("A", bound=Message)
-
 SLICE: Final = 1_000
 """Partitions put into an answer before the event loop gets a turn (safety rule S22)."""
-LISTENER_NOT_FOUND: Final = 72
-"""Kafka's number: the leader has no such listener."""
 KNOWS_LISTENERS: Final = 6
 """First version of Metadata whose clients know that error."""
 MAY_NAME_NONE: Final = 12
@@ -61,31 +58,28 @@ class Admin:
     def __init__(
         self,
         *,
-        broker: int,
         cache: MetadataCache,
         leaders: CurrentLeaders,
         addresses: Addresses,
         authorizer: Authorizer,
-        forwarding: ForwardingServicer,
+        controller: PassingOn,
         creation: AutoCreation,
     ) -> None:
         """Only assigns.
 
         Args:
-            broker: this one.
             cache: the cluster, as far as this broker has heard.
             leaders: who leads what.
             addresses: of brokers.
             authorizer: which topics a caller may be told of.
-            forwarding: passes calls on to the controller.
+            controller: carries out changes.
             creation: makes topics that are asked for.
         """
-        self._broker: Final = broker
         self._cache: Final = cache
         self._leaders: Final = leaders
         self._addresses: Final = addresses
         self._authorizer: Final = authorizer
-        self._forwarding: Final = forwarding
+        self._controller: Final = controller
         self._creation: Final = creation
 
     async def versions(self, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
@@ -108,7 +102,7 @@ class Admin:
             for view in () if sight.nothing else known.values():
                 await turns.took(1 + len(view.partitions))
                 if sight.lists(view.name):
-                    topics.append(self._topic(view, context))
+                    topics.append(self._topic(view, request, context))
         else:
             asked = request.topics or ()
             if len(asked) > NAMES_MAX:
@@ -129,7 +123,7 @@ class Admin:
                 elif found is None:
                     topics.append(_no_topic(missing.get(name) or _why_unknown(name), name, one.topic_id, context))
                 else:
-                    topics.append(self._topic(found, context))
+                    topics.append(self._topic(found, request, context))
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(
@@ -156,22 +150,17 @@ class Admin:
         names = [one.name for one in request.topics or () if one.name and sight.answers(one.name)]
         return await self._creation.make(names, context.call)
 
-    def _topic(self, view: TopicView, context: Context) -> MetadataResponseTopic:
+    def _topic(self, view: TopicView, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
         brokers = self._addresses.brokers
         partitions = []
         for number in sorted(view.partitions):
             state = self._leaders.state_of(view, number)
-            code: int = errors_pb2.ERROR_CODE_NONE
-            if state.leader < 0:
-                code = errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE
-            elif state.leader not in brokers:
-                known = context.version >= KNOWS_LISTENERS
-                code = LISTENER_NOT_FOUND if known else errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE
+            leader, code = shown_leader(state, brokers, knows_listeners=context.version >= KNOWS_LISTENERS)
             partitions.append(
                 MetadataResponsePartition(
                     error_code=code,
                     partition_index=number,
-                    leader_id=state.leader if not code else -1,
+                    leader_id=leader,
                     leader_epoch=state.leader_epoch,
                     replica_nodes=state.replicas,
                     isr_nodes=state.isr,
@@ -183,11 +172,14 @@ class Admin:
             topic_id=id_bytes(view.topic_id),
             is_internal=view.name in INTERNAL_TOPICS,
             partitions=partitions,
+            topic_authorized_operations=authorized(self._authorizer, ResourceType.TOPIC, view.name)
+            if request.include_topic_authorized_operations
+            else NOT_ASKED,
         )
 
     async def cluster(self, request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
         """The cluster without its topics."""
-        del request, context
+        del context
         return DescribeClusterResponse(
             cluster_id=self._cache.cluster_id,
             controller_id=self._addresses.gate,
@@ -197,6 +189,9 @@ class Admin:
                 )
                 for broker in self._addresses.brokers.values()
             ],
+            cluster_authorized_operations=authorized(self._authorizer, ResourceType.CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED,
         )
 
     def no_cluster(self, request: DescribeClusterRequest, context: Context, code: Code) -> DescribeClusterResponse:
@@ -206,12 +201,12 @@ class Admin:
 
     async def create(self, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
         """Make topics; the answer comes when this broker knows them, or its time is up."""
-        self._check_gate()
+        self._controller.check_gate()
         asked = admin_pb2.CreateTopicsRequest(
-            header=_header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
+            header=header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
         )
         for topic in request.topics:
-            new = asked.topics.add(name=topic.name, mutation_id=self._forwarding.new_mutation_id())
+            new = asked.topics.add(name=topic.name, mutation_id=self._controller.new_mutation_id())
             for one in topic.assignments:
                 new.assignment.add(partition=one.partition_index, replicas=one.broker_ids)
             if not topic.assignments:
@@ -222,7 +217,7 @@ class Admin:
             new.configs.extend(
                 admin_pb2.NewTopicConfig(name=config.name, value=config.value or "") for config in topic.configs
             )
-        answer = await self._passed_on("CreateTopics", asked, admin_pb2.CreateTopicsResponse, context)
+        answer = await self._controller.pass_on("CreateTopics", asked, admin_pb2.CreateTopicsResponse, context)
         made = [one.name for one in answer.results if not one.error_code and not request.validate_only]
         await self._cache.until(lambda: all(name in self._cache.topics for name in made), request.timeout_ms / 1000)
         return CreateTopicsResponse(
@@ -253,15 +248,15 @@ class Admin:
 
     async def delete(self, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
         """Delete topics, by name or by id."""
-        self._check_gate()
-        asked = admin_pb2.DeleteTopicsRequest(header=_header(context), timeout_ms=max(0, request.timeout_ms))
+        self._controller.check_gate()
+        asked = admin_pb2.DeleteTopicsRequest(header=header(context), timeout_ms=max(0, request.timeout_ms))
         for name, topic_id in _deleted(request, context):
             asked.topics.add(
                 name=name or "",
                 topic_id=self._addresses.text_of(topic_id) if any(topic_id) else "",
-                mutation_id=self._forwarding.new_mutation_id(),
+                mutation_id=self._controller.new_mutation_id(),
             )
-        answer = await self._passed_on("DeleteTopics", asked, admin_pb2.DeleteTopicsResponse, context)
+        answer = await self._controller.pass_on("DeleteTopics", asked, admin_pb2.DeleteTopicsResponse, context)
         gone = [one.topic_id for one in answer.results if not one.error_code and one.topic_id]
         await self._cache.until(lambda: not self._addresses.knows_any(gone), request.timeout_ms / 1000)
         return DeleteTopicsResponse(
@@ -286,25 +281,10 @@ class Admin:
             ]
         )
 
-    def _check_gate(self) -> None:
-        if self._addresses.gate != self._broker:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_NOT_CONTROLLER, "another broker is the controller's gate now: see Metadata"
-            )
-
-    async def _passed_on(self, name: str, request: Message, answer: type[A], context: Context) -> A:
-        asked = AdminCall.named(name)
-        unread = UnreadRequest.parse(request.SerializeToString())
-        return answer.FromString(await self._forwarding.pass_on(asked, unread, context.call))
-
 
 def offered() -> list[ApiVersion]:
     """Every call and its versions; Produce from 0 on, for librdkafka looks whether it is there (KAFKA-18659)."""
     return [ApiVersion(api.key, 0 if api.key == PRODUCE else api.oldest, api.newest) for api in APIS.values()]
-
-
-def _header(context: Context) -> types_pb2.RequestHeader:
-    return types_pb2.RequestHeader(api_version=context.version, client_id=context.call.client_id)
 
 
 def _deleted(request: DeleteTopicsRequest, context: Context) -> Iterable[tuple[str | None, bytes]]:

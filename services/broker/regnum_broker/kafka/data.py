@@ -116,6 +116,8 @@ class Data:
     def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
         place.error_code, place.error_message = result.error_code, result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
+        if result.HasField("log_append_time_ms") and not result.error_code:
+            place.log_append_time_ms = result.log_append_time_ms
         if result.error_code and context.version >= HINTS_PRODUCE and result.HasField("current_leader"):
             place.current_leader = produce_response.LeaderIdAndEpoch(
                 result.current_leader.leader, result.current_leader.leader_epoch

@@ -5,26 +5,27 @@ is muted (KIP-219: the answer before went out at once), and only then is it pars
 to a client of Kafka, which may know no such error: the call waits, and is made again.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import grpc
 from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
 from regnum_kafka_wire.frames import read_request, write_response
 from regnum_kafka_wire.primitives import MalformedError
-from regnum_model.api_versions import ADMIN_SERVICE
+from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of
 from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError, reason_of
+from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
 from regnum_service.status import from_rpc_error
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.kafka.admin import Admin
+from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
@@ -37,14 +38,14 @@ PATHS: Final[Mapping[int, str]] = MappingProxyType(
     {
         0: f"{LOG_SERVICE}Produce",
         1: f"{LOG_SERVICE}Fetch",
-        19: f"{ADMIN_SERVICE}CreateTopics",
-        20: f"{ADMIN_SERVICE}DeleteTopics",
+        **{
+            api.key: f"{ADMIN_SERVICE}{api.name}"
+            for api in APIS.values()
+            if forwarding_of(f"{ADMIN_SERVICE}{api.name}") is not None
+        },
     }
 )
 """What gates know a call by, where a quota holds some calls and not all."""
-
-Answering: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
-Refusing: TypeAlias = Callable[[Any, Context, Code], Any]
 
 
 class Door:
@@ -56,6 +57,7 @@ class Door:
         data: Data,
         groups: Groups,
         admin: Admin,
+        administration: Mapping[int, Room],
         gates: Sequence[Gate],
         meter: Meter,
         clock: Clock,
@@ -68,6 +70,7 @@ class Door:
             data: records and offsets.
             groups: consumer groups.
             admin: the cluster and its topics.
+            administration: what answers all other calls, by API key.
             gates: what calls pass before they are parsed, in this order.
             meter: measures what they take.
             clock: source of time.
@@ -76,7 +79,8 @@ class Door:
         self._meter: Final = meter
         self._clock: Final = clock
         self._metrics: Final = metrics
-        self._rooms: Final[Mapping[int, tuple[Answering, Refusing]]] = {
+        self._rooms: Final[Mapping[int, Room]] = {
+            **administration,
             0: (data.produce, data.no_produce),
             1: (data.fetch, data.no_fetch),
             2: (data.list_offsets, data.no_list_offsets),

@@ -43,6 +43,8 @@ MANY_KEYS: Final = 4
 """First version of FindCoordinator that asks for several."""
 MANY_GROUPS: Final = 8
 """First version of OffsetFetch that does."""
+BY_ID: Final = 10
+"""First version of OffsetCommit, and of OffsetFetch, that names topics by their ids."""
 KNOWS_IDS: Final = 4
 """First version of JoinGroup whose clients are told an id and come again with it (KIP-394)."""
 NO_PROTOCOL_NULL: Final = 7
@@ -224,10 +226,13 @@ class Groups:
             member_id=request.member_id,
             group_instance_id=request.group_instance_id or "",
         )
-        for topic in request.topics:
-            for one in topic.partitions:
+        names = [self._name_of(topic, context) for topic in request.topics]
+        for name, topic in zip(names, request.topics, strict=True):
+            for one in topic.partitions if name is not None else ():
                 offset = asked.offsets.add(
-                    topic=topic.name,
+                    topic=name,
+                    # (What was read of another topic of that name is not committed.)
+                    topic_id=self._addresses.text_of(topic.topic_id) if context.version >= BY_ID else "",
                     partition=one.partition_index,
                     offset=one.committed_offset,
                     metadata=one.committed_metadata or "",
@@ -239,14 +244,23 @@ class Groups:
             topics=[
                 OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
-                        OffsetCommitResponsePartition(one.partition_index, next(results).error_code)
+                        OffsetCommitResponsePartition(
+                            one.partition_index,
+                            errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID if name is None else next(results).error_code,
+                        )
                         for one in topic.partitions
                     ],
                 )
-                for topic in request.topics
+                for name, topic in zip(names, request.topics, strict=True)
             ]
         )
+
+    def _name_of(self, topic: Any, context: Context) -> str | None:
+        """Of a topic of a request; None: there is none of its id."""
+        name: str | None = topic.name if context.version < BY_ID else self._addresses.name_of(topic.topic_id)
+        return name
 
     def no_commit(self, request: OffsetCommitRequest, context: Context, code: Code) -> OffsetCommitResponse:
         """That nothing was recorded."""
@@ -255,6 +269,7 @@ class Groups:
             topics=[
                 OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[OffsetCommitResponsePartition(one.partition_index, code) for one in topic.partitions],
                 )
                 for topic in request.topics
@@ -288,15 +303,17 @@ class Groups:
         for group in request.groups:
             answer = OffsetFetchResponseGroup(group_id=group.group_id)
             groups.append(answer)
+            missing: list[OffsetFetchResponseTopics] = []
+            named = None if group.topics is None else self._named(group.topics, missing, context)
             try:
-                places = None if group.topics is None else _places(group.topics)
-                found = await self._offsets(group.group_id, places, context)
+                found = await self._offsets(group.group_id, named, context)
             except RegnumError as error:
                 answer.error_code = error.code
                 continue
-            answer.topics = [
+            answer.topics = missing + [
                 OffsetFetchResponseTopics(
                     name=topic,
+                    topic_id=self._addresses.id_of(topic),
                     partitions=[
                         OffsetFetchResponsePartitions(
                             partition_index=one.partition,
@@ -308,8 +325,25 @@ class Groups:
                     ],
                 )
                 for topic, offsets in found.items()
+                # (Nothing can be said by its id of a topic that this broker does not know any more.)
+                if context.version < BY_ID or any(self._addresses.id_of(topic))
             ]
         return OffsetFetchResponse(groups=groups)
+
+    def _named(
+        self, topics: Iterable[Any], missing: list[OffsetFetchResponseTopics], context: Context
+    ) -> list[group_pb2.OffsetToFetch]:
+        """The partitions of a group that are asked for; the answers for ids that no topic has go to ``missing``."""
+        places = []
+        for topic in topics:
+            name = self._name_of(topic, context)
+            if name is None:
+                code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+                nothing = [OffsetFetchResponsePartitions(one, -1, -1, "", code) for one in topic.partition_indexes]
+                missing.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=nothing))
+            else:
+                places += [group_pb2.OffsetToFetch(topic=name, partition=one) for one in topic.partition_indexes]
+        return places
 
     async def _offsets(
         self, group_id: str, places: list[group_pb2.OffsetToFetch] | None, context: Context

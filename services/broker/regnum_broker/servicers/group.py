@@ -70,6 +70,7 @@ Item: TypeAlias = (
     | group_pb2.OffsetCommitResult
     | group_pb2.GroupDescription
     | group_pb2.DeleteGroupResult
+    | group_pb2.OffsetDeleteResult
 )
 
 Context = Any
@@ -346,6 +347,24 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
                 await self._calls.delete(group_id, waitable_s=waitable_s(context))
             except RegnumError as error:
                 _refuse(result, error.code, error.message)
+        return response
+
+    async def OffsetDelete(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.OffsetDeleteRequest, context: Context
+    ) -> group_pb2.OffsetDeleteResponse:
+        """Forget offsets, each on its own."""
+        _check_count(request.partitions, OFFSETS_MAX, "partitions")
+        outcomes = await self._calls.forget(
+            request.group_id,
+            [Place(one.topic, one.partition) for one in request.partitions],
+            waitable_s=waitable_s(context),
+        )
+        response = group_pb2.OffsetDeleteResponse()
+        async for part in slices(zip(request.partitions, outcomes, strict=True), SLICE):
+            for one, refused in part:
+                result = response.results.add(topic=one.topic, partition=one.partition)
+                if refused is not None:
+                    _refuse(result, code_of(refused), refused.message)
         return response
 
 

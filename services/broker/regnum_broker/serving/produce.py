@@ -370,11 +370,11 @@ class ProduceHandler:
 
     async def _hand_in(self, items: tuple[Admitted, ...]) -> asyncio.Future[list[Outcome]]:
         """Hand a job to the writer; the future is its outcome."""
-        bytes_max, directory, now_s = self._batch_bytes_max, self._storage.directory, self._clock.monotonic
+        bytes_max, directory, clock = self._batch_bytes_max, self._storage.directory, self._clock
 
         def append() -> list[Outcome]:
             with directory.many_appends():
-                return append_some(items, bytes_max=bytes_max, now_s=now_s)
+                return append_some(items, bytes_max=bytes_max, now_s=clock.monotonic, wall_ms=clock.wall_ms)
 
         appending = await self._storage.write_later(append, size_bytes=sum(item.size_bytes for item in items))
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.

@@ -276,6 +276,8 @@ def _fill_in(
         return None
     partition = leadership.partition
     result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
+    if outcome.append_ms is not None:
+        result.log_append_time_ms = outcome.append_ms
     if partition.tenure is not leadership.tenure or leadership.cut_off:
         refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
     elif acks == log_pb2.ACKS_ALL:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, assert_never
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.config_definition import LOG_APPEND_TIME
 from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX
 from regnum_records.check import accepted_batch, verify_crc
 from regnum_records.errors import (
@@ -17,6 +18,7 @@ from regnum_records.errors import (
     UnpackedTooLargeError,
 )
 from regnum_records.header import BatchHeader, read_header
+from regnum_records.stamping import at_append_time
 from regnum_service.errors import Code
 from regnum_service.limits.call import OWN, Call
 from regnum_telemetry import conventions, tracing
@@ -156,6 +158,8 @@ class Done:
     duplicate: bool
     batch: bytes
     """As it is stored, but for the offset and the leader epoch."""
+    append_ms: int | None = None
+    """Time that its records have got, milliseconds since 1970; None: they have their own, or were in the log."""
 
 
 Outcome = Refused | Done
@@ -253,13 +257,16 @@ def _unwelcome(batch: bytes, refused: Refused) -> Unwelcome | Refused:
     return Unwelcome(refused=refused, batch=batch, header=header)
 
 
-def append_some(items: Sequence[Admitted], *, bytes_max: int, now_s: Callable[[], float]) -> list[Outcome]:
+def append_some(
+    items: Sequence[Admitted], *, bytes_max: int, now_s: Callable[[], float], wall_ms: Callable[[], int]
+) -> list[Outcome]:
     """On the writer thread: append the batches of partitions, one after another.
 
     Args:
         items: the partitions.
         bytes_max: largest batch where the topic has no limit of its own.
         now_s: monotonic time.
+        wall_ms: milliseconds since 1970, which records get where their topic wants it so.
 
     Raises:
         DirectoryFailedError: the disk failed.
@@ -267,13 +274,13 @@ def append_some(items: Sequence[Admitted], *, bytes_max: int, now_s: Callable[[]
     outcomes: list[Outcome] = []
     before_s = now_s()
     for item in items:
-        outcomes.append(_append(item, bytes_max))
+        outcomes.append(_append(item, bytes_max, wall_ms))
         ended_s = now_s()
         item.spent_s, before_s = item.spent_s + ended_s - before_s, ended_s
     return outcomes
 
 
-def _append(item: Admitted, bytes_max: int) -> Outcome:
+def _append(item: Admitted, bytes_max: int, wall_ms: Callable[[], int]) -> Outcome:
     """Append one; what was not checked beside the writer, or by settings of its topic that are past, is checked."""
     leadership = item.leadership
     partition = leadership.partition
@@ -294,6 +301,9 @@ def _append(item: Admitted, bytes_max: int) -> Outcome:
     try:
         if isinstance(batch, Unwelcome):
             return _repeated(batch, partition.log)
+        append_ms = wall_ms() if partition.settings.message_timestamp_type == LOG_APPEND_TIME else None
+        if append_ms is not None:
+            batch = at_append_time(batch, append_ms)
         (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
     except DirectoryFailedError:
         raise
@@ -302,7 +312,7 @@ def _append(item: Admitted, bytes_max: int) -> Outcome:
         put_off = isinstance(error, ResourceExhaustedError)
         message = f"broker {leadership.broker}: {error}"
         return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=message, put_off=put_off)
-    return _translate(outcome, batch)
+    return _translate(outcome, batch, append_ms)
 
 
 def _repeated(unwelcome: Unwelcome, log: ReplicaLog) -> Outcome:
@@ -314,7 +324,7 @@ def _repeated(unwelcome: Unwelcome, log: ReplicaLog) -> Outcome:
         verify_crc(unwelcome.batch, unwelcome.header)
     except CorruptBatchError as error:
         return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
-    return _translate(repeated, unwelcome.batch)
+    return _translate(repeated, unwelcome.batch, None)
 
 
 def _leads_on(role: Role | None, leadership: Leadership) -> TypeGuard[Leadership]:
@@ -322,10 +332,10 @@ def _leads_on(role: Role | None, leadership: Leadership) -> TypeGuard[Leadership
     return isinstance(role, Leadership) and role.tenure is leadership.tenure and role.isr_sufficient
 
 
-def _translate(outcome: AppendOutcome, batch: bytes) -> Outcome:
+def _translate(outcome: AppendOutcome, batch: bytes, append_ms: int | None) -> Outcome:
     match outcome:
         case Appended(base_offset=base, last_offset=last):
-            return Done(base_offset=base, last_offset=last, duplicate=False, batch=batch)
+            return Done(base_offset=base, last_offset=last, duplicate=False, batch=batch, append_ms=append_ms)
         case Duplicate(base_offset=base, last_offset=last):
             return Done(base_offset=base, last_offset=last, duplicate=True, batch=batch)
         case OutOfOrder(expected=expected, found=found):

@@ -405,4 +405,4 @@ def _concerned(before: Settings, after: Settings, topic: str) -> Concerned:
 
 def _of_logs(settings: ReplicaSettings) -> ReplicaSettings:
     """Without what leaders alone act by."""
-    return replace(settings, max_message_bytes=None, max_message_unpacked_bytes=None)
+    return replace(settings, max_message_bytes=None, max_message_unpacked_bytes=None, message_timestamp_type=None)

@@ -121,6 +121,7 @@ def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
         retention_bytes=settings.retention_bytes,
         retention_ms=settings.retention_ms,
         cleanup_policy=settings.cleanup_policy,
+        message_timestamp_type=settings.message_timestamp_type,
         min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
         delete_retention_ms=settings.delete_retention_ms,
         min_compaction_lag_ms=settings.min_compaction_lag_ms,

@@ -277,6 +277,13 @@ _GROUP: Final[Mapping[str, Rule]] = {
         response=group_pb2.DeleteGroupsResponse,
         refuse=_of_group(group_pb2.DeleteGroupResult),
     ),
+    "OffsetDelete": Each(
+        first=_DELETE_GROUP,
+        right=_READ_TOPIC,
+        items="partitions",
+        response=group_pb2.OffsetDeleteResponse,
+        refuse=refusing(group_pb2.OffsetDeleteResult, "topic", "partition"),
+    ),
 }
 
 _METADATA: Final[Mapping[str, Rule]] = {

@@ -61,6 +61,12 @@ class _AlterConfigOpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlterCo
     """Gives it a value."""
     ALTER_CONFIG_OP_DELETE: _AlterConfigOp.ValueType  # 2
     """Takes it back to its default: of a topic that of the cluster, of the cluster that of the product."""
+    ALTER_CONFIG_OP_APPEND: _AlterConfigOp.ValueType  # 3
+    """Adds elements to a list, which its value names; those that are there already change nothing. What is not a list:
+    INVALID_CONFIG.
+    """
+    ALTER_CONFIG_OP_SUBTRACT: _AlterConfigOp.ValueType  # 4
+    """Takes elements out of a list."""
 
 class AlterConfigOp(_AlterConfigOp, metaclass=_AlterConfigOpEnumTypeWrapper):
     """What is done to a setting."""
@@ -71,6 +77,12 @@ ALTER_CONFIG_OP_SET: AlterConfigOp.ValueType  # 1
 """Gives it a value."""
 ALTER_CONFIG_OP_DELETE: AlterConfigOp.ValueType  # 2
 """Takes it back to its default: of a topic that of the cluster, of the cluster that of the product."""
+ALTER_CONFIG_OP_APPEND: AlterConfigOp.ValueType  # 3
+"""Adds elements to a list, which its value names; those that are there already change nothing. What is not a list:
+INVALID_CONFIG.
+"""
+ALTER_CONFIG_OP_SUBTRACT: AlterConfigOp.ValueType  # 4
+"""Takes elements out of a list."""
 Global___AlterConfigOp: _TypeAlias = AlterConfigOp  # noqa: Y015
 
 class _ConfigSource:

@@ -89,6 +89,11 @@ class GroupServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_group__pb2.DeleteGroupsRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_group__pb2.DeleteGroupsResponse.FromString,
                 _registered_method=True)
+        self.OffsetDelete = channel.unary_unary(
+                '/regnum.broker.v1.GroupService/OffsetDelete',
+                request_serializer=regnum_dot_broker_dot_v1_dot_group__pb2.OffsetDeleteRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_group__pb2.OffsetDeleteResponse.FromString,
+                _registered_method=True)
 
 
 class GroupServiceServicer:
@@ -173,6 +178,14 @@ class GroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OffsetDelete(self, request, context):
+        """Forgets how far a group has come in some partitions (KIP-496), each on its own. Refused as a whole with
+        GROUP_ID_NOT_FOUND, and with NON_EMPTY_GROUP where the members are no consumers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -225,6 +238,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroups,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_group__pb2.DeleteGroupsRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_group__pb2.DeleteGroupsResponse.SerializeToString,
+            ),
+            'OffsetDelete': grpc.unary_unary_rpc_method_handler(
+                    servicer.OffsetDelete,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_group__pb2.OffsetDeleteRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_group__pb2.OffsetDeleteResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -502,6 +520,33 @@ class GroupService:
             '/regnum.broker.v1.GroupService/DeleteGroups',
             regnum_dot_broker_dot_v1_dot_group__pb2.DeleteGroupsRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_group__pb2.DeleteGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OffsetDelete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.GroupService/OffsetDelete',
+            regnum_dot_broker_dot_v1_dot_group__pb2.OffsetDeleteRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_group__pb2.OffsetDeleteResponse.FromString,
             options,
             channel_credentials,
             insecure,

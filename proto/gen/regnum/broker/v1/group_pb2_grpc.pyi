@@ -65,6 +65,10 @@ class GroupServiceStub:
     """States and members of groups that this broker coordinates."""
     DeleteGroups: _grpc.UnaryUnaryMultiCallable[_group_pb2.DeleteGroupsRequest, _group_pb2.DeleteGroupsResponse]
     """Forgets groups without members, with all their offsets."""
+    OffsetDelete: _grpc.UnaryUnaryMultiCallable[_group_pb2.OffsetDeleteRequest, _group_pb2.OffsetDeleteResponse]
+    """Forgets how far a group has come in some partitions (KIP-496), each on its own. Refused as a whole with
+    GROUP_ID_NOT_FOUND, and with NON_EMPTY_GROUP where the members are no consumers.
+    """
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
@@ -103,6 +107,10 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """States and members of groups that this broker coordinates."""
     DeleteGroups: _aio.UnaryUnaryMultiCallable[_group_pb2.DeleteGroupsRequest, _group_pb2.DeleteGroupsResponse]  # type: ignore[assignment]
     """Forgets groups without members, with all their offsets."""
+    OffsetDelete: _aio.UnaryUnaryMultiCallable[_group_pb2.OffsetDeleteRequest, _group_pb2.OffsetDeleteResponse]  # type: ignore[assignment]
+    """Forgets how far a group has come in some partitions (KIP-496), each on its own. Refused as a whole with
+    GROUP_ID_NOT_FOUND, and with NON_EMPTY_GROUP where the members are no consumers.
+    """
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
     """Consumer groups, on the client listener: who reads what (Kafka's classic rebalance protocol) and how far each has come.
@@ -198,5 +206,15 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.DeleteGroupsResponse, _abc.Awaitable[_group_pb2.DeleteGroupsResponse]]:
         """Forgets groups without members, with all their offsets."""
+
+    @_abc_1.abstractmethod
+    def OffsetDelete(
+        self,
+        request: _group_pb2.OffsetDeleteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.OffsetDeleteResponse, _abc.Awaitable[_group_pb2.OffsetDeleteResponse]]:
+        """Forgets how far a group has come in some partitions (KIP-496), each on its own. Refused as a whole with
+        GROUP_ID_NOT_FOUND, and with NON_EMPTY_GROUP where the members are no consumers.
+        """
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

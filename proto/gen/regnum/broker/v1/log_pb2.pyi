@@ -454,6 +454,7 @@ class ProduceResult(_message.Message):
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     ISR_CHANGE_FIELD_NUMBER: _builtins.int
+    LOG_APPEND_TIME_MS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -469,6 +470,10 @@ class ProduceResult(_message.Message):
     isr_change: _builtins.str
     """Where the records waited for a replica until it was taken out of the in-sync replicas: place in the trace of the change
     that did that, as W3C traceparent. Empty otherwise, and where nothing is traced.
+    """
+    log_append_time_ms: _builtins.int
+    """Time of the append, which all records have got, milliseconds since 1970. Absent: they have those that they came with
+    (message.timestamp.type), or the batch was in the log already.
     """
     @_builtins.property
     def current_leader(self) -> _types_pb2.CurrentLeader:
@@ -494,12 +499,15 @@ class ProduceResult(_message.Message):
         current_leader: _types_pb2.CurrentLeader | None = ...,
         status: _status_pb2.Status | None = ...,
         isr_change: _builtins.str = ...,
+        log_append_time_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log_append_time_ms", b"_log_append_time_ms", "current_leader", b"current_leader", "log_append_time_ms", b"log_append_time_ms", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "isr_change", b"isr_change", "log_start_offset", b"log_start_offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_append_time_ms", b"_log_append_time_ms", "base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "isr_change", b"isr_change", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__log_append_time_ms: _TypeAlias = _typing.Literal["log_append_time_ms"]  # noqa: Y015
+    _WhichOneofArgType__log_append_time_ms: _TypeAlias = _typing.Literal["_log_append_time_ms", b"_log_append_time_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_append_time_ms) -> _WhichOneofReturnType__log_append_time_ms | None: ...
 
 Global___ProduceResult: _TypeAlias = ProduceResult  # noqa: Y015
 

@@ -211,6 +211,7 @@ class ReplicaSettings(_message.Message):
     FLUSH_MS_FIELD_NUMBER: _builtins.int
     MAX_COMPACTION_LAG_MS_FIELD_NUMBER: _builtins.int
     MAX_MESSAGE_UNPACKED_BYTES_FIELD_NUMBER: _builtins.int
+    MESSAGE_TIMESTAMP_TYPE_FIELD_NUMBER: _builtins.int
     segment_bytes: _builtins.int
     """segment.bytes: size at which a segment is closed."""
     segment_ms: _builtins.int
@@ -241,6 +242,8 @@ class ReplicaSettings(_message.Message):
     """max.message.unpacked.bytes: largest size of the records of a compressed batch, once they are decompressed, that a
     leader takes, in bytes.
     """
+    message_timestamp_type: _builtins.int
+    """message.timestamp.type: which time a leader's records get; 1: that of their producer, 2: that of the append."""
     def __init__(
         self,
         *,
@@ -258,10 +261,11 @@ class ReplicaSettings(_message.Message):
         flush_ms: _builtins.int | None = ...,
         max_compaction_lag_ms: _builtins.int | None = ...,
         max_message_unpacked_bytes: _builtins.int | None = ...,
+        message_timestamp_type: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy", "_delete_retention_ms", b"_delete_retention_ms", "_flush_messages", b"_flush_messages", "_flush_ms", b"_flush_ms", "_index_interval_bytes", b"_index_interval_bytes", "_max_compaction_lag_ms", b"_max_compaction_lag_ms", "_max_message_bytes", b"_max_message_bytes", "_max_message_unpacked_bytes", b"_max_message_unpacked_bytes", "_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio", "_min_compaction_lag_ms", b"_min_compaction_lag_ms", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "cleanup_policy", b"cleanup_policy", "delete_retention_ms", b"delete_retention_ms", "flush_messages", b"flush_messages", "flush_ms", b"flush_ms", "index_interval_bytes", b"index_interval_bytes", "max_compaction_lag_ms", b"max_compaction_lag_ms", "max_message_bytes", b"max_message_bytes", "max_message_unpacked_bytes", b"max_message_unpacked_bytes", "min_cleanable_dirty_ratio", b"min_cleanable_dirty_ratio", "min_compaction_lag_ms", b"min_compaction_lag_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy", "_delete_retention_ms", b"_delete_retention_ms", "_flush_messages", b"_flush_messages", "_flush_ms", b"_flush_ms", "_index_interval_bytes", b"_index_interval_bytes", "_max_compaction_lag_ms", b"_max_compaction_lag_ms", "_max_message_bytes", b"_max_message_bytes", "_max_message_unpacked_bytes", b"_max_message_unpacked_bytes", "_message_timestamp_type", b"_message_timestamp_type", "_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio", "_min_compaction_lag_ms", b"_min_compaction_lag_ms", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "cleanup_policy", b"cleanup_policy", "delete_retention_ms", b"delete_retention_ms", "flush_messages", b"flush_messages", "flush_ms", b"flush_ms", "index_interval_bytes", b"index_interval_bytes", "max_compaction_lag_ms", b"max_compaction_lag_ms", "max_message_bytes", b"max_message_bytes", "max_message_unpacked_bytes", b"max_message_unpacked_bytes", "message_timestamp_type", b"message_timestamp_type", "min_cleanable_dirty_ratio", b"min_cleanable_dirty_ratio", "min_compaction_lag_ms", b"min_compaction_lag_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy", "_delete_retention_ms", b"_delete_retention_ms", "_flush_messages", b"_flush_messages", "_flush_ms", b"_flush_ms", "_index_interval_bytes", b"_index_interval_bytes", "_max_compaction_lag_ms", b"_max_compaction_lag_ms", "_max_message_bytes", b"_max_message_bytes", "_max_message_unpacked_bytes", b"_max_message_unpacked_bytes", "_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio", "_min_compaction_lag_ms", b"_min_compaction_lag_ms", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "cleanup_policy", b"cleanup_policy", "delete_retention_ms", b"delete_retention_ms", "flush_messages", b"flush_messages", "flush_ms", b"flush_ms", "index_interval_bytes", b"index_interval_bytes", "max_compaction_lag_ms", b"max_compaction_lag_ms", "max_message_bytes", b"max_message_bytes", "max_message_unpacked_bytes", b"max_message_unpacked_bytes", "min_cleanable_dirty_ratio", b"min_cleanable_dirty_ratio", "min_compaction_lag_ms", b"min_compaction_lag_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy", "_delete_retention_ms", b"_delete_retention_ms", "_flush_messages", b"_flush_messages", "_flush_ms", b"_flush_ms", "_index_interval_bytes", b"_index_interval_bytes", "_max_compaction_lag_ms", b"_max_compaction_lag_ms", "_max_message_bytes", b"_max_message_bytes", "_max_message_unpacked_bytes", b"_max_message_unpacked_bytes", "_message_timestamp_type", b"_message_timestamp_type", "_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio", "_min_compaction_lag_ms", b"_min_compaction_lag_ms", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "cleanup_policy", b"cleanup_policy", "delete_retention_ms", b"delete_retention_ms", "flush_messages", b"flush_messages", "flush_ms", b"flush_ms", "index_interval_bytes", b"index_interval_bytes", "max_compaction_lag_ms", b"max_compaction_lag_ms", "max_message_bytes", b"max_message_bytes", "max_message_unpacked_bytes", b"max_message_unpacked_bytes", "message_timestamp_type", b"message_timestamp_type", "min_cleanable_dirty_ratio", b"min_cleanable_dirty_ratio", "min_compaction_lag_ms", b"min_compaction_lag_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cleanup_policy: _TypeAlias = _typing.Literal["cleanup_policy"]  # noqa: Y015
     _WhichOneofArgType__cleanup_policy: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy"]  # noqa: Y015
@@ -279,6 +283,8 @@ class ReplicaSettings(_message.Message):
     _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
     _WhichOneofReturnType__max_message_unpacked_bytes: _TypeAlias = _typing.Literal["max_message_unpacked_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_message_unpacked_bytes: _TypeAlias = _typing.Literal["_max_message_unpacked_bytes", b"_max_message_unpacked_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__message_timestamp_type: _TypeAlias = _typing.Literal["message_timestamp_type"]  # noqa: Y015
+    _WhichOneofArgType__message_timestamp_type: _TypeAlias = _typing.Literal["_message_timestamp_type", b"_message_timestamp_type"]  # noqa: Y015
     _WhichOneofReturnType__min_cleanable_dirty_ratio: _TypeAlias = _typing.Literal["min_cleanable_dirty_ratio"]  # noqa: Y015
     _WhichOneofArgType__min_cleanable_dirty_ratio: _TypeAlias = _typing.Literal["_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio"]  # noqa: Y015
     _WhichOneofReturnType__min_compaction_lag_ms: _TypeAlias = _typing.Literal["min_compaction_lag_ms"]  # noqa: Y015
@@ -307,6 +313,8 @@ class ReplicaSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_unpacked_bytes) -> _WhichOneofReturnType__max_message_unpacked_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_timestamp_type) -> _WhichOneofReturnType__message_timestamp_type | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_cleanable_dirty_ratio) -> _WhichOneofReturnType__min_cleanable_dirty_ratio | None: ...
     @_typing.overload

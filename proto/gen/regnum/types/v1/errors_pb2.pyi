@@ -138,6 +138,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The partition has a leader, or gets one without loss: there is nothing to elect."""
     ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 85
     """The partition is not being reassigned: there is nothing to cancel."""
+    ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 86
+    """The group reads the topic: its offsets are not forgotten."""
     ERROR_CODE_UNKNOWN_TOPIC_ID: _ErrorCode.ValueType  # 100
     """No topic has that id."""
     ERROR_CODE_BROKER_ID_NOT_REGISTERED: _ErrorCode.ValueType  # 102
@@ -299,6 +301,8 @@ ERROR_CODE_ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 84
 """The partition has a leader, or gets one without loss: there is nothing to elect."""
 ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 85
 """The partition is not being reassigned: there is nothing to cancel."""
+ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
+"""The group reads the topic: its offsets are not forgotten."""
 ERROR_CODE_UNKNOWN_TOPIC_ID: ErrorCode.ValueType  # 100
 """No topic has that id."""
 ERROR_CODE_BROKER_ID_NOT_REGISTERED: ErrorCode.ValueType  # 102

@@ -21,6 +21,7 @@ from regnum_model.configs import (
     MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_UNPACKED_BYTES,
+    MESSAGE_TIMESTAMP_TYPE,
     MIN_CLEANABLE_DIRTY_RATIO,
     MIN_COMPACTION_LAG_MS,
     NO_SETTINGS,
@@ -152,6 +153,7 @@ class OrderReader:
             told.flush_messages if told.HasField("flush_messages") else None,
             told.flush_ms if told.HasField("flush_ms") else None,
             told.max_message_unpacked_bytes if told.HasField("max_message_unpacked_bytes") else None,
+            told.message_timestamp_type if told.HasField("message_timestamp_type") else None,
         ]
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
@@ -183,7 +185,8 @@ def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
     """Settings within their ranges, whatever a controller of another version allows."""
     segment_bytes, segment_ms, index_interval_bytes, max_message_bytes, retention_bytes, retention_ms, *more = key
     cleanup_policy, min_cleanable_dirty_ratio, delete_retention_ms, *lags_and_flushes = more
-    min_compaction_lag_ms, max_compaction_lag_ms, flush_messages, flush_ms, max_unpacked_bytes = lags_and_flushes
+    min_compaction_lag_ms, max_compaction_lag_ms, flush_messages, flush_ms, *of_leaders = lags_and_flushes
+    max_unpacked_bytes, message_timestamp_type = of_leaders
     return ReplicaSettings(
         segment_bytes=_within(SEGMENT_BYTES, segment_bytes),
         segment_ms=_within(SEGMENT_MS, segment_ms),
@@ -193,6 +196,7 @@ def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
         retention_bytes=_within(RETENTION_BYTES, retention_bytes),
         retention_ms=_within(RETENTION_MS, retention_ms),
         cleanup_policy=_within(CLEANUP_POLICY, cleanup_policy),
+        message_timestamp_type=_within(MESSAGE_TIMESTAMP_TYPE, message_timestamp_type),
         min_cleanable_dirty_ratio=_within(MIN_CLEANABLE_DIRTY_RATIO, min_cleanable_dirty_ratio),
         delete_retention_ms=_within(DELETE_RETENTION_MS, delete_retention_ms),
         min_compaction_lag_ms=_within(MIN_COMPACTION_LAG_MS, min_compaction_lag_ms),

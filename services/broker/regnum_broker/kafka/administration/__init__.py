@@ -1,0 +1,1 @@
+"""Administrative calls of Kafka's protocol besides topics: each room puts some into the words of the handlers."""

@@ -1,0 +1,208 @@
+"""Logs of this broker: records deleted, sizes and idempotent producers told, between Kafka's messages and the log's."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_kafka_wire.gen import describe_producers_response
+from regnum_kafka_wire.gen.delete_records_request import DeleteRecordsRequest
+from regnum_kafka_wire.gen.delete_records_response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from regnum_kafka_wire.gen.describe_log_dirs_request import DescribeLogDirsRequest
+from regnum_kafka_wire.gen.describe_log_dirs_response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from regnum_kafka_wire.gen.describe_producers_request import DescribeProducersRequest
+from regnum_kafka_wire.gen.describe_producers_response import DescribeProducersResponse, PartitionResponse
+from regnum_model.access import Operation, ResourceType
+from regnum_service.access.authorization import Authorizer, Right
+from regnum_service.errors import Code
+from regnum_service.slices import Turns
+
+from regnum_broker.disk_room import DiskRooms
+from regnum_broker.kafka.administration.rooms import Room
+from regnum_broker.kafka.context import Context
+from regnum_broker.log.replica.producers.states import ProducerEntry
+from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.storage import Storage
+
+TO_THE_END: Final = -1
+"""Offset of DeleteRecords that means: all that is committed."""
+SLICE: Final = 1_000
+"""Partitions, or producers, put into an answer before the event loop gets a turn (safety rule S22)."""
+
+DESCRIBE_CLUSTER: Final = Right(Operation.DESCRIBE, ResourceType.CLUSTER)
+READ_TOPIC: Final = Right(Operation.READ, ResourceType.TOPIC)
+
+
+class LogAdministration:
+    """Of one broker. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        *,
+        log: Any,
+        replicas: Replicas,
+        leaders: CurrentLeaders,
+        storage: Storage,
+        disk: DiskRooms,
+        authorizer: Authorizer,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            log: LogService, guarded.
+            replicas: what is here.
+            leaders: what there is elsewhere.
+            storage: the logs.
+            disk: how much room they have.
+            authorizer: which logs a caller may be told of.
+        """
+        self._log: Final = log
+        self._replicas: Final = replicas
+        self._leaders: Final = leaders
+        self._storage: Final = storage
+        self._disk: Final = disk
+        self._authorizer: Final = authorizer
+
+    @property
+    def rooms(self) -> Mapping[int, Room]:
+        """By API key."""
+        return {
+            21: (self.delete_records, self.no_delete_records),
+            35: (self.directories, self.no_directories),
+            61: (self.producers, self.no_producers),
+        }
+
+    async def delete_records(self, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+        """Have logs begin later."""
+        asked = log_pb2.DeleteRecordsRequest(timeout_ms=max(0, request.timeout_ms))
+        for topic in request.topics:
+            for one in topic.partitions:
+                wanted = asked.partitions.add(topic=topic.name, partition=one.partition_index)
+                if one.offset == TO_THE_END:
+                    wanted.all_committed.SetInParent()
+                else:
+                    wanted.before_offset = one.offset
+        results = iter((await self._log.DeleteRecords(asked, context)).results)
+
+        def result(partition: int) -> DeleteRecordsPartitionResult:
+            found = next(results)
+            return DeleteRecordsPartitionResult(
+                partition, -1 if found.error_code else found.low_watermark, found.error_code
+            )
+
+        return _of_records(request, result)
+
+    def no_delete_records(self, request: DeleteRecordsRequest, context: Context, code: Code) -> DeleteRecordsResponse:
+        """That nothing was deleted."""
+        del context
+        return _of_records(request, lambda partition: DeleteRecordsPartitionResult(partition, -1, code))
+
+    async def directories(self, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+        """How large replicas are, in the one directory that a broker has."""
+        del context
+        DESCRIBE_CLUSTER.require(self._authorizer)
+        directory, room = self._storage.directory, self._disk.now
+        if directory.failed:
+            failed = DescribeLogDirsResult(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(directory.path))
+            return DescribeLogDirsResponse(results=[failed])
+        wanted: set[tuple[str, int]] | None = None
+        if request.topics is not None:
+            wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+        by_topic: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+        turns = Turns(SLICE)
+        for partition in tuple(self._replicas):
+            await turns.took()
+            number, log = partition.key.partition, partition.log
+            if wanted is None or (partition.topic, number) in wanted:
+                lag = max(0, partition.high_watermark - log.log_end_offset)
+                by_topic[partition.topic].append(DescribeLogDirsPartition(number, log.size_bytes, lag))
+        result = DescribeLogDirsResult(
+            log_dir=str(directory.path),
+            topics=[DescribeLogDirsTopic(topic, by_topic[topic]) for topic in sorted(by_topic)],
+            total_bytes=-1 if room.size_bytes is None else room.size_bytes,
+            usable_bytes=-1 if room.free_bytes is None else room.free_bytes,
+        )
+        return DescribeLogDirsResponse(results=[result])
+
+    def no_directories(self, request: DescribeLogDirsRequest, context: Context, code: Code) -> DescribeLogDirsResponse:
+        """That it is not told."""
+        del request, context
+        return DescribeLogDirsResponse(error_code=code)
+
+    async def producers(self, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+        """Which idempotent producers leaders remember (KIP-664)."""
+        del context
+        turns = Turns(SLICE)
+        topics = []
+        for topic in request.topics:
+            held = READ_TOPIC.held(self._authorizer, topic.name)
+            answers = []
+            for number in topic.partition_indexes:
+                await turns.took()
+                if not held:
+                    error = READ_TOPIC.refusal(topic.name)
+                    answers.append(PartitionResponse(number, error.code, error.message))
+                    continue
+                known = self._leaders.knows(topic.name, number)
+                found = self._replicas.find_leader(topic.name, "", number, known=known)
+                if isinstance(found, NotHere):
+                    answers.append(PartitionResponse(number, found.code, found.message))
+                    continue
+                log = found.partition.log
+                # They belong to the thread that appends.
+                entries = await self._storage.write(lambda log=log: log.producers.entries)  # type: ignore[misc]
+                states = []
+                for id, entry in entries.items():
+                    await turns.took()
+                    states.append(_producer(id, entry))
+                answers.append(PartitionResponse(number, 0, None, states))
+            topics.append(describe_producers_response.TopicResponse(topic.name, answers))
+        return DescribeProducersResponse(topics=topics)
+
+    def no_producers(
+        self, request: DescribeProducersRequest, context: Context, code: Code
+    ) -> DescribeProducersResponse:
+        """That they are not told."""
+        del context
+        return DescribeProducersResponse(
+            topics=[
+                describe_producers_response.TopicResponse(
+                    topic.name, [PartitionResponse(number, code, None) for number in topic.partition_indexes]
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+def _of_records(
+    request: DeleteRecordsRequest, result: Callable[[int], DeleteRecordsPartitionResult]
+) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(topic.name, [result(one.partition_index) for one in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _producer(id: int, entry: ProducerEntry) -> describe_producers_response.ProducerState:
+    """Without a transaction, which there is none of."""
+    return describe_producers_response.ProducerState(
+        producer_id=id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.batches[-1].last_sequence,
+        last_timestamp=entry.seen_ms,
+        coordinator_epoch=-1,
+        current_txn_start_offset=-1,
+    )
