@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
+.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -85,7 +85,10 @@ upgrade-judge: install ## a rolling upgrade from the last release (or FROM=REF) 
 	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store etcd $(if $(TLS),--tls)
 	@$(BIN)/python -m regnum_testing.upgrades --from "$(FROM)" --store zookeeper $(if $(TLS),--tls)
 
-lint: install proto-check ## style, types, import contracts, wire contract
+site: install ## the site, from docs/ into build/site; fails on a link that leads nowhere
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+
+lint: install proto-check site ## style, types, import contracts, wire contract, the site
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -133,6 +133,7 @@ class LocalCluster:
         metadata: int | None = 2,
         quotas: int | None = 0,
         coordination: str | None = None,
+        port_base: int | None = None,
         report: Callable[[str], None] = lambda _line: None,
         extra: Mapping[Role, Sequence[str]] | None = None,
         tls: bool = False,
@@ -152,6 +153,7 @@ class LocalCluster:
             quotas: Number of quota processes, at least.
             coordination: ``etcd`` or ``zookeeper`` starts one here; otherwise the URL of one that runs elsewhere. None:
                 the embedded store that the folder has, etcd in a new one.
+            port_base: Port of broker 1 for clients, of broker 2 the next, and so on; None: as in the folder.
             report: Gets a line for each thing that a person may want to know.
             extra: Further flags for the processes of a role.
             tls: Whether every listener speaks TLS, with certificates that are made below the folder.
@@ -166,7 +168,7 @@ class LocalCluster:
         self._elections = elections or 0
         self._metadata = metadata or 0
         self._quotas = quotas or 0
-        self._asked = coordination
+        self._asked, self._port_base = coordination, port_base
         self._store_url: str | None = None
         self._store_program: Sequence[str] = ()
         self._report = report
@@ -387,6 +389,7 @@ class LocalCluster:
             store=choice.embedded,
             is_free=is_free,
             choose=lambda taken: free_port(self._rng, taken=taken),
+            port_base=self._port_base,
         )
         write_json(self._data_dir / PLAN, plan.to_json())
         self._tls.prepare(plan)

@@ -57,6 +57,8 @@ class UpOptions:
     """Number of quota processes."""
     coordination: str | None = None
     """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
+    port_base: int | None = None
+    """Port of broker 1 for clients, of broker 2 the next, and so on; None: as in the folder, free ones in a new one."""
     protection: Protection = UNPROTECTED
     """What is asked for besides what the folder has; where rights are checked, which takes TLS, the client admin may do
     everything, and the processes among them."""
@@ -135,6 +137,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         metadata=options.metadata,
         quotas=options.quotas,
         coordination=options.coordination,
+        port_base=options.port_base,
         report=options.report,
         extra=dict.fromkeys(roles, checked) if options.protection.acl else None,
         tls=options.protection.tls,

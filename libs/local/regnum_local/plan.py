@@ -2,12 +2,13 @@
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 from regnum_model.nodes import Address
+from regnum_service.errors import StartRefusedError
 
 from regnum_local import zookeeper
 
@@ -180,12 +181,14 @@ def grow(
     store: Role | None,
     is_free: Callable[[int], bool],
     choose: Callable[[Sequence[int]], int],
+    port_base: int | None = None,
 ) -> Plan:
     """The plan with at least so many members, whose ports are free.
 
-    Ports stay as they were unless somebody else has taken one; ``choose`` gives a port that is none of those listed.
-    ``store`` is the embedded store, None for one that runs elsewhere. A cluster never loses members here: a broker that
-    is left out would take its replicas with it.
+    Ports stay as they were unless another process has taken one; ``choose`` gives a port that is none of those listed.
+    With ``port_base`` clients find broker 1 at that port, broker 2 at the next, and so on; StartRefusedError says that
+    one of these is not free. ``store`` is the embedded store, None for one that runs elsewhere. A cluster never loses
+    members here: a broker that is left out would take its replicas with it.
     """
     wanted = {
         Role.ETCD: 1 if store is Role.ETCD else 0,
@@ -195,9 +198,18 @@ def grow(
         Role.QUOTA: max(quotas, len(plan.of(Role.QUOTA))),
         Role.BROKER: max(brokers, len(plan.of(Role.BROKER))),
     }
-    taken = list(plan.ports)
+    reserved = range(port_base, port_base + wanted[Role.BROKER]) if port_base is not None else range(0)
+    taken = [*plan.ports, *reserved]
 
-    def fresh() -> int:
+    def port_of(role: Role, number: int, listener: str, before: int | None) -> int:
+        if reserved and role is Role.BROKER and listener == "client":
+            if not is_free(port := reserved[number - 1]):
+                raise StartRefusedError(
+                    f"port {port} of broker-{number} is taken: free it, or name another --port-base"
+                )
+            return port
+        if before is not None and before not in reserved and is_free(before):
+            return before
         port = choose(taken)
         taken.append(port)
         return port
@@ -206,18 +218,9 @@ def grow(
     for role, count in wanted.items():
         known = {member.id: member for member in plan.of(role)}
         for number in range(1, count + 1):
-            member = known.get(number)
-            if member is None:
-                member = Member(role=role, id=number, ports={listener: fresh() for listener in PORT_NAMES[role]})
-            else:
-                member = replace(
-                    member,
-                    ports={
-                        name: port if (port := member.ports.get(name)) is not None and is_free(port) else fresh()
-                        for name in PORT_NAMES[role]
-                    },
-                )
-            members.append(member)
+            before = known[number].ports if number in known else {}
+            ports = {name: port_of(role, number, name, before.get(name)) for name in PORT_NAMES[role]}
+            members.append(Member(role=role, id=number, ports=ports))
     return Plan(members=tuple(members))
 
 

@@ -1,4 +1,4 @@
-"""Quotas as the store holds them: whom they are for, where they lie, what they say.
+"""Quotas as the store holds them: their subjects, nodes and values.
 
     /config/cluster                     all entities together
     /config/users/<user>                user, or <default>
@@ -83,7 +83,7 @@ Subject: TypeAlias = str | Default | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaEntity:
-    """Whom a quota is for. With neither part it is for the whole cluster.
+    """Subject of a quota. With neither part it is for the whole cluster.
 
     >>> QuotaEntity(client_id="importer").client_id
     'importer'

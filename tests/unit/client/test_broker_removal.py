@@ -23,7 +23,7 @@ def test_what_is_marked_and_empty_may_go() -> None:
         ({"replicas": 2, "leaders": 1}, "1 of which it leads"),
         ({"coming": 1}, "1 reassignment brings replicas to it"),
         ({"draining": False}, "marks it first"),
-        ({"known": False}, "nobody knows broker 7"),
+        ({"known": False}, "broker 7 is unknown"),
         ({"replicas": 1}, "it has 1 replica: "),
         ({"coming": 2}, "2 reassignments bring replicas to it"),
         ({"left": 1}, "1 broker would be left and"),

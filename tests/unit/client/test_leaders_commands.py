@@ -251,7 +251,7 @@ async def test_nobody_who_takes_over_from_a_controller_that_resigned_is_said(
     cluster.leaders.has_successor = False
     ran = await regnum("controller", "resign", "--timeout", "0.5", "-o", "json")
     assert ran.status == 5
-    assert "the reign of epoch 1 is over, and nobody took over within 0.5 s" in str(ran.error["message"])
+    assert "the term of epoch 1 is over, and no process took over in 0.5 s" in str(ran.error["message"])
 
 
 async def test_an_answer_that_is_lost_ends_one_reign_only(cluster: FakeCluster) -> None:

@@ -1,23 +1,23 @@
-"""Pages and help texts are plain technical English: the field's words, components as subjects.
+"""Pages, help texts and the SDK's docstrings are plain technical English: the field's words, components as subjects.
 
 "who" stays for persons: that a sentence has one is for its writer to see; listed are the forms that were of components.
 """
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import regnum_client.sync
 from regnum_client.command import application
 from typer.main import get_command
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = (
-    ROOT / "README.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs/operations").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
     *sorted((ROOT / "services").glob("*/README.md")),
     *sorted((ROOT / "deploy").rglob("README.md")),
 )
@@ -85,6 +85,17 @@ def test_help_texts_have_the_words_of_the_field() -> None:
     texts = dict(_helps(get_command(application()), "regnum"))
     assert len(texts) > 500
     wrong = [f"{name}: {one}" for name, text in texts.items() for one in found(text)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_docstrings_of_the_sdk_have_the_words_of_the_field() -> None:
+    kinds = [getattr(module, name) for module in (regnum_client, regnum_client.sync) for name in module.__all__]
+    texts = {kind.__qualname__: kind.__doc__ or "" for kind in kinds if inspect.isclass(kind)}
+    for kind in filter(inspect.isclass, kinds):
+        public = inspect.getmembers(kind, lambda member: inspect.isroutine(member) or isinstance(member, property))
+        texts |= {f"{kind.__qualname__}.{name}": one.__doc__ or "" for name, one in public if not name.startswith("_")}
+    wrong = [f"{name}: {one}" for name, text in texts.items() for one in found(text)]
+    assert len(texts) > 200
     assert not wrong, "\n".join(wrong)
 
 

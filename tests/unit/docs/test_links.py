@@ -12,7 +12,7 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 def pages(root: Path) -> list[Path]:
     """Every page of the repository; folders that tools make are none of it."""
-    found = [root / "README.md", root / "CHANGELOG.md"]
+    found = [root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
     for folder in ("docs", "deploy", "bench", "services", "libs", "analysis", "tests"):
         found += sorted((root / folder).rglob("*.md"))
     return [page for page in found if page.is_file() and "node_modules" not in page.parts]

@@ -11,10 +11,8 @@ from regnum_testing.kustomize.overlays import SETTINGS
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = (
-    ROOT / "README.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "operations").glob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
     *sorted((ROOT / "services").glob("*/README.md")),
     *sorted((ROOT / "deploy").rglob("README.md")),
 )

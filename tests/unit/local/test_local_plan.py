@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_local.plan import CLUSTER_CA, EMPTY, STORE_PEER_CA, Launch, Plan, Role, command, grow, store_url
+from regnum_service.errors import StartRefusedError
 
 
 def counter(first: int = 15_000):
@@ -19,7 +20,7 @@ def counter(first: int = 15_000):
     return choose
 
 
-def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=(), first=15_000) -> Plan:
+def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=(), first=15_000, port_base=None) -> Plan:
     return grow(
         plan,
         brokers=brokers,
@@ -27,6 +28,7 @@ def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=()
         store=store,
         is_free=lambda port: port not in busy,
         choose=counter(first),
+        port_base=port_base,
     )
 
 
@@ -53,6 +55,27 @@ def test_a_plan_survives_its_file():
 def test_a_file_that_says_something_else_is_refused(value):
     with pytest.raises((KeyError, TypeError, ValueError)):
         Plan.from_json(value)
+
+
+def test_clients_find_brokers_from_the_base_on_and_nothing_else_there():
+    plan = make(port_base=15_001, brokers=2)
+    assert [member.ports["client"] for member in plan.of(Role.BROKER)] == [15_001, 15_002]
+    assert len(set(plan.ports)) == len(list(plan.ports))
+    grown = make(plan, port_base=15_001, brokers=3)
+    assert [member.ports["client"] for member in grown.of(Role.BROKER)] == [15_001, 15_002, 15_003]
+    assert make(grown, first=20_000) == grown, "the folder remembers"
+
+
+def test_a_base_that_is_taken_is_refused():
+    with pytest.raises(StartRefusedError, match="port 9093 of broker-2 is taken"):
+        make(port_base=9092, busy={9093})
+
+
+def test_a_base_moves_what_had_the_ports():
+    plan = make()
+    moved = make(plan, port_base=15_000)
+    assert [member.ports["client"] for member in moved.of(Role.BROKER)] == [15_000, 15_001, 15_002]
+    assert len(set(moved.ports)) == len(list(moved.ports))
 
 
 def test_ports_stay():

@@ -82,7 +82,7 @@ class QuotaAdmin(AdminSession):
                 return tuple(sorted(found, key=lambda one: str(one.entity)))
 
     async def describe_quota_usage(self, limit: int = 100) -> QuotaUsages:
-        """Who uses quotas of mutations, and who has to wait: of the buckets used last, so many at most (5,000)."""
+        """Use of quotas of mutations, and throttled clients: of the buckets used last, so many at most (5,000)."""
         request = admin_pb2.DescribeQuotaUsageRequest(header=RequestHeader(client_id=self._client_id), limit=limit)
         search = self._search()
         while True:

@@ -28,7 +28,7 @@ class QuotaAlteration:
 class ClientQuota:
     """The quotas of one entity.
 
-    >>> [quota.values for quota in admin.describe_client_quotas(QuotaEntity(client_id="nobody"))]
+    >>> [quota.values for quota in admin.describe_client_quotas(QuotaEntity(client_id="unknown"))]
     []
     """
 

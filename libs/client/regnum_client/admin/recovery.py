@@ -1,4 +1,4 @@
-"""Partitions that nobody may lead: what can be had back of them, and how that is asked for page by page."""
+"""Partitions without an eligible leader: what can be recovered of them, page by page."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Partitions that nobody may lead, and brokers that never come back."""
+"""Partitions without an eligible leader, and brokers that never come back."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ class RecoveryAdmin(AdminSession):
     async def recover_partitions(
         self, topic: str, partitions: Sequence[int] = (), *, accept_loss: bool = False
     ) -> tuple[PartitionRecovery, ...]:
-        """What is left of partitions that nobody may lead; with ``accept_loss`` the best replica of each is elected.
+        """What is left of partitions without an eligible leader; ``accept_loss`` elects the best replica of each.
 
         A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED. What is lost stays lost: look
         without ``accept_loss`` first. A call whose outcome is unknown is not sent again and raises; look again then.

@@ -99,7 +99,7 @@ class TopicAdmin(MutationSession):
             retry_on_quota_violation: send what a quota refuses again when its wait is over. What cannot be sent
                 before the time is up ends as ThrottlingQuotaExceededError.
             timeout_s: time for all of it; None: that of the client.
-            on_wait: is told of every wait for a quota.
+            on_wait: called for every wait for a quota.
         """
         mutations = {topic.name: self._mutation_id() for topic in topics}
         wanted = {topic.name: topic for topic in topics}
@@ -197,7 +197,7 @@ class PartitionAdmin(MutationSession):
             validate_only: check only; add nothing.
             retry_on_quota_violation: as for ``create_topics``.
             timeout_s: time for all of it; None: that of the client.
-            on_wait: is told of every wait for a quota.
+            on_wait: called for every wait for a quota.
         """
         mutations = {one.topic: self._mutation_id() for one in topics}
         wanted = {one.topic: one for one in topics}

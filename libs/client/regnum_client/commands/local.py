@@ -68,6 +68,16 @@ def up(
     data_dir: Annotated[
         Path, typer.Option("--data-dir", metavar="DIR", help="Folder for data and logs; a cluster in it comes back.")
     ] = DATA_DIR,
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            "--port-base",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Port of broker 1 for clients, of broker 2 the next, and so on. Default: as the folder has it.",
+        ),
+    ] = None,
     tls: Annotated[
         bool,
         typer.Option(
@@ -134,6 +144,7 @@ def up(
             metadata=metadata,
             quotas=quotas,
             coordination=coordination,
+            port_base=port_base,
             protection=Protection(tls=tls or acl, acl=acl),
             report=note,
         )

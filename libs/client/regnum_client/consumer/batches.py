@@ -17,8 +17,8 @@ class RecordBatch:
     """Records of one partition that were written together.
 
     To go through it decodes it, at once and each time anew; until then it is bytes and a head. That is done in the
-    caller's thread: a few thousand records at most by default, half a million at the worst, so whoever must not hold
-    an event loop up calls ``decoded``. Either raises UnreadableBatchError where checksum or records are wrong; the
+    caller's thread: a few thousand records at most by default, half a million at the worst, so a caller on an event
+    loop calls ``decoded``. Either raises UnreadableBatchError where checksum or records are wrong; the
     consumer has gone on behind the batch by then.
 
     >>> with regnum_client.sync.Consumer(bootstrap) as consumer:

@@ -139,7 +139,7 @@ class ConsumerSession:
         """Stop fetching and close the connections.
 
         A member of a group leaves it, and with ``enable_auto_commit`` commits first what was handed out before the last
-        call for records: whether the caller is done with what that call handed out, nobody knows. ``commit()`` says so.
+        call for records: whether the caller is done with what that call handed out, is unknown. ``commit()`` says so.
         """
         try:
             if self._followed is not None:
@@ -263,7 +263,7 @@ class ConsumerSession:
     ) -> Mapping[TopicPartition, int | None]:
         """Where to begin so as to miss no record at or after a moment, for each partition; None: none is so young.
 
-        It is the offset of the first such record; with a broker of before, where the batch of that record begins.
+        It is the offset of the first such record; with an earlier release, where the batch of that record begins.
         Moments are milliseconds since 1970, from 0 on; INVALID_REQUEST for others.
         """
         lookup = await self._lookup_of(timestamps_ms)

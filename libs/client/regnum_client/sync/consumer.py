@@ -247,7 +247,7 @@ class Consumer(Face[_Behind]):
         self.settle()
 
     def settle(self) -> None:
-        """Give back what was fetched from the loop and is in nobody's hands yet: it is read again from there on."""
+        """Give back what was fetched from the loop and was not handed out yet: it is read again from there on."""
         given_back = self._hand.empty()
         if given_back:
             client = self.bridge.client

@@ -70,8 +70,8 @@ class AclAdmin(AdminSession):
     ) -> dict[AclBinding, RegnumError | None]:
         """Remove the rules that a filter chooses, each on its own; None says that it is gone.
 
-        They are listed first, and then removed one by one by their names: so a repeat never takes away what somebody
-        added meanwhile (rule S20).
+        They are listed first, and then removed one by one by their names: so a repeat never takes away what was added
+        meanwhile (rule S20).
         """
         found = (await self.describe_acls(wanted)).bindings
         if validate_only:
@@ -122,7 +122,7 @@ class AclAdmin(AdminSession):
         *,
         host: str = "",
     ) -> AclCheck:
-        """Whether somebody may do something, and what decides. ``host``: where they would call from."""
+        """Whether a principal may do something, and what decides. ``host``: address of the caller."""
         request = acls_pb2.CheckAclsRequest(
             header=RequestHeader(client_id=self._client_id),
             principal=principal,

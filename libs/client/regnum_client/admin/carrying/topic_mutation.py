@@ -111,7 +111,7 @@ class TopicMutation(Generic[A]):
             clock: the client's.
             verb: what is done to topics, for messages: ``created``, ``deleted``.
             retry_on_quota_violation: whether topics that a quota refused are sent again.
-            on_wait: is told of every wait for a quota.
+            on_wait: called for every wait for a quota.
         """
         self._search: Final = search
         self._ask: Final = ask

@@ -49,7 +49,7 @@ class EventAdmin(AdminSession):
             wait_s: with ``after``: how long to wait when there is nothing yet, up to 30 s.
 
         Raises:
-            RegnumError: INVALID_REQUEST, or nobody answered in the time of the client.
+            RegnumError: INVALID_REQUEST, or no broker answered in the time of the client.
         """
         request = request_of(chosen, before=before, after=after)
         request.header.client_id = self._client_id
@@ -86,7 +86,7 @@ class EventAdmin(AdminSession):
         Args:
             chosen: which.
             after: the place.
-            follow: go on for ever, with what happens; empty pages say that nothing did for some seconds.
+            follow: go on with what happens; empty pages say that nothing did for some seconds.
         """
         while True:
             page = await self.describe_events(chosen, after=after, limit=PAGE, wait_s=WAIT_S if follow else 0.0)

@@ -32,7 +32,7 @@ class OffsetAdmin(AdminSession):
     ) -> dict[TopicPartition, PartitionOffsets | RegnumError]:
         """First offset and high watermark of each partition as its leader says now, or why it does not.
 
-        Nobody is waited for: a partition without a leader, or with one that has just begun, has an error. Raises
+        No leader is waited for: a partition without a leader, or with one that has just begun, has an error. Raises
         RegnumError when no broker answers for metadata.
         """
         wanted = tuple(dict.fromkeys(partitions))
@@ -55,7 +55,7 @@ class OffsetAdmin(AdminSession):
         """The committed record with the largest timestamp of each partition (KIP-734); None: no record has one.
 
         The first of several. It need not be the last record, for timestamps are what producers say. Errors are as of
-        ``list_offsets``, and INVALID_REQUEST from a broker of before.
+        ``list_offsets``, and INVALID_REQUEST from an earlier release.
         """
         wanted = tuple(dict.fromkeys(partitions))
         return await (await self._lookup(wanted)).look_up_max_timestamps_now(wanted)

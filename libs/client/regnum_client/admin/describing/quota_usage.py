@@ -1,4 +1,4 @@
-"""Who uses quotas of mutations, as callers get it, and as the wire has it. Pure."""
+"""Use of quotas of mutations, as callers get it, and as the wire has it. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,7 +95,7 @@ class QueueWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaUsages:
-    """Who uses what, as of now.
+    """Use of quotas by client, as of now.
 
     >>> admin.describe_quota_usage().held_calls
     0

@@ -54,7 +54,7 @@ class ReplicaAdmin(AdminSession):
     ) -> dict[TopicPartition, tuple[ReplicaSize, ...]]:
         """Every assigned replica of each partition, in the order of the assignment; none of a partition that is not.
 
-        Each broker is asked once for all that it has (of 10,000 replicas), and nobody is waited for: what a broker does
+        Each broker is asked once for all that it has (of 10,000 replicas), and none is waited for: what a broker does
         not answer has an ``error``. Raises RegnumError when no broker answers for metadata.
         """
         metadata = self._open()

@@ -1,4 +1,4 @@
-"""Strays: logs on brokers' disks of topics or partitions that nobody knows, as their brokers list them."""
+"""Strays: logs on brokers' disks of topics or partitions that do not exist, as their brokers list them."""
 
 from collections.abc import AsyncGenerator, Collection
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from regnum_client.cluster.connections import call
 
 
 class StrayReplica(NamedTuple):
-    """A log of a topic or partition that nobody knows. Its broker keeps it, and never deletes it."""
+    """A log of a topic or partition that does not exist. Its broker keeps it, and never deletes it."""
 
     broker: int
     """Where it is."""

@@ -118,7 +118,7 @@ class GroupAdmin(AdminSession):
                 answer = await call(stub.OffsetCommit, request, timeout_s=timeout_s)
             except RegnumError as error:
                 if error.code == errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID:
-                    raise _non_empty(group_id, "somebody has joined it") from error
+                    raise _non_empty(group_id, "a member has joined it") from error
                 raise
             for result in answer.results:
                 _raise_unless_done(result)

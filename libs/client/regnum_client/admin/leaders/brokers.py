@@ -56,7 +56,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resignation:
-    """A reign that ended because somebody asked for it.
+    """A controller's term that ended by request.
 
     >>> def told(answer: Resignation) -> str:
     ...     return f"{answer.controller_id} gave up, {answer.successor_id} took over"
@@ -71,7 +71,7 @@ class Resignation:
     successor_epoch: int
     """Its controller epoch."""
     without_controller_s: float
-    """Seconds from the answer until a broker named the successor: nobody led for about so long."""
+    """Seconds from the answer until a broker named the successor: there was no controller for about so long."""
 
 
 def broker_from_wire(message: admin_pb2.DescribedBroker) -> BrokerDescription:

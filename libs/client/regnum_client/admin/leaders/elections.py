@@ -36,7 +36,7 @@ class ElectionResult:
     partition: int
     """Partition number."""
     failure: RegnumError | None
-    """Why nobody was, or would be, elected: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ..."""
+    """Why there was, or would be, no election: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ..."""
     leader: int | None
     """Broker that was, or would be, elected."""
     leader_epoch: int | None

@@ -97,7 +97,7 @@ class LeaderAdmin(AdminSession):
     async def drain_broker(self, broker: int, *, undo: bool = False, validate_only: bool = False) -> bool:
         """Have nothing new placed on a broker, or ``undo`` that; whether it changed anything. Moves nothing.
 
-        Raises INVALID_REQUEST when nobody knows it. It may be repeated.
+        Raises INVALID_REQUEST when it is unknown. It may be repeated.
         """
         request = admin_pb2.DrainBrokerRequest(
             header=RequestHeader(client_id=self._client_id), broker_id=broker, undo=undo, validate_only=validate_only
@@ -110,7 +110,7 @@ class LeaderAdmin(AdminSession):
         return (await self._ask(ask)).changed
 
     async def describe_broker(self, id: int) -> BrokerDescription:
-        """One broker. Raises BROKER_ID_NOT_REGISTERED when nobody knows it."""
+        """One broker. Raises BROKER_ID_NOT_REGISTERED when it is unknown."""
         (broker,) = await self.describe_brokers([id])
         if not broker.known:
             raise RegnumError(
@@ -151,7 +151,7 @@ class LeaderAdmin(AdminSession):
                     raise no_controller(controller, unanswered) from unanswered
                 raise RegnumError(
                     errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                    f"the reign of epoch {controller.epoch} is over, and nobody took over within {self._timeout_s:g} s;"
+                    f"the term of epoch {controller.epoch} is over, and no process took over in {self._timeout_s:g} s;"
                     " brokers and clients go on; start an election process, or see its log",
                 )
             await self._clock.sleep(POLL_S)

@@ -36,7 +36,7 @@ def cannot_leave(broker: int, leaders: Mapping[Place, int], replicas: Mapping[Pl
         return ""
     return (
         f"{counted(len(stuck), 'partition')} of broker {broker} {'has' if len(stuck) == 1 else 'have'} no leader "
-        f"({named(stuck)}), so nobody has what a new replica would copy; bring their brokers back, or see "
+        f"({named(stuck)}), so no replica has what a new one would copy; bring their brokers back, or see "
         "`regnum partitions list --offline`, and try again"
     )
 
@@ -71,7 +71,7 @@ def why_not_removed(
         default_replication_factor: of topics that do not say how many replicas they want.
     """
     if not found.known:
-        return (f"nobody knows broker {broker}; `regnum brokers list` shows those that there are",)
+        return (f"broker {broker} is unknown; `regnum brokers list` shows those that there are",)
     reasons: list[str] = []
     if found.replicas:
         led = f", {found.leaders} of which it leads" if found.leaders else ""

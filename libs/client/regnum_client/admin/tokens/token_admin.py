@@ -24,12 +24,12 @@ class TokenAdmin(AdminSession):
         """Make a token.
 
         Args:
-            owner: whom it is to stand for, such as ``User:alice``; None: the caller.
+            owner: principal that it stands for, such as ``User:alice``; None: the caller.
             renewers: who may renew and end it besides.
             max_lifetime_s: how long it lives at most; None: as long as the cluster allows.
 
         Raises:
-            RegnumError: also where the answer came so late that nobody shows any more what proves the token.
+            RegnumError: also where the answer came too late for the credential to be shown.
         """
         request = tokens_pb2.CreateDelegationTokenRequest(
             header=RequestHeader(client_id=self._client_id),

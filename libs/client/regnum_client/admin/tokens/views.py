@@ -18,11 +18,11 @@ class DelegationTokenView:
     token_id: str
     """Its id: no secret."""
     owner: str
-    """Whom it stands for: ``User:alice``."""
+    """Principal that it stands for: ``User:alice``."""
     requester: str
     """Who asked for it."""
     renewers: tuple[str, ...]
-    """Who may renew and end it besides its owner."""
+    """Principals that may renew and end it besides its owner."""
     issued_ms: int
     """When it was made, in milliseconds since 1970."""
     expiry_ms: int

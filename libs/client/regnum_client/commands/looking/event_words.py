@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("time", "event", "subject", "change", "why", "decided_by")
 
 BECAUSE: Final[Mapping[str, str]] = {
-    "lifeline-broken": "a broker died: its lifeline ended and its port refused twice",
+    "lifeline-broken": "a broker died",
     "silence": "a broker fell silent: probes stayed unanswered",
     "registration-changed": "a broker's registration went, came or was renewed",
     "controlled-shutdown": "a broker asked to stop",
@@ -46,7 +46,7 @@ MOVES: Final[Mapping[str, str]] = {
 """Steps of a reassignment as the beginning of a sentence."""
 
 ASKED: Final = frozenset({"reassignment-started", "reassignment-cancelled"})
-"""Those of them that somebody asks for."""
+"""Those of them that a caller asks for."""
 
 
 def time_of(unix_ms: int) -> str:

@@ -1,0 +1,48 @@
+"""Commands that a page shows, in order, and what they print there.
+
+Form: in blocks ``console`` a line that begins with ``$ `` is a command, those below it are some of its output.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_BARS: Final = re.compile("[▏▎▍▌▋▊▉█]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A command of a page."""
+
+    command: str
+    """As it is typed."""
+    output: tuple[str, ...]
+    """Lines of its output that the page shows."""
+
+
+def commands(page: str) -> Iterator[Shown]:
+    """All of a page."""
+    for block in _BLOCK.findall(page):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *output = part.rstrip().splitlines()
+            yield Shown(command=command, output=tuple(output))
+
+
+def python(page: str) -> str:
+    """The code of a page, all of it one program."""
+    return "\n".join(_CODE.findall(page))
+
+
+def shape(line: str) -> str:
+    """A line without what differs from run to run: figures, widths of columns, bars."""
+    return " ".join(_BARS.sub(" ", _FIGURES.sub("0", line)).split())
+
+
+def missing(shown: Shown, printed: str) -> list[str]:
+    """Lines that a page shows, and the command did not print in that shape."""
+    shapes = {shape(line) for line in printed.splitlines()}
+    return [line for line in shown.output if shape(line) not in shapes]
