@@ -61,7 +61,8 @@ def rows(reader: Any, parts: list[Any]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def written_and_read(cluster: FakeCluster) -> None:
+def written_and_read(cluster: FakeCluster) -> int:
+    """Returns how many records came back."""
     writing = source(cluster).writer(schema("key", "partition", "headers", value=StringType()), overwrite=False)
     batches = pa.Table.from_pylist(ROWS, schema=WRITTEN).to_batches(max_chunksize=7)
     assert sent(writing).write(iter(batches)).records == len(ROWS)
@@ -72,9 +73,11 @@ def written_and_read(cluster: FakeCluster) -> None:
     assert [(row["value"].decode(), row["partition"], row["offset"], row["headers"]) for row in found] == [
         (row["value"], row["partition"], n // 3, row["headers"]) for n, row in enumerate(ROWS)
     ]
+    return len(found)
 
 
-def streamed(cluster: FakeCluster) -> None:
+def streamed(cluster: FakeCluster) -> int:
+    """Returns how many records came with the first stream."""
     written_and_read(cluster)
     stream = source(cluster, maxOffsetsPerTrigger="20", startingOffsets='{"t": {"0": 5, "1": -2, "2": -1}}')
     reader = stream.streamReader(schema("value"))
@@ -93,13 +96,14 @@ def streamed(cluster: FakeCluster) -> None:
     end = again.latestOffset(begin, ReadAllAvailable())
     assert [row["value"] for row in rows(again, again.partitions(begin, end))] == [b"new"]
     again.stop()
+    return len(values)
 
 
 @pytest.mark.parametrize("work", [written_and_read, streamed])
-async def test_rows_are_written_and_read_part_by_part(work: Callable[[FakeCluster], None]) -> None:
+async def test_rows_are_written_and_read_part_by_part(work: Callable[[FakeCluster], int]) -> None:
     async with FakeCluster() as cluster:
         cluster.create("t", partitions=3)
-        await asyncio.to_thread(work, cluster)
+        assert await asyncio.to_thread(work, cluster) > 20
 
 
 def test_what_cannot_be_written_is_refused_before_any_task():
