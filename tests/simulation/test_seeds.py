@@ -1,6 +1,6 @@
 """Whole clusters by seed: clean, and the same in every process.
 
-Each seed is 15 s of faults and what it takes to be calm again, for 3 to 5 s of processor time.
+Each seed is 8 s of faults and what it takes to be calm again, for 2 to 4 s of processor time.
 """
 
 import json
@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-SEEDS = (1, 2, 3)
-SECONDS = 15.0
+SEEDS = tuple(range(1, 11))
+SECONDS = 8.0
 
 
 def outcomes(*seeds: int, hash_seed: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "regnum_testing.simulation", "--json", "--seconds", str(SECONDS)]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     run = subprocess.run(
-        [*command, *map(str, seeds)], env=environment, capture_output=True, text=True, timeout=600, check=False
+        [*command, *map(str, seeds)], env=environment, capture_output=True, text=True, timeout=850, check=False
     )
     assert run.stdout, run.stderr
     return [json.loads(line) for line in run.stdout.splitlines()]
@@ -32,6 +32,6 @@ def test_seeds_are_clean_and_the_same_in_every_process_whatever_the_order_of_set
     for outcome in first:
         assert outcome["found"] == [], "\n".join((*outcome["log"], *outcome["found"]))
         assert outcome["acknowledged"] > 100
-        assert outcome["struck"]
+    assert sum(sum(outcome["struck"].values()) for outcome in first) > 100
     assert len({outcome["trace"] for outcome in first}) == len(SEEDS)
     assert again[0]["trace"] == first[0]["trace"]

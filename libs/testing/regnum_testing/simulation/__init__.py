@@ -7,10 +7,13 @@ channels    grpc.aio's channel over it
 machine     what processes run on (``regnum_service.machine``): the above, threads that are turns of the loop, chance
 disks       files that a loss of power takes back to what was synced
 stores      sessions with a store whose answers take time, get lost, or come late
-cluster     the processes: start, kill, pause, cut
-faults      what happens to them, by seed and by what has just happened
-judge       what must hold of records, leaders and high watermarks
+cluster     the processes: start, stop, kill, pause, cut
+load        what clients do: records, readers, a group, changes of topics
+schedules   what happens to processes, by seed and by what has just happened; the smallest that still fails
+judge       what must hold of records, leaders, high watermarks, groups and metadata
 run         one seed after another, each in a process of its own:  python -m regnum_testing.simulation 1-20
+mutants     faults that are put into the product on purpose, and the hunt for them
+soak        seeds for hours, and the scoreboard of what they came to
 """
 
 import os

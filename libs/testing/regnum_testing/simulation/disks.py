@@ -55,9 +55,9 @@ class SimulatedDisk(Disk):
         """Errno of what changes the disk; None: it works. ENOSPC is answered to what takes room alone."""
         self.has_refused = False
         """Whether the present process was answered so."""
-        self._dropped: Final[dict[int, None]] = {}
-        """Files of which a sync has failed: the kernel has dropped what was not synced, and says so once. It shows when
-        the process is gone."""
+        self._has_failed = False
+        """Whether it has failed under the present process: what was not synced is never written any more, whatever a
+        later sync says (reliability D32). It shows when the process is gone."""
         self.on_open: Callable[[str], None] = lambda _: None
         """Told of each file that is made."""
 
@@ -73,8 +73,8 @@ class SimulatedDisk(Disk):
         for descriptor in tuple(self._open):
             self.close(descriptor)
         self.has_refused = False
-        if self._dropped:
-            self._dropped.clear()
+        if self._has_failed:
+            self._has_failed = False
             self.lose_power()
 
     def lose_power(self) -> int:
@@ -150,6 +150,7 @@ class SimulatedDisk(Disk):
         if self.refuses is None or (self.refuses == errno.ENOSPC and not takes_room):
             return
         self.has_refused = True
+        self._has_failed = self._has_failed or self.refuses != errno.ENOSPC
         raise OSError(self.refuses, os.strerror(self.refuses))
 
     # The calls.
@@ -224,12 +225,9 @@ class SimulatedDisk(Disk):
 
     def fdatasync(self, descriptor: int) -> None:
         """Nothing of it is taken back any more."""
-        key = os.fstat(descriptor).st_ino
-        if self.refuses is not None and self.refuses != errno.ENOSPC:
-            self._dropped[key] = None
         self._refuse()
-        if key not in self._dropped:
-            self._forget(key)
+        if not self._has_failed:
+            self._forget(os.fstat(descriptor).st_ino)
 
     def put(self, path: str, suffix: str, content: bytes) -> None:
         """See Disk."""

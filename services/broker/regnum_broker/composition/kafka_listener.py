@@ -99,4 +99,5 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         request_bytes_max=settings.socket_request_max_bytes,
         clock=parts.clock,
         supervisor=parts.supervisor,
+        chance=parts.machine.chance,
     )

@@ -28,6 +28,7 @@ from regnum_service.connections import peer_name, plain_address
 from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import Holding, Purpose
+from regnum_service.machine import MACHINE
 
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
@@ -67,6 +68,7 @@ class Shared:
         connections_max: int | None,
         of_address_max: int | None,
         defect: Callable[[BaseException], None],
+        chance: random.Random = MACHINE.chance,
     ) -> None:
         """Only assigns.
 
@@ -81,6 +83,7 @@ class Shared:
             connections_max: connections; None: any number.
             of_address_max: the same of one address.
             defect: hears of errors that nobody expected.
+            chance: makes ids of fetch sessions.
         """
         self.door: Final = door
         self.budget: Final = budget
@@ -91,7 +94,7 @@ class Shared:
         self.age_s: Final = age_s
         self.defect: Final = defect
         self.sessions: Final = Sessions()
-        self.chance: Final = random.Random()  # ids of sessions, which are nobody else's anyway
+        self.chance: Final = chance
         self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
         self.connections_max: Final = connections_max
         self.of_address_max: Final = of_address_max

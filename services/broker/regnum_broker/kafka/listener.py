@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from regnum_service.access.validity import Validity
 from regnum_service.clock import Clock
 from regnum_service.errors import PortTakenError, RegnumError
 from regnum_service.limits.budget import Budget
+from regnum_service.machine import MACHINE
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.files import CHECK_INTERVAL_S
 from regnum_service.tls.names import shown_by
@@ -78,6 +80,7 @@ class KafkaListener:
         request_bytes_max: int,
         clock: Clock,
         supervisor: Supervisor,
+        chance: random.Random = MACHINE.chance,
     ) -> None:
         """Only assigns.
 
@@ -89,6 +92,7 @@ class KafkaListener:
             request_bytes_max: the largest request.
             clock: source of time.
             supervisor: owns its tasks.
+            chance: makes ids of fetch sessions.
         """
         tls, limits = access.tls, access.limits
         validity = None if tls is None else Validity(lambda: tls.files.pem.revoked, clock.wall_ms)
@@ -110,6 +114,7 @@ class KafkaListener:
             connections_max=limits.connections_max,
             of_address_max=limits.connections_per_address_max,
             defect=lambda error: supervisor.fail("kafka connection", error),
+            chance=chance,
         )
         self._log: Final = structlog.get_logger("kafka")
         self._socket: socket.socket | None = None
