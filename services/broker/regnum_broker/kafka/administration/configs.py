@@ -164,8 +164,9 @@ class ConfigAdministration:
             alteration = asked.alterations.add(resource=_resource(resource.resource_type, resource.resource_name))
             for one in resource.configs:
                 op = OPERATIONS.get(one.config_operation, admin_pb2.ALTER_CONFIG_OP_UNSPECIFIED)
-                value = "" if op == admin_pb2.ALTER_CONFIG_OP_DELETE else one.value or ""
-                alteration.configs.add(name=one.name, op=op, value=value)
+                taken_back = op == admin_pb2.ALTER_CONFIG_OP_DELETE
+                value = "" if taken_back else one.value or ""
+                alteration.configs.add(name=one.name, op=op, value=value, if_known=taken_back)
         answer = await self._controller.pass_on(
             "IncrementalAlterConfigs", asked, admin_pb2.IncrementalAlterConfigsResponse, context
         )
