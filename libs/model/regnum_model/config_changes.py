@@ -89,6 +89,8 @@ class Operation:
     """New value, as given; None takes back to the default."""
     change: ListChange | None = None
     """What is done with the elements that ``value`` names; None: it is the whole value."""
+    if_known: bool = False
+    """Of one that is taken back: that there is none of that name is no error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,7 @@ def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Re
         return invalid(f"no setting is named for {resource}; name one of {known}")
     counted = Counter(operation.key for operation in alteration.operations)
     for operation in alteration.operations:
-        if operation.key not in keys:
+        if operation.key not in keys and not (operation.value is None and operation.if_known):
             return _invalid_config(_no_setting(resource, operation.key, known))
         if counted[operation.key] > 1:
             return invalid(f"{operation.key} stands twice for {resource}; give it once")

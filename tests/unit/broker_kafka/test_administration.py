@@ -209,6 +209,7 @@ def test_settings_are_changed_one_by_one(world: KafkaWorld, version: int) -> Non
     assert alter("retention.ms", DELETE, None) == [0]
     assert alter("retention.ms", 9, "1") == [42], "INVALID_REQUEST"
     assert alter("no.such.setting", SET, "1") == [40]
+    assert alter("no.such.setting", DELETE, None) == [0], "kafka-reassign-partitions takes back what it did not set"
     assert value_of(world, name, "retention.ms") != "60001"
     assert value_of(world, name, "segment.bytes") != "2097152", "it was only checked"
 

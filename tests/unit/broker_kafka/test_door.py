@@ -16,13 +16,19 @@ from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
 from regnum_kafka_wire.gen.heartbeat_response import HeartbeatResponse
 from regnum_kafka_wire.primitives import MalformedError
+from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
+from regnum_service.limits.answers import Answers, making
+from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import within
 
+TOTAL = 1 << 20
+"""Bytes that may be held."""
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, 1) + b"c" + b"\0\1g" + struct.pack(">i", 3) + b"\0\1m"
 
 
@@ -32,10 +38,12 @@ class Room:
     def __init__(self) -> None:
         self.outcomes: list[Exception | None] = []
         self.seen: list[Any] = []
+        self.makes = 0
 
     async def heartbeat(self, request: Any, context: Context) -> HeartbeatResponse:
         del context
         self.seen.append(request)
+        making(self.makes)
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if outcome is not None:
             raise outcome
@@ -84,12 +92,15 @@ class World:
         self.clock, self.room, self.gate = FakeClock(), Room(), Gate()
         room: Any = self.room
         self.metrics = Metrics()
+        self.held = HeldBytes(Shares(total_max=TOTAL, connection_max=TOTAL))
+        self.budget = Budget(self.held, self.clock)
         self.door = Door(
             data=room,
             groups=room,
             admin=room,
             administration={},
             gates=(self.gate,),
+            answers=Answers(self.budget),
             meter=Meter(),
             clock=self.clock,
             metrics=self.metrics,
@@ -149,6 +160,19 @@ async def test_what_overload_refuses_waits_and_is_made_again(world: World) -> No
     assert len(world.room.seen) == 1
     await world.clock.advance(0.01)
     assert len(world.room.seen) == 2
+    await world.clock.advance(1.0)
+    assert await within(asking) == answered(0)
+
+
+async def test_what_there_is_no_memory_for_waits_until_there_is(world: World) -> None:
+    world.room.makes = TOTAL // 2
+    other = world.budget.holding(Call(peer="ipv4:10.0.0.2:1"), Purpose.CONTROL)
+    other.grant(TOTAL - 1_000, TOTAL - 1_000)
+    asking = asyncio.create_task(world.ask(HEARTBEAT))
+    await world.clock.advance(0.1)
+    assert not asking.done()
+    assert world.held.total == TOTAL - 1_000, "what waits holds nothing"
+    other.close()
     await world.clock.advance(1.0)
     assert await within(asking) == answered(0)
 

@@ -7,7 +7,8 @@ from typing import Any
 import aiokafka
 import pytest
 import regnum_client
-from aiokafka.admin import NewTopic
+from aiokafka.admin import NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from regnum.types.v1 import errors_pb2
 from regnum_testing.kafka_world import KafkaWorld as World
 from regnum_testing.kafka_world import admin, kafka_world, made
@@ -215,3 +216,32 @@ def test_the_sdk_tells_the_time_of_an_append_too(world: World) -> None:
 
     told, read = world.run(work())
     assert told.timestamp_ms == read.timestamp_ms > 1_600_000_000_000
+
+
+def test_an_admin_client_grows_alters_cuts_and_describes(world: World) -> None:
+    place = aiokafka.TopicPartition("administered", 0)
+
+    async def work() -> tuple[Any, ...]:
+        await made(world, "administered")
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=world.servers) as producer:
+            for _ in range(3):
+                await producer.send_and_wait("administered", b"v", partition=0)
+        async for _ in records(world, "administered", 3, group_id="administrators"):
+            pass
+        async with admin(world) as client:
+            grown = await client.create_partitions({"administered": NewPartitions(2)})
+            resource = ConfigResource(ConfigResourceType.TOPIC, "administered", {"retention.ms": "60001"})
+            altered = await client.alter_configs([resource])
+            (described,) = await client.describe_configs([resource])
+            cut = await client.delete_records({place: RecordsToDelete(2)})
+            groups = {name for name, *_ in await client.list_consumer_groups()}
+            (group,) = await client.describe_consumer_groups(["administrators"])
+        return grown, altered, described, cut, groups, group
+
+    grown, altered, described, cut, groups, group = world.run(work())
+    assert [error for _, error, *_ in grown.topic_errors] == [0]
+    assert [error for error, *_ in altered[0].resources] == [0]
+    assert [(name, value) for name, value, *_ in described.resources[0][4]] == [("retention.ms", "60001")]
+    assert cut == {place: 2}
+    assert "administrators" in groups
+    assert [(error, name, state) for error, name, state, *_ in group.groups] == [(0, "administrators", "Empty")]

@@ -1,5 +1,7 @@
 """What settings nodes mean, and what changes make of them."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,6 +177,17 @@ def test_what_is_no_list_has_no_elements_and_each_kind_of_change_is_another_muta
     assert refused.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
     set_to = alteration(TOPIC, **{CLEANUP_POLICY: "compact"})
     assert len({set_to.digest, *(listed(CLEANUP_POLICY, one, "compact").digest for one in ListChange)}) == 3
+
+
+@pytest.mark.parametrize("resource", [TOPIC, CLUSTER, Resource(type=ResourceType.BROKER, name="1")])
+def test_what_is_taken_back_if_it_is_known_need_not_be(resource: Resource) -> None:
+    taken_back = Operation(key="replica.alter.log.dirs.io.max.bytes.per.second", value=None, if_known=True)
+    wanted = Alteration(resource=resource, operations=(taken_back,))
+    assert check_alteration(wanted, repeated=frozenset()) is None
+    before = {"controller_mutation_rate": "5"}
+    assert changed_config(before, wanted) == before
+    for refused in (replace(taken_back, if_known=False), replace(taken_back, value="1")):
+        assert check_alteration(replace(wanted, operations=(refused,)), repeated=frozenset()) is not None
 
 
 def lags(resource: Resource, *, replace: bool = False, **values: str | None) -> Alteration:

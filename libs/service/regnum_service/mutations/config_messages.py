@@ -56,7 +56,7 @@ def alteration_of(message: admin_pb2.ConfigAlteration) -> Alteration | Rejection
             case admin_pb2.ALTER_CONFIG_OP_SET:
                 operations.append(Operation(key=config.name, value=config.value))
             case admin_pb2.ALTER_CONFIG_OP_DELETE if not config.value:
-                operations.append(Operation(key=config.name, value=None))
+                operations.append(Operation(key=config.name, value=None, if_known=config.if_known))
             case op if op in LIST_CHANGES:
                 operations.append(Operation(key=config.name, value=config.value, change=LIST_CHANGES[op]))
             case _:

@@ -87,6 +87,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
             **UserAdministration(controller=controller, authorizer=authorizer).rooms,
         },
         gates=limits.throttling.gates,
+        answers=limits.answers,
         meter=limits.throttling,
         clock=parts.clock,
         metrics=parts.metrics,

@@ -26,6 +26,7 @@ from regnum_model.topics import INTERNAL_TOPICS, check_topic_name
 from regnum_service.access.authorization import Authorizer
 from regnum_service.access.topic_sight import TopicSight
 from regnum_service.errors import Code, RegnumError
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses, id_bytes, shown_leader
@@ -36,6 +37,8 @@ from regnum_broker.kafka.context import Context
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
+PARTITION_BYTES: Final = 400
+"""About what a partition takes of an answer, before it is encoded."""
 SLICE: Final = 1_000
 """Partitions put into an answer before the event loop gets a turn (safety rule S22)."""
 KNOWS_LISTENERS: Final = 6
@@ -152,6 +155,7 @@ class Admin:
 
     def _topic(self, view: TopicView, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
         brokers = self._addresses.brokers
+        making(PARTITION_BYTES * len(view.partitions))
         partitions = []
         for number in sorted(view.partitions):
             state = self._leaders.state_of(view, number)

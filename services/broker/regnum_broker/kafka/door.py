@@ -20,6 +20,7 @@ from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
+from regnum_service.limits.answers import Answers
 from regnum_service.status import from_rpc_error
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -59,6 +60,7 @@ class Door:
         admin: Admin,
         administration: Mapping[int, Room],
         gates: Sequence[Gate],
+        answers: Answers,
         meter: Meter,
         clock: Clock,
         metrics: Metrics,
@@ -72,10 +74,12 @@ class Door:
             admin: the cluster and its topics.
             administration: what answers all other calls, by API key.
             gates: what calls pass before they are parsed, in this order.
+            answers: has memory for what is made for them; what says how much it makes is refused without.
             meter: measures what they take.
             clock: source of time.
         """
         self._gates: Final = tuple(gates)
+        self._answers: Final = answers
         self._meter: Final = meter
         self._clock: Final = clock
         self._metrics: Final = metrics
@@ -138,6 +142,7 @@ class Door:
     async def _made(self, api: Api, request: Any, context: Context, began_s: float) -> Any:
         answering, refuse = self._rooms[api.key]
         while True:
+            making = self._answers.begin(PATHS.get(api.key, api.name), context.call)
             try:
                 response = await answering(request, context)
             except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
@@ -148,6 +153,9 @@ class Door:
             if known.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
                 self._note(api, context.version, reason_of(known.code), began_s)
                 return refuse(request, context, known.code)
+            if making is not None:
+                # Others may have it, who are waited for here.
+                making.made(b"")
             await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
 
 

@@ -1623,22 +1623,26 @@ class AlterableConfig(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     OP_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    IF_KNOWN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Which setting; DescribeConfigs names those that there are."""
     op: Global___AlterConfigOp.ValueType
     """What is done to it."""
     value: _builtins.str
     """New value, as text; empty for DELETE. DescribeConfigs says which values each setting may have."""
+    if_known: _builtins.bool
+    """With DELETE: that there is no such setting is no error, as in Kafka, whose tools take back what they may have set."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         op: Global___AlterConfigOp.ValueType = ...,
         value: _builtins.str = ...,
+        if_known: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "op", b"op", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["if_known", b"if_known", "name", b"name", "op", b"op", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,6 +24,7 @@ from regnum_model.config_definition import ConfigType
 from regnum_model.configs import DEFINITIONS
 from regnum_service.access.authorization import Authorizer, Right
 from regnum_service.errors import Code
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns, slices
 
 from regnum_broker.kafka.addresses import Addresses
@@ -57,6 +58,8 @@ TYPES: Final = MappingProxyType(
 """Kafka's numbers of what values look like; whole numbers are LONG, all else that is shown is STRING."""
 RESOURCES: Final = 1_000
 """Resources that the controller takes in one call; Kafka's clients name all that they mean in one."""
+SETTING_BYTES: Final = 400
+"""About what a setting takes of an answer, before it is encoded."""
 SLICE: Final = 1_000
 """Settings put into an answer before the event loop gets a turn (safety rule S22)."""
 LISTS_TOPICS: Final = 1
@@ -109,6 +112,7 @@ class ConfigAdministration:
             )
             for resource, found in zip(resources, answer.results, strict=True):
                 await turns.took(1 + len(found.configs))
+                making(SETTING_BYTES * len(found.configs) + sum(len(one.documentation) for one in found.configs))
                 keys = frozenset(resource.configuration_keys or ())
                 results.append(_described(resource, found, keys, synonyms=request.include_synonyms))
         return DescribeConfigsResponse(results=results)
@@ -160,8 +164,9 @@ class ConfigAdministration:
             alteration = asked.alterations.add(resource=_resource(resource.resource_type, resource.resource_name))
             for one in resource.configs:
                 op = OPERATIONS.get(one.config_operation, admin_pb2.ALTER_CONFIG_OP_UNSPECIFIED)
-                value = "" if op == admin_pb2.ALTER_CONFIG_OP_DELETE else one.value or ""
-                alteration.configs.add(name=one.name, op=op, value=value)
+                taken_back = op == admin_pb2.ALTER_CONFIG_OP_DELETE
+                value = "" if taken_back else one.value or ""
+                alteration.configs.add(name=one.name, op=op, value=value, if_known=taken_back)
         answer = await self._controller.pass_on(
             "IncrementalAlterConfigs", asked, admin_pb2.IncrementalAlterConfigsResponse, context
         )

@@ -48,6 +48,9 @@ TELLS_MISSING: Final = 6
 """First version of DescribeGroups that says of a group that there is none (KIP-1043)."""
 TOGETHER: Final = 100
 """Groups that the handlers take in one call; Kafka's clients name all that they mean in one."""
+DESCRIBED_BYTES: Final = 16 * 1024 * 1024
+"""Subscriptions and assignments of one answer."""
+TOO_MUCH: Final = "the answer would be too large: ask for this group in a call of its own"
 SLICE: Final = 1_000
 """Groups put into an answer before the event loop gets a turn (safety rule S22)."""
 
@@ -78,9 +81,14 @@ class GroupAdministration:
     async def describe_groups(self, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
         """States and members."""
         described: list[DescribedGroup] = []
+        room = DESCRIBED_BYTES
         async for names in slices(request.groups, TOGETHER):
             asked = group_pb2.DescribeGroupsRequest(group_ids=names)
             for group in (await self._groups.DescribeGroups(asked, context)).groups:
+                room -= sum(len(member.metadata) + len(member.assignment) for member in group.members)
+                if room < 0:
+                    described.append(DescribedGroup(errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, TOO_MUCH, group.group_id))
+                    continue
                 one = _described(group, context)
                 if request.include_authorized_operations and not group.error_code:
                     one.authorized_operations = authorized(self._authorizer, ResourceType.GROUP, group.group_id)

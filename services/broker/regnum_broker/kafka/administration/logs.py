@@ -25,6 +25,7 @@ from regnum_kafka_wire.gen.describe_producers_response import DescribeProducersR
 from regnum_model.access import Operation, ResourceType
 from regnum_service.access.authorization import Authorizer, Right
 from regnum_service.errors import Code
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.disk_room import DiskRooms
@@ -37,6 +38,8 @@ from regnum_broker.storage import Storage
 
 TO_THE_END: Final = -1
 """Offset of DeleteRecords that means: all that is committed."""
+ROW_BYTES: Final = 200
+"""About what a replica, or a producer, takes of an answer, before it is encoded."""
 SLICE: Final = 1_000
 """Partitions, or producers, put into an answer before the event loop gets a turn (safety rule S22)."""
 
@@ -125,6 +128,7 @@ class LogAdministration:
             await turns.took()
             number, log = partition.key.partition, partition.log
             if wanted is None or (partition.topic, number) in wanted:
+                making(ROW_BYTES)
                 lag = max(0, partition.high_watermark - log.log_end_offset)
                 by_topic[partition.topic].append(DescribeLogDirsPartition(number, log.size_bytes, lag))
         result = DescribeLogDirsResult(
@@ -163,6 +167,7 @@ class LogAdministration:
                 # They belong to the thread that appends.
                 entries = await self._storage.write(lambda log=log: log.producers.entries)  # type: ignore[misc]
                 states = []
+                making(ROW_BYTES * len(entries))
                 for id, entry in entries.items():
                     await turns.took()
                     states.append(_producer(id, entry))
