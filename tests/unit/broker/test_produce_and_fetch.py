@@ -396,6 +396,23 @@ async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
     assert times == [None, None, 1_000, 1_000, 2_000, 2_000, None, None, None, 2_000]
 
 
+async def test_offsets_come_with_the_epoch_in_which_their_records_were_written(world: BrokerWorld) -> None:
+    await world.produce(1, batch_of(b"a", timestamp_ms=1_000))
+    await world.elect(1, [1], epoch=3)
+    await world.produce(1, batch_of(b"b", timestamp_ms=500))
+    await world.elect(1, [1], epoch=5)
+    queries = [
+        log_pb2.OffsetQuery(topic="t", partition=0, earliest=log_pb2.EarliestOffset()),
+        log_pb2.OffsetQuery(topic="t", partition=0, latest=log_pb2.LatestOffset()),
+        log_pb2.OffsetQuery(topic="t", partition=0, max_timestamp=log_pb2.MaxTimestampOffset()),
+        log_pb2.OffsetQuery(topic="t", partition=0, at_or_after=Timestamp(seconds=9)),
+    ]
+    results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=DEADLINE_S)).results
+    found = [one.offset_leader_epoch if one.HasField("offset_leader_epoch") else None for one in results]
+    assert ([one.offset for one in results], found) == ([0, 2, 0, -1], [0, 3, 0, None])
+    assert {one.leader_epoch for one in results} == {5}
+
+
 async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:
     await world.produce(1, bytes(assign(batch_of(b"a"), base_offset=77, leader_epoch=99)))
     result = await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)

@@ -53,7 +53,15 @@ class World:
     def __init__(self, gate: int, rights: RecordedRights | None = None) -> None:
         self.passed: list[tuple[str, Any, Call]] = []
         authorizer: Any = rights or RecordedRights(lambda *_: True)
-        nothing: Any = SimpleNamespace(topics={}, gate=gate, brokers={1: None}, until=self._until)
+        self.knows: set[tuple[str, int]] = set()
+        nothing: Any = SimpleNamespace(
+            topics={},
+            gate=gate,
+            brokers={1: None},
+            until=self._until,
+            named=lambda *_: None,
+            knows=lambda *place: place in self.knows,
+        )
         controller = PassingOn(
             broker=1, addresses=nothing, forwarding=cast("Any", SimpleNamespace(pass_on=self._pass_on))
         )
@@ -162,3 +170,12 @@ def test_what_a_caller_may_do_is_a_bit_for_each_operation() -> None:
     assert authorized(nothing, ResourceType.TOPIC, "t") == 0
     everything: Any = RecordedRights(lambda *_: True)
     assert authorized(everything, ResourceType.GROUP, "g") == 1 << 3 | 1 << 6 | 1 << 8
+
+
+async def test_producers_of_a_replica_that_is_not_here_are_told_elsewhere() -> None:
+    world = World(gate=1)
+    world.knows = {("orders", 0)}
+    request = DescribeProducersRequest(topics=[TopicRequest("orders", [0, 1])])
+    (topic,) = (await world.ask(61, 0, request)).topics
+    elsewhere, unknown = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(0, elsewhere), (1, unknown)]

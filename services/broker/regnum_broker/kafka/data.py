@@ -375,5 +375,5 @@ def _offset(result: log_pb2.OffsetResult, asked_ms: int) -> ListOffsetsPartition
         error_code=result.error_code,
         timestamp=result.timestamp_ms if by_time and result.HasField("timestamp_ms") else -1,
         offset=result.offset,
-        leader_epoch=result.leader_epoch,
+        leader_epoch=result.offset_leader_epoch if result.HasField("offset_leader_epoch") else -1,
     )

@@ -1191,6 +1191,7 @@ class OffsetResult(_message.Message):
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    OFFSET_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -1208,6 +1209,10 @@ class OffsetResult(_message.Message):
     timestamp_ms: _builtins.int
     """Of the record that a query by time, or for the largest timestamp, found: its timestamp, milliseconds since 1970. Absent: another offset was asked
     for, there is no such record, or what is told is the begin of a batch that cannot be decoded.
+    """
+    offset_leader_epoch: _builtins.int
+    """Leader epoch in which the record at the offset was written; for the latest, the one of the last record. Absent: there
+    is no offset, or the log has no record.
     """
     @_builtins.property
     def current_leader(self) -> _types_pb2.CurrentLeader:
@@ -1231,13 +1236,19 @@ class OffsetResult(_message.Message):
         current_leader: _types_pb2.CurrentLeader | None = ...,
         status: _status_pb2.Status | None = ...,
         timestamp_ms: _builtins.int | None = ...,
+        offset_leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_timestamp_ms", b"_timestamp_ms", "current_leader", b"current_leader", "status", b"status", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset_leader_epoch", b"_offset_leader_epoch", "_timestamp_ms", b"_timestamp_ms", "current_leader", b"current_leader", "offset_leader_epoch", b"offset_leader_epoch", "status", b"status", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamp_ms", b"_timestamp_ms", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "status", b"status", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset_leader_epoch", b"_offset_leader_epoch", "_timestamp_ms", b"_timestamp_ms", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "offset_leader_epoch", b"offset_leader_epoch", "partition", b"partition", "status", b"status", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__offset_leader_epoch: _TypeAlias = _typing.Literal["offset_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__offset_leader_epoch: _TypeAlias = _typing.Literal["_offset_leader_epoch", b"_offset_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__timestamp_ms: _TypeAlias = _typing.Literal["timestamp_ms"]  # noqa: Y015
     _WhichOneofArgType__timestamp_ms: _TypeAlias = _typing.Literal["_timestamp_ms", b"_timestamp_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset_leader_epoch) -> _WhichOneofReturnType__offset_leader_epoch | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamp_ms) -> _WhichOneofReturnType__timestamp_ms | None: ...
 
 Global___OffsetResult: _TypeAlias = OffsetResult  # noqa: Y015

@@ -32,7 +32,7 @@ from regnum_broker.disk_room import DiskRooms
 from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.log.replica.producers.states import ProducerEntry
-from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.storage import Storage
 
@@ -40,6 +40,7 @@ TO_THE_END: Final = -1
 """Offset of DeleteRecords that means: all that is committed."""
 ROW_BYTES: Final = 200
 """About what a replica, or a producer, takes of an answer, before it is encoded."""
+NO_REPLICA: Final = "this broker has no replica of it; refresh metadata, and ask one that has"
 SLICE: Final = 1_000
 """Partitions, or producers, put into an answer before the event loop gets a turn (safety rule S22)."""
 
@@ -145,7 +146,7 @@ class LogAdministration:
         return DescribeLogDirsResponse(error_code=code)
 
     async def producers(self, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
-        """Which idempotent producers leaders remember (KIP-664)."""
+        """Which idempotent producers replicas here remember (KIP-664)."""
         del context
         turns = Turns(SLICE)
         topics = []
@@ -158,12 +159,12 @@ class LogAdministration:
                     error = READ_TOPIC.refusal(topic.name)
                     answers.append(PartitionResponse(number, error.code, error.message))
                     continue
-                known = self._leaders.knows(topic.name, number)
-                found = self._replicas.find_leader(topic.name, "", number, known=known)
-                if isinstance(found, NotHere):
-                    answers.append(PartitionResponse(number, found.code, found.message))
+                # (As in Kafka, of followers too: tools ask the replica that they name.)
+                found = self._replicas.named(topic.name, number)
+                if found is None:
+                    answers.append(PartitionResponse(number, self._why_none(topic.name, number), NO_REPLICA))
                     continue
-                log = found.partition.log
+                log = found.log
                 # They belong to the thread that appends.
                 entries = await self._storage.write(lambda log=log: log.producers.entries)  # type: ignore[misc]
                 states = []
@@ -174,6 +175,12 @@ class LogAdministration:
                 answers.append(PartitionResponse(number, 0, None, states))
             topics.append(describe_producers_response.TopicResponse(topic.name, answers))
         return DescribeProducersResponse(topics=topics)
+
+    def _why_none(self, topic: str, partition: int) -> Code:
+        """The error where this broker has no replica of a partition."""
+        if self._leaders.knows(topic, partition):
+            return errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+        return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
 
     def no_producers(
         self, request: DescribeProducersRequest, context: Context, code: Code

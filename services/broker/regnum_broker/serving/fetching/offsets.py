@@ -83,7 +83,7 @@ class OffsetsHandler:
         result.leader_epoch = found.state.leader_epoch
         match query.WhichOneof("offset"), query.timestamp_ms:
             case ("earliest", _) | ("timestamp_ms", -2):
-                result.offset = found.partition.log.log_start_offset
+                _tell_record(result, found, found.partition.log.log_start_offset)
             case ("latest", _) | ("timestamp_ms", -1):
                 _tell_end(result, found)
             case ("max_timestamp", _) if not found.knows_committed:
@@ -134,7 +134,7 @@ class OffsetsHandler:
             if isinstance(record, NotHere):
                 lookup.result.error_code, lookup.result.error_message = record.code, record.message
             elif record is not None and record.offset < lookup.leadership.partition.high_watermark:
-                lookup.result.offset = record.offset
+                _tell_record(lookup.result, lookup.leadership, record.offset)
                 if record.timestamp_ms is not None:
                     lookup.result.timestamp_ms = record.timestamp_ms
             elif record is not None and not lookup.leadership.knows_committed:
@@ -190,9 +190,20 @@ def _find_records(
     return _Found(records=records)
 
 
+def _tell_record(result: log_pb2.OffsetResult, leadership: Leadership, offset: int) -> None:
+    result.offset = offset
+    _tell_epoch(result, leadership.partition.log.epochs.epoch_at(offset))
+
+
+def _tell_epoch(result: log_pb2.OffsetResult, epoch: LeaderEpoch) -> None:
+    if epoch >= 0:
+        result.offset_leader_epoch = epoch
+
+
 def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
     if leadership.knows_committed:
-        result.offset = leadership.partition.high_watermark
+        result.offset = end = leadership.partition.high_watermark
+        _tell_epoch(result, leadership.partition.log.epochs.epoch_at(end - 1))
     else:
         _refuse_end(result, leadership)
 
