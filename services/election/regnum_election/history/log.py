@@ -263,8 +263,7 @@ class EventLog:
         return backwards(_gently(self._backwards(before)), chosen, before=before, limit=limit)
 
     def _forwards(self, after: Position) -> Iterator[Record]:
-        segments = self._segments
-        newer = self._newer(after)
+        segments, newer = self._segments, self._newer(after)
         if newer is None:
             for record in () if segments is None else segments.forwards(after):
                 after = record.last
@@ -298,15 +297,13 @@ class EventLog:
     # The thread.
 
     def _run(self, job: Callable[[], None]) -> None:
-        done = False
         try:
             job()
-            done = True
-        finally:
-            if not done:
-                # A defect: nothing is written any more, and what comes finds the queue full, and is counted.
-                self.on_disk, self._due = False, True
-                self._log.exception("event log ended")
+        except BaseException:
+            # A defect: nothing is written any more, and what comes finds the queue full, and is counted.
+            self.on_disk, self._due = False, True
+            self._log.exception("event log ended")
+            raise
 
     def _begin(self) -> None:
         self._find()
@@ -314,8 +311,7 @@ class EventLog:
 
     def _write_queued(self) -> None:
         with self._lock:
-            taken, self._queue = self._queue, deque()
-            self._queued = 0
+            taken, self._queue, self._queued = self._queue, deque(), 0
             self._due = False
         self._write(taken)
 
