@@ -168,7 +168,7 @@ class ClusterFeed:
             for watcher in self.watchers:
                 if watcher not in concerned and watcher.is_idle and watcher.position == before:
                     watcher.position = image.position
-            self._due.update(dict.fromkeys(concerned))
+            self._due.update(concerned)
         self._woken.set()
 
     def _moved(self, image: HeldImage) -> None:

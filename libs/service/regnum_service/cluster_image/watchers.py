@@ -206,9 +206,9 @@ class Watchers:
             if not watching:
                 del self._by_topic[topic]
 
-    def of(self, topics: Iterable[str]) -> set[Watcher]:
-        """Those that watch any of these topics."""
-        found = set(self._of_all_topics)
+    def of(self, topics: Iterable[str]) -> dict[Watcher, None]:
+        """Those that watch any of these topics, always in the same order."""
+        found = dict(self._of_all_topics)
         for topic in topics:
             watching = self._by_topic.get(topic)
             if watching is not None:
