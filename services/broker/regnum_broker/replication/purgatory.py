@@ -88,8 +88,8 @@ class Waker(Protocol):
 class Signal:
     """Wakes long polls. A poll attaches the same waker to every partition it reads.
 
-    Each replica has two, and few are waited for by more than the followers: so a few wakers are a tuple. Many are a dict:
-    they are woken in the order in which they came.
+    Each replica has two, and few are waited for by more than the followers: so a few wakers are a tuple. Many are a
+    dict: they are woken in the order in which they came.
     """
 
     __slots__ = ("_wakers",)
