@@ -32,6 +32,6 @@ def test_seeds_are_clean_and_the_same_in_every_process_whatever_the_order_of_set
     for outcome in first:
         assert outcome["found"] == [], "\n".join((*outcome["log"], *outcome["found"]))
         assert outcome["acknowledged"] > 100
-    assert sum(sum(outcome["struck"].values()) for outcome in first) > 100
+    assert sum(sum(outcome["struck"].values()) for outcome in first) > 50
     assert len({outcome["trace"] for outcome in first}) == len(SEEDS)
     assert again[0]["trace"] == first[0]["trace"]

@@ -75,7 +75,7 @@ def _complete(future: asyncio.Future[AckOutcome], outcome: AckOutcome) -> None:
 
 
 FEW: Final = 8
-"""So many wakers need no set."""
+"""So many wakers need no dict."""
 
 
 class Waker(Protocol):
@@ -88,13 +88,14 @@ class Waker(Protocol):
 class Signal:
     """Wakes long polls. A poll attaches the same waker to every partition it reads.
 
-    Each replica has two, and few are waited for by more than the followers: so a few wakers are a tuple, many a set.
+    Each replica has two, and few are waited for by more than the followers: so a few wakers are a tuple. Many are a
+    dict: they are woken in the order in which they came.
     """
 
     __slots__ = ("_wakers",)
 
     def __init__(self) -> None:
-        self._wakers: tuple[Waker, ...] | set[Waker] = ()
+        self._wakers: tuple[Waker, ...] | dict[Waker, None] = ()
 
     def __len__(self) -> int:
         return len(self._wakers)
@@ -102,16 +103,16 @@ class Signal:
     def attach(self, waker: Waker) -> None:
         """Set ``waker`` with every later ``fire`` until it is detached."""
         wakers = self._wakers
-        if isinstance(wakers, set):
-            wakers.add(waker)
+        if isinstance(wakers, dict):
+            wakers[waker] = None
         elif waker not in wakers:
-            self._wakers = (*wakers, waker) if len(wakers) < FEW else {*wakers, waker}
+            self._wakers = (*wakers, waker) if len(wakers) < FEW else dict.fromkeys((*wakers, waker))
 
     def detach(self, waker: Waker) -> None:
         """No longer set it."""
         wakers = self._wakers
-        if isinstance(wakers, set):
-            wakers.discard(waker)
+        if isinstance(wakers, dict):
+            wakers.pop(waker, None)
             if not wakers:
                 self._wakers = ()
         elif waker in wakers:
