@@ -429,7 +429,7 @@ class LocalCluster:
             with self._awaited.waiting(member.name, lambda: "has heard of no controller yet that knows all brokers"):
                 while not await probes.names_brokers(member.address("client"), ids, self._open_to(member, "client")):
                     if not child.running:
-                        raise LaunchError(_ended(child, "mend that and start again"))
+                        raise LaunchError(_ended(child, "fix the cause and run `up` again"))
                     if self._clock.monotonic() > deadline_s:
                         raise LaunchError(
                             f"{member.name} serves, and has not heard within {timeout_s:g} s of a controller that "

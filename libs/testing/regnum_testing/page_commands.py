@@ -11,6 +11,7 @@ from typing import Final
 _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FIGURES: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_FOLDER: Final = re.compile(r"(?<=\s)/\S*/")
 _BARS: Final = re.compile("[▏▎▍▌▋▊▉█]+")
 
 
@@ -38,8 +39,8 @@ def python(page: str) -> str:
 
 
 def shape(line: str) -> str:
-    """A line without what differs from run to run: figures, widths of columns, bars."""
-    return " ".join(_BARS.sub(" ", _FIGURES.sub("0", line)).split())
+    """A line without what differs from run to run: figures, folders, widths of columns, bars."""
+    return " ".join(_BARS.sub(" ", _FIGURES.sub("0", _FOLDER.sub("/", line))).split())
 
 
 def missing(shown: Shown, printed: str) -> list[str]:

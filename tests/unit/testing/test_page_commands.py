@@ -30,4 +30,6 @@ def test_commands_and_code_of_a_page() -> None:
 def test_what_differs_from_run_to_run_does_not_count() -> None:
     (status, _) = commands(PAGE)
     assert missing(status, "head\na 7.5 █ x\n") == []
+    (report,) = commands("```console\n$ x\nreport: /home/you/report.html\n```\n")
+    assert missing(report, "report: /tmp/x-7/y/report.html\n") == []
     assert missing(status, "b 7.5 █ x\n") == ["a  1,200  ██▏  x"]
