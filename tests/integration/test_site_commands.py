@@ -1,5 +1,6 @@
 """What the site shows works: the tutorial command by command, the cookbook, and the client loop under a kill."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,13 +13,18 @@ from typing import Any, Final
 
 import pytest
 from regnum_client import PartitionOffsets, RegnumError, TopicPartition, sync
+from regnum_local.cluster import LocalCluster
+from regnum_local.plan import Role
 from regnum_testing.page_commands import commands, missing, python
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
 
 ROOT: Final = Path(__file__).parents[2]
-MODULES: Final = ROOT / "examples/node/node_modules"
-"""What the example in Node needs, which is no part of the set-up."""
+EXAMPLES: Final = {
+    "node": ("node/node_modules", "node {examples}/node/client.js", "npm install"),
+    "go": ("go/client", "cd {examples}/go && ./client", "go build -o client ."),
+}
+"""What each needs that is no part of the set-up, how it is started, how that is made."""
 TUTORIAL_S_MAX: Final = 600.0
 """What its first sentence promises."""
 DEADLINE_S: Final = 120.0
@@ -68,12 +74,14 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """With a cluster in ``tutorial``, as the page says."""
     here = Terminal(tmp_path)
-    running = here.start("exec regnum up --data-dir tutorial > up.txt 2>&1")
+    said = tmp_path / "up.txt"
+    said.touch()
+    running = here.start(f"exec regnum up --data-dir tutorial > {said} 2>&1")
     try:
         deadline = time.monotonic() + DEADLINE_S
-        while not (tmp_path / "tutorial/profile.json").exists():
+        while "The cluster is up" not in said.read_text():
             assert time.monotonic() < deadline
-            assert running.poll() is None, (tmp_path / "up.txt").read_text()
+            assert running.poll() is None, said.read_text()
             time.sleep(0.1)
         yield here
     finally:
@@ -123,8 +131,16 @@ def bootstrap(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return found
 
 
-@pytest.mark.usefixtures("bootstrap")
-def test_the_recipes_of_the_cookbook(tmp_path: Path) -> None:
+async def test_the_recipes_of_the_cookbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One broker is enough for them."""
+    at_once = {Role.BROKER: ("--group-initial-rebalance-delay-ms", "0")}
+    async with LocalCluster(tmp_path / "data", brokers=1, elections=1, metadata=1, extra=at_once) as cluster:
+        monkeypatch.setenv("REGNUM_BOOTSTRAP", ",".join(cluster.bootstrap))
+        await asyncio.to_thread(recipes, tmp_path)
+
+
+def recipes(folder: Path) -> None:
+    """All of them, one after another."""
     page: dict[str, Any] = {}
     exec(compile(python((ROOT / "docs/use/cookbook.md").read_text(encoding="utf-8")), "cookbook.md", "exec"), page)  # noqa: S102
     with sync.Admin() as admin:
@@ -154,7 +170,7 @@ def test_the_recipes_of_the_cookbook(tmp_path: Path) -> None:
     assert again == [b"5"], "the group had committed what it was done with"
     replayed = page["since"](before_ms)
     assert [record.value for record in replayed] == [b"1", b"2", b"bad", b"4", b"5"]
-    database = page["sqlite3"].connect(tmp_path / "effects")
+    database = page["sqlite3"].connect(folder / "effects")
     database.execute("CREATE TABLE done (topic, partition, offset, PRIMARY KEY (topic, partition, offset))")
     database.execute("CREATE TABLE orders (value)")
     for record in [*replayed, *replayed]:
@@ -165,18 +181,22 @@ def test_the_recipes_of_the_cookbook(tmp_path: Path) -> None:
         admin.create_topic("orders")
 
 
-@pytest.mark.skipif(not MODULES.exists(), reason="no packages of the example: npm install in examples/node")
-def test_the_client_loop_while_its_leader_dies(terminal: Terminal, bootstrap: str) -> None:
-    terminal.run("regnum topics create nodes --partitions 3 --replication-factor 3")
-    running = terminal.start(f"exec node {MODULES.parent / 'client.js'} {bootstrap} nodes 2000 > node.txt")
-    first = TopicPartition("nodes", 0)
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_a_client_loop_while_its_leader_dies(language: str, terminal: Terminal, bootstrap: str, tmp_path: Path) -> None:
+    needed, command, made = EXAMPLES[language]
+    if not (ROOT / "examples" / needed).exists():
+        pytest.skip(f"{made} in examples/{language} comes first")
+    terminal.run("regnum topics create numbers --partitions 3 --replication-factor 3")
+    start = command.format(examples=ROOT / "examples")
+    running = terminal.start(f"{start} {bootstrap} numbers 2000 > {tmp_path}/out.txt")
+    first = TopicPartition("numbers", 0)
     with sync.Admin() as admin:
         deadline = time.monotonic() + DEADLINE_S
         while not (isinstance(at := admin.list_offsets([first])[first], PartitionOffsets) and at.high_watermark):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    leader = terminal.run("regnum topics describe nodes").splitlines()[1].split()[2]
+    leader = terminal.run("regnum topics describe numbers").splitlines()[1].split()[2]
     terminal.run(f"regnum kill broker-{leader}")
     assert running.poll() is None, "it had done before the kill"
     assert running.wait(2 * DEADLINE_S) == 0
-    assert terminal.run("cat node.txt") == "2000 acknowledged, 2000 read, 0 lost, 0 twice\n"
+    assert terminal.run("cat out.txt") == "2000 acknowledged, 2000 read, 0 lost, 0 twice\n"

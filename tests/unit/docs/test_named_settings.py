@@ -29,6 +29,7 @@ FOREIGN: Final = {
     "pip": {"--no-deps", "--require-hashes"},
     "prometheus": {"--enable-feature"},
     "protoc": {"--go", "--go-grpc"},
+    "typer": {"--install-completion"},
     "spark-submit and its driver": {"--properties-file"},
 }
 """Options of other programs, by their names."""

@@ -13,6 +13,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     config_values,
     note,
     run,
@@ -26,13 +27,18 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("resource", "name", "value", "source")
 BROKER_COLUMNS: Final = ("name", "value", "source", "read_only", "documentation")
 
-TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", autocompletion=completed("topics"), help="The settings of this topic."),
+]
 BrokerOption = Annotated[
     int | None, typer.Option("--broker", metavar="ID", min=0, max=2**31 - 1, help="The settings of this broker.")
 ]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The settings of the cluster.")]
 
-NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic.")
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")]
 
 group = typer.Typer(cls=Group, help="Settings of the cluster, of brokers and of topics.", no_args_is_help=True)

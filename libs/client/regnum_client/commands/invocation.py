@@ -4,7 +4,7 @@ import enum
 import json
 import re
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
@@ -141,6 +141,17 @@ def conflict(code: str, message: str) -> CommandFailedError:
 def broken_off(message: str) -> CommandFailedError:
     """Ctrl-C ended the command, and what it had begun goes on: the message says what, and what to do about it."""
     return CommandFailedError(Failure(code="INTERRUPTED", message=message, exit_status=INTERRUPTED, metadata={}))
+
+
+def completed(kind: str) -> Callable[[typer.Context, str], list[str]]:
+    """Have a shell complete names of that kind (``completing.NAMES``), which is loaded by then."""
+
+    def names(ctx: typer.Context, incomplete: str) -> list[str]:
+        from regnum_client.commands.habits.completing import NAMES  # noqa: PLC0415 - only a shell needs it
+
+        return NAMES[kind](ctx, incomplete)
+
+    return names
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -14,6 +14,7 @@ from regnum_client.commands.invocation import (
     Failure,
     Output,
     OutputOption,
+    completed,
     note,
     note_wait,
     run,
@@ -181,7 +182,14 @@ def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE,
 
 def restart(
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the process, as `regnum status` shows it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            autocompletion=completed("processes"),
+            help="Name of the process, as `regnum status` shows it.",
+        ),
+    ],
     force: Annotated[bool, typer.Option("--force", help="End it first if it runs.")] = False,
     data_dir: DataDirOption = None,
     output: OutputOption = Output.TABLE,

@@ -17,6 +17,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     failure_of,
     note,
     run,
@@ -72,7 +73,8 @@ def add_to(app: typer.Typer) -> None:
 def list_partitions(
     *,
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Names of topics. Default: all.")
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC...]", autocompletion=completed("topics"), help="Names of topics. Default: all."),
     ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Those without a leader, with the reason of each.")
@@ -118,7 +120,10 @@ def list_partitions(
 @group.command("elect-leaders")
 def elect_leaders(
     *,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Partitions of this topic.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="NAME", autocompletion=completed("topics"), help="Partitions of this topic."),
+    ] = None,
     partitions: Annotated[
         list[int] | None,
         typer.Option("--partition", metavar="N", min=0, help="Of the topic only this one; may stand more than once."),
@@ -203,7 +208,9 @@ def _election_row(one: "ElectionResult") -> dict[str, Any]:
 @group.command("recover")
 def recover(
     *,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic.")] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", autocompletion=completed("topics"), help="Name of the topic.")
+    ] = None,
     partitions: Annotated[
         list[int] | None,
         typer.Argument(metavar="[PARTITION...]", min=0, help="Partition numbers. Default: all without a leader."),

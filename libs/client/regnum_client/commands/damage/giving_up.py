@@ -14,6 +14,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     failure_of,
     note,
     run,
@@ -33,7 +34,9 @@ def add_to(group: typer.Typer) -> None:
 
 def give_up(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic.")
+    ],
     partitions: Annotated[
         list[int] | None,
         typer.Argument(metavar="[PARTITION...]", min=0, help="Partition numbers. Default: all that are damaged."),

@@ -13,6 +13,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     note,
     run,
 )
@@ -29,7 +30,9 @@ LAG_COLUMNS: Final = (*LIST_COLUMNS, "lag", "partitions", "unknown_partitions")
 OFFSET_COLUMNS: Final = ("topic", "partition", "committed", "log_end", "lag", "metadata")
 MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "assigned")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="GROUP", autocompletion=completed("groups"), help="Name of the group.")
+]
 
 group = typer.Typer(cls=Group, help="Consumer groups: members, offsets, lag.", no_args_is_help=True)
 

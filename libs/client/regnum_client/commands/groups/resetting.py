@@ -13,6 +13,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     failure_of,
     note,
     run,
@@ -38,9 +39,17 @@ def add_to(group: typer.Typer) -> None:
 
 def reset_offsets(
     *,
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    name: Annotated[
+        str, typer.Argument(metavar="GROUP", autocompletion=completed("groups"), help="Name of the group.")
+    ],
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; may stand more than once.")
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=completed("topics"),
+            help="Only this topic; may stand more than once.",
+        ),
     ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All topics of which the group has committed something.")

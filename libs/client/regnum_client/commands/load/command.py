@@ -9,6 +9,7 @@ from regnum_client.commands.invocation import (
     DebugOption,
     Output,
     OutputOption,
+    completed,
     run,
     wrong_use,
 )
@@ -27,7 +28,12 @@ def add_to(app: typer.Typer) -> None:
 
 def load(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic; its records are random bytes.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic; its records are random bytes."
+        ),
+    ],
     rate: Annotated[
         float, typer.Option("--rate", "-r", metavar="RECORDS", min=0, help="Records a second; 0: as fast as it goes.")
     ] = 1000.0,

@@ -16,6 +16,7 @@ from regnum_client.commands.invocation import (
     Failure,
     Output,
     OutputOption,
+    completed,
     note,
     run,
     visible,
@@ -73,7 +74,14 @@ class ShowingGroup(Group):
 
 def show(
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the process, as `regnum status` shows it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            autocompletion=completed("processes"),
+            help="Name of the process, as `regnum status` shows it.",
+        ),
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of its last lines.")] = 50,
     data_dir: DataDirOption = None,

@@ -16,6 +16,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     note,
     run,
     visible,
@@ -55,7 +56,10 @@ def add_to(app: typer.Typer) -> None:
 
 def show_events(
     *,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only about that topic.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="NAME", autocompletion=completed("topics"), help="Only about that topic."),
+    ] = None,
     broker: Annotated[
         int | None,
         typer.Option(

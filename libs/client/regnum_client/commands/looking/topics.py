@@ -18,6 +18,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     failure_of,
     note,
     run,
@@ -149,7 +150,11 @@ def describe(
     *,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC]...", help="Names of topics; without, those that the options choose."),
+        typer.Argument(
+            metavar="[TOPIC]...",
+            autocompletion=completed("topics"),
+            help="Names of topics; without, those that the options choose.",
+        ),
     ] = None,
     prefix: PrefixOption = "",
     match: MatchOption = "",

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.commands.invocation import DebugOption, Output, OutputOption, note_wait, run
+from regnum_client.commands.invocation import DebugOption, Output, OutputOption, completed, note_wait, run
 from regnum_client.commands.local import COLUMNS, DataDirOption, process_rows
 from regnum_client.commands.rendering import emit_rows
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from regnum_local.cluster import ProcessRow
 
 NamesArgument = Annotated[
-    list[str], typer.Argument(metavar="NAME...", help="Names of processes, as `regnum status` shows them.")
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        autocompletion=completed("processes"),
+        help="Names of processes, as `regnum status` shows them.",
+    ),
 ]
 
 HELP: Final = {

@@ -11,6 +11,7 @@ from regnum_client.commands.invocation import (
     DebugOption,
     Output,
     OutputOption,
+    completed,
     conflict,
     note,
     run,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("name", "current", "bootstrap", "tls", "token")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the profile.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", autocompletion=completed("profiles"), help="Name of the profile.")
+]
 
 group = typer.Typer(cls=Group, help="Clusters by name: the one in use is where commands go.", no_args_is_help=True)
 

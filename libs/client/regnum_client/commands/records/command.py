@@ -12,6 +12,7 @@ from regnum_client.commands.invocation import (
     DebugOption,
     Output,
     OutputOption,
+    completed,
     run,
     wrong_use,
 )
@@ -43,7 +44,9 @@ IdleTimeoutOption = Annotated[
         help="End with status 5 when no record has come for so long. Default: wait.",
     ),
 ]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic.")
+]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from regnum_client.commands.invocation import CommandFailedError, Output, failure_of, note
+from regnum_client.commands.invocation import CommandFailedError, Output, completed, failure_of, note
 from regnum_client.commands.rendering import emit_failure
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ QuotaWaitOption = Annotated[
 ClientIdOption = Annotated[
     str | None, typer.Option("--client-id", metavar="ID", help="Name of the caller, to which quotas may apply.")
 ]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", autocompletion=completed("topics"), help="Names of topics.")
+]
 
 NOTE_EVERY_MS: Final = 2_000
 """Waiting that goes by between two notes of it."""

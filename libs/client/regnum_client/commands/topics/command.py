@@ -15,6 +15,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     config_values,
     note,
     run,
@@ -136,7 +137,9 @@ def create(
 @group.command("add-partitions")
 def add_partitions(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic.")
+    ],
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many to add.")] = None,
     assignment: Annotated[
         str | None,

@@ -14,6 +14,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     failure_of,
     note,
     run,
@@ -35,7 +36,9 @@ def add_to(group: typer.Typer) -> None:
 
 def delete_records(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic.")
+    ],
     partitions: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", min=0, help="Only this partition; may stand more than once. Default: all."),

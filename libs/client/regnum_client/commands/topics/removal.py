@@ -14,6 +14,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    completed,
     note,
     run,
 )
@@ -151,7 +152,9 @@ def _note_silent(whose: str, silent: int, why: str | None) -> None:
 
 def remove_partitions(
     *,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=completed("topics"), help="Name of the topic.")
+    ],
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to remove: the highest ones.")],
     yes: Annotated[
         bool, typer.Option("--yes", help="Remove them with all their records. Default: only show which.")
