@@ -8,7 +8,7 @@ import pytest
 import regnum_spark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from regnum_client import TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.verdict import judge

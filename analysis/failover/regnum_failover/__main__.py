@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from pyspark.errors import PySparkException
+from regnum_insight.attribution.changes import Change
+from regnum_insight.reporting.text import tables_of
 
 from regnum_failover.objects.address import AddressError, is_bucket
 from regnum_failover.objects.store import NoTracesError, StoreError
@@ -15,8 +17,11 @@ from regnum_failover.places import Clocks, Opened, Target, Traces, target_of, tr
 from regnum_failover.report import Report, write_report
 from regnum_failover.session import open_session
 from regnum_failover.traces.listing import store_of
-from regnum_failover.traces.source import DAYS, STORE_TIMEOUT_S, records_of
+from regnum_failover.traces.options import DAYS, STORE_TIMEOUT_S
+from regnum_failover.traces.source import records_of, stream_of
 
+CHECKPOINT_DIR = "_checkpoint"
+PROGRESS_S = 5
 NOT_FOUND = 3
 """Exit status when there are no traces, as of the `regnum` command."""
 CLOCKS = Clocks(now_s=time.time, monotonic_s=time.monotonic)
@@ -37,6 +42,10 @@ def main(
     told = accepted.parse_args(arguments)
     if told.keep_days is not None and not told.each_run and not is_bucket(told.out):
         accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
+    if told.follow:
+        if is_bucket(told.out) or told.each_run:
+            accepted.error("--follow writes into one folder: no bucket, and no --each-run")
+        return _follow(told)
     stores = opened or (lambda address: store_of(address, environment, told.store_timeout_s))
     try:
         target = target_of(
@@ -68,6 +77,39 @@ def _report(traces: Traces, target: Target, told: argparse.Namespace) -> int:
     finally:
         spark.stop()
     return _told(report, target, told.output)
+
+
+def _follow(told: argparse.Namespace) -> int:
+    """The job without end, or with what is new since the checkpoint."""
+    # Only this needs it.
+    from regnum_failover.following import follow, late_spans  # noqa: PLC0415
+
+    spark = open_session(told.master)
+    try:
+        options = {"store_timeout_s": str(told.store_timeout_s), "days": str(told.days)}
+        # The clock goes on until what came last is told.
+        records = stream_of(spark, told.traces, tick_s=str(2 * (told.gap_s + told.late_s)), **options)
+        checkpoint = told.checkpoint or f"{told.out}/{CHECKPOINT_DIR}"
+        query = follow(
+            records, told.out, checkpoint, _say, gap_s=told.gap_s, late_s=told.late_s, once=told.once
+        )  # fmt: skip
+        while not query.awaitTermination(PROGRESS_S):
+            late = late_spans(query)
+            if late:
+                sys.stderr.write(f"{late:,} spans came too late for their change (--late-s {told.late_s})\n")
+    except PySparkException as error:
+        sys.stderr.write(f"the job failed: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        spark.stop()
+    return 0
+
+
+def _say(changes: Sequence[Change]) -> None:
+    sys.stdout.write(f"{tables_of(changes)}\n")
+    sys.stdout.flush()
 
 
 def _told(report: Report, target: Target, form: str) -> int:
@@ -102,6 +144,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--keep-days", type=_positive, help="with --each-run, or a bucket: remove runs that are older")
     add("--no-traces-is-fine", action="store_true", help=f"status 0, and not {NOT_FOUND}, when there are none yet")
+    add("--follow", action="store_true", help="do not end: tell changes as they come, from a folder or a bucket")
+    add("--once", action="store_true", help="with --follow: end when what is new since the checkpoint is told")
+    add("--checkpoint", help=f"with --follow: folder that says how far it came; default OUT/{CHECKPOINT_DIR}")
+    add("--gap-s", type=int, default=30, help="with --follow: a change is told when its spans are silent for so long")
+    add("--late-s", type=int, default=15, help="with --follow: how much later than others a span may come")
     add("--days", type=_positive, default=DAYS, help="of a bucket: objects written within so many days")
     add("--store-timeout-s", type=_positive, default=STORE_TIMEOUT_S, help="a bucket may be silent so long, four times")
     add("--copy-deadline-s", type=_positive, default=900.0, help="for copying results into a bucket")

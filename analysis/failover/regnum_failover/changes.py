@@ -24,6 +24,19 @@ def changes_of(records: DataFrame) -> DataFrame:
     return attribute(records.groupBy("trace_id").agg(F.collect_list("span").alias("spans")))
 
 
+def changes_as_they_come(records: DataFrame, *, gap_s: int, late_s: int) -> DataFrame:
+    """The same of a stream: a change is told when no span of its trace ended for ``gap_s`` before the watermark.
+
+    Args:
+        records: rows of ``TracesSource``, without end.
+        gap_s: silence of a trace after which it is complete, by the ends of its spans.
+        late_s: how much later than others a span may come; what comes later still is dropped, and counted by Spark.
+    """
+    ended = records.withWatermark("ended", f"{late_s} seconds")
+    traces = ended.groupBy(F.session_window("ended", f"{gap_s} seconds"), "trace_id")
+    return attribute(traces.agg(F.collect_list("span").alias("spans")))
+
+
 def attribute(traces: DataFrame) -> DataFrame:
     """The same of spans that are grouped: ``trace_id``, ``spans``."""
     # Its kind is told by the hints of the function; Spark's own stubs ask for a number, which Spark warns of.

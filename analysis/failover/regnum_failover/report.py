@@ -85,10 +85,7 @@ def write_report(records: DataFrame, out: str, *, named: str | None = None, note
     ``records`` are rows of ``TracesSource``; ``named`` is where the tables will lie in the end, when that is elsewhere.
     """
     found = changes_of(records).persist(StorageLevel.MEMORY_AND_DISK)
-    changes = found.where(F.col("of.failover.kind") != UNTRACED)
-    changes.select("of.failover.*").coalesce(1).write.mode("overwrite").parquet(f"{out}/{FAILOVERS_DIR}")
-    stages = changes.select(F.explode("of.stages").alias("stage")).select("stage.*")
-    stages.coalesce(1).write.mode("overwrite").parquet(f"{out}/{STAGES_DIR}")
+    write_tables(found, f"{out}/{FAILOVERS_DIR}", f"{out}/{STAGES_DIR}")
     attributed: list[Change] = []
     tally = Tally()
     repeated = 0
@@ -106,6 +103,14 @@ def write_report(records: DataFrame, out: str, *, named: str | None = None, note
         out=out if named is None else named,
         notes=notes,
     )
+
+
+def write_tables(found: DataFrame, failovers: str, stages: str) -> None:
+    """Write what ``changes_of`` found into two folders, in the place of what is there."""
+    changes = found.where(F.col("of.failover.kind") != UNTRACED)
+    changes.select("of.failover.*").coalesce(1).write.mode("overwrite").parquet(failovers)
+    steps = changes.select(F.explode("of.stages").alias("stage")).select("stage.*")
+    steps.coalesce(1).write.mode("overwrite").parquet(stages)
 
 
 def _write_aside(spark: SparkSession, tally: Tally, folder: str) -> None:

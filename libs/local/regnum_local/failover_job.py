@@ -47,8 +47,9 @@ class JobUnavailableError(JobError):
 
 def check_available(environment: Mapping[str, str] = os.environ) -> None:
     """Whether the job could run here; raises JobUnavailableError, which says what to install. Starts nothing."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise JobUnavailableError("pyspark is not installed; install it with: pip install 'regnum[spark]'")
+    for package in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(package) is None:
+            raise JobUnavailableError(f"{package} is not installed; install it with: pip install 'regnum[spark]'")
     if find_java(environment) is None:
         raise JobUnavailableError(
             f"Spark needs Java {JAVA_MAJOR_MIN} or newer, and there is no java on PATH or in JAVA_HOME; install it, "

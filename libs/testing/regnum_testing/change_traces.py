@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from regnum_telemetry import conventions as names
 
-from regnum_testing.otlp_lines import Spans, at, line
+from regnum_testing.otlp_lines import Spans, at, line, succession
 
 CLIENT: Final = ("client", "7")
 READER: Final = ("reader", "8")
@@ -278,3 +278,19 @@ def _shifted(span: Mapping[str, Any], ns: int) -> dict[str, Any]:
         if pair["key"].endswith("_unix_nano"):
             pair["value"]["intValue"] = str(int(pair["value"]["intValue"]) + ns)
     return shifted
+
+
+def golden(folder: Path) -> None:
+    """Clients in traces of their own, both forms of roots, clocks that differ, and spans that came twice."""
+    FullChangeTrace(1).write(folder / "1", ahead_ms={"broker 2": 500.0})
+    FullChangeTrace(2, kind=names.KIND_BALANCE, before_ms=2_000).write(folder / "2", without=["client 7"])
+    ChangeTrace(3, before_ms=4_000).write(folder / "3")
+    dead = FullChangeTrace(4, before_ms=6_000, links=[f"{1:032x}"])
+    dead.unfinished()
+    dead.write(folder / "4")
+    dead.write(folder / "5")
+    apart = Spans(6)
+    named = {names.TOPIC: "t", names.PARTITION: "0", names.RETRIED: True, names.FAILOVER_TRACE_ID: f"{1:032x}"}
+    apart.add(names.OUTAGE, -20, 230, **named)
+    (folder / "apart.jsonl").write_text(f"{line(apart.made, service='producer')}\n", encoding="utf-8")
+    (folder / "six.jsonl").write_text(f"{line(succession(7, 60))}\n", encoding="utf-8")

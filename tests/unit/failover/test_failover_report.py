@@ -9,7 +9,7 @@ from regnum_failover.report import Report, write_report
 from regnum_failover.traces.source import records_of
 from regnum_insight.engine import analyse
 from regnum_telemetry import conventions as names
-from regnum_testing.change_traces import ChangeTrace, FullChangeTrace
+from regnum_testing.change_traces import golden
 from regnum_testing.otlp_lines import Spans, broker_failover, line, succession
 
 pytestmark = pytest.mark.timeout(300)
@@ -54,22 +54,6 @@ def test_torn_lines_and_senseless_spans_are_counted_and_set_aside(spark, tmp_pat
     assert "nonsense" in {row["text"] for row in aside}
     assert {row["file"] for row in aside} == {"one.jsonl"}
     assert "2 torn documents and 4 spans without ids, name or times were set aside" in found.to_text()
-
-
-def golden(folder: Path) -> None:
-    """Clients in traces of their own, both forms of roots, clocks that differ, and spans that came twice."""
-    FullChangeTrace(1).write(folder / "1", ahead_ms={"broker 2": 500.0})
-    FullChangeTrace(2, kind=names.KIND_BALANCE, before_ms=2_000).write(folder / "2", without=["client 7"])
-    ChangeTrace(3, before_ms=4_000).write(folder / "3")
-    dead = FullChangeTrace(4, before_ms=6_000, links=[f"{1:032x}"])
-    dead.unfinished()
-    dead.write(folder / "4")
-    dead.write(folder / "5")
-    apart = Spans(6)
-    named = {names.TOPIC: "t", names.PARTITION: "0", names.RETRIED: True, names.FAILOVER_TRACE_ID: f"{1:032x}"}
-    apart.add(names.OUTAGE, -20, 230, **named)
-    (folder / "apart.jsonl").write_text(line(apart.made, service="producer"), encoding="utf-8")
-    (folder / "six.jsonl").write_text(line(succession(7, 60)), encoding="utf-8")
 
 
 def worse(folder: Path, seed: int) -> None:

@@ -131,6 +131,7 @@ def job(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.
 def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path):
     for wrong, words in (
         (("traces", str(tmp_path / "out"), "--keep-days", "30"), "--each-run"),
+        (("traces", "s3://bucket/x", "--follow"), "--follow writes into one folder"),
         (("s3://B", str(tmp_path / "out")), "names no bucket; write s3://BUCKET/PREFIX"),
         (("s3://bucket/x", str(tmp_path / "out"), "--days", "0"), "--days"),
     ):

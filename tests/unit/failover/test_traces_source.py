@@ -10,9 +10,10 @@ import cramjam
 import pytest
 from regnum_failover.objects.store import ObjectGoneError, StoreUnreachableError
 from regnum_failover.traces.listing import in_folder
+from regnum_failover.traces.options import present
 from regnum_failover.traces.pieces import documents_of_piece, of_path, of_pieces
 from regnum_failover.traces.plan import Piece, TraceFile, parts_of
-from regnum_failover.traces.source import _present, read_plan, rows_of, write_plan
+from regnum_failover.traces.source import read_plan, rows_of, write_plan
 from regnum_insight.spans.documents import Torn, documents_of
 from regnum_insight.spans.intake import Tally
 from regnum_testing.otlp_lines import broker_failover, line
@@ -97,7 +98,7 @@ def test_an_object_that_went_away_is_set_aside_and_a_store_that_is_away_ends_the
 
     def opened(key: str, begin: int):
         assert begin == 0
-        return of_pieces(_present(of_script(*scripts[key])))
+        return of_pieces(present(of_script(*scripts[key])))
 
     traces, tally = rows([Piece("a"), Piece("b")], opened)
     assert (set(traces), tally.files_unread_n) == ({f"{1:032x}"}, 1)

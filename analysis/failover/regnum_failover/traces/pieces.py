@@ -5,7 +5,9 @@ that one. Of any other (packed, framed, over many lines) the first piece is all 
 """
 
 import io
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, documents_in, documents_on, is_document
@@ -51,6 +53,30 @@ def of_path(path: str, begin: int) -> IO[bytes]:
     file = open(path, "rb", buffering=2**20)  # noqa: PTH123, SIM115 - the caller closes it
     file.seek(begin)
     return file
+
+
+def of_identity(keys: Mapping[str, str]) -> Opened:
+    """Opens files of folders that may have been set aside under another name since they were listed.
+
+    Args:
+        keys: device and inode of each path, as ``growth`` spells them.
+    """
+
+    def opened(path: str, begin: int) -> IO[bytes]:
+        key = keys[path]
+        names = (
+            path,
+            *(entry.path for entry in os.scandir(Path(path).parent) if key.endswith(f":{entry.inode()}")),
+        )
+        for name in names:
+            file = of_path(name, begin)
+            stat = os.fstat(file.fileno())
+            if f"{stat.st_dev}:{stat.st_ino}" == key:
+                return file
+            file.close()
+        raise FileNotFoundError(0, "it was removed before it was read")
+
+    return opened
 
 
 class _Raw(io.RawIOBase):

@@ -7,7 +7,7 @@ Algorithm: small files are put together in the order they come in; large ones ar
 whatever reads a piece begins with the first line that begins in it (``pieces``).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -46,22 +46,31 @@ def parts_of(
     files: Iterable[TraceFile], *, part_bytes: int = PART_BYTES, files_max: int = PART_FILES_MAX
 ) -> list[tuple[Piece, ...]]:
     """The pieces of each part; every byte of every file is in one of them."""
-    return [*_runs(list(files), part_bytes, files_max)]
+    # The last piece of a file has no end: it grows while others are read.
+    wholes = ((Piece(file.name), file.size) for file in files)
+    return [*_runs(wholes, part_bytes, files_max)]
 
 
-def _runs(files: Sequence[TraceFile], part_bytes: int, files_max: int) -> Iterator[tuple[Piece, ...]]:
+def parts_between(
+    pieces: Iterable[Piece], *, part_bytes: int = PART_BYTES, files_max: int = PART_FILES_MAX
+) -> list[tuple[Piece, ...]]:
+    """The same of what has come to files; pieces without an end are files of which nothing was read before."""
+    sizes = ((piece, 0 if piece.end is None else piece.end - piece.begin) for piece in pieces)
+    return [*_runs(sizes, part_bytes, files_max)]
+
+
+def _runs(pieces: Iterable[tuple[Piece, int]], part_bytes: int, files_max: int) -> Iterator[tuple[Piece, ...]]:
     run: list[Piece] = []
-    size = 0
-    for file in files:
-        if file.size > part_bytes:
-            cuts = [*range(0, file.size, part_bytes), None]
-            # The last piece has no end: a file grows while others are read.
-            yield from ((Piece(file.name, begin or 0, end),) for begin, end in pairwise(cuts))
+    room = part_bytes
+    for piece, size in pieces:
+        if size > part_bytes:
+            cuts = [*range(piece.begin, piece.begin + size, part_bytes), piece.end]
+            yield from ((Piece(piece.file, begin or 0, end),) for begin, end in pairwise(cuts))
             continue
-        if run and (len(run) == files_max or size + file.size > part_bytes):
+        if run and (len(run) == files_max or size > room):
             yield tuple(run)
-            run, size = [], 0
-        run.append(Piece(file.name))
-        size += file.size
+            run, room = [], part_bytes
+        run.append(piece)
+        room -= size
     if run:
         yield tuple(run)

@@ -10,32 +10,32 @@ driver has left what it listed before (``write_plan``), and nothing is listed ag
 """
 
 import json
-import os
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 from regnum_insight.attribution.changes import SELECTION, trace_of
 from regnum_insight.spans.intake import Tally, spans_in
 from regnum_insight.spans.packing import packed
 
-from regnum_failover.objects.address import BucketAddress, is_bucket, parse
-from regnum_failover.objects.store import ObjectGoneError
-from regnum_failover.traces.listing import in_bucket, in_folder, store_of
-from regnum_failover.traces.pieces import Opened, documents_of_piece, of_path, of_pieces
-from regnum_failover.traces.plan import Piece, TraceFile, parts_of
+from regnum_failover.objects.selection import select
+from regnum_failover.traces.growth import Grown, look_at_folder, pieces_since
+from regnum_failover.traces.listing import in_bucket, in_folder
+from regnum_failover.traces.options import Options
+from regnum_failover.traces.pieces import Opened, documents_of_piece, of_identity
+from regnum_failover.traces.plan import Piece, TraceFile, parts_between, parts_of
 
 NAME: Final = "regnum_traces"
 SCHEMA: Final = "trace_id STRING, ended TIMESTAMP, span BINARY"
-DAYS: Final = 30.0
-STORE_TIMEOUT_S: Final = 30.0
+TICK_S: Final = 120.0
 ASIDE_OF_A_PART_MAX: Final = 100
 """Of what a task set aside it tells so much, and counts all."""
 _ROWS: Final = 10_000
@@ -58,89 +58,107 @@ class TracesSource(DataSource):
 
     def reader(self, schema: StructType) -> "TracesReader":  # noqa: ARG002 - it is always the same
         """A reader of a batch."""
-        return TracesReader(_Options.of(self.options))
+        return TracesReader(Options.of(self.options))
 
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    place: str
-    plan: str | None
-    days: float
-    store_timeout_s: float
-    variables: Mapping[str, str]
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> "_Options":
-        if "path" not in options:
-            raise ValueError("where are the traces? .load(FOLDER), or .load('s3://BUCKET/PREFIX')")
-        return cls(
-            place=options["path"],
-            plan=options.get("plan"),
-            days=float(options.get("days", DAYS)),
-            store_timeout_s=float(options.get("store_timeout_s", STORE_TIMEOUT_S)),
-            variables={name.upper(): value for name, value in options.items() if name.upper().startswith("AWS_")},
-        )
-
-    def environment(self) -> Mapping[str, str]:
-        return {**os.environ, **self.variables}
-
-    def address(self) -> BucketAddress | None:
-        return parse(self.place) if is_bucket(self.place) else None
+    def streamReader(self, schema: StructType) -> "TracesStreamReader":  # noqa: ARG002, N802 - Spark's name
+        """A reader of a stream."""
+        return TracesStreamReader(Options.of(self.options), tick_s=float(self.options.get("tick_s", TICK_S)))
 
 
 class TracesPart(InputPartition):
-    """What one task reads."""
+    """What one task reads: pieces; of a stream also the moment of the step, and identities of files by their names."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(
+        self, pieces: Sequence[Piece], *, moment_us: int | None = None, keys: Mapping[str, str] | None = None
+    ) -> None:
         self.pieces = pieces
+        self.moment_us = moment_us
+        self.keys = keys or {}
 
 
 class TracesReader(DataSourceReader):
     """Reads a place once."""
 
-    def __init__(self, options: _Options) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
         """A part for each task; raises NoTracesError, StoreError, AddressError or OSError."""
         options = self._options
-        address = options.address()
+        address = options.address
         if options.plan is not None:
             files: Sequence[TraceFile] = read_plan(Path(options.plan))
         elif address is None:
             files = in_folder(options.place).files
         else:
-            store = store_of(address, options.environment(), options.store_timeout_s)
-            files = in_bucket(store, address, now_s=time.time(), days=options.days).files
+            files = in_bucket(options.store(address), address, now_s=time.time(), days=options.days).files
         return [TracesPart(pieces) for pieces in parts_of(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part. Raises StoreError where a bucket does not answer."""
-        return rows_of(cast("TracesPart", partition).pieces, self._opened())
+        return rows_of(cast("TracesPart", partition).pieces, self._options.opened())
 
-    def _opened(self) -> Opened:
+
+class TracesStreamReader(DataSourceStreamReader):
+    """Reads a place on as it grows.
+
+    Offsets are how far each file was read, and a clock. A row with that moment goes with each step, so that the
+    watermark moves on where nothing more comes: after news the clock goes on for ``tick_s``.
+    """
+
+    def __init__(self, options: Options, *, tick_s: float, now_s: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._tick_s = tick_s
+        self._now_s = now_s
+        self._news_s: float | None = None
+        self._files: Mapping[str, Grown] = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Nothing was read."""
+        return {"clock_s": 0, "files": {}}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
+        """What there is now. Raises StoreError, AddressError."""
+        before = start["files"]
+        self._files = self._look(before)
+        files = {key: file.size for key, file in self._files.items()}
+        now_s = int(self._now_s())
+        if files != before or self._news_s is None:
+            self._news_s = now_s
+        elif now_s <= start["clock_s"] or now_s - self._news_s > self._tick_s:
+            return start
+        return {"clock_s": max(now_s, start["clock_s"]), "files": files}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """A part for each task of a step."""
+        # A step that is repeated after a restart has not been looked at.
+        known = self._files or self._look(start["files"])
+        parts = parts_between(pieces_since(start["files"], end["files"], known))
+        keys = {file.name: key for key, file in known.items()}
+        moment_us = end["clock_s"] * 1_000_000
+        return [
+            TracesPart(pieces, moment_us=moment_us, keys={piece.file: keys[piece.file] for piece in pieces})
+            for pieces in parts or [()]
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a part. Raises StoreError where a bucket does not answer."""
+        part = cast("TracesPart", partition)
+        opened = self._options.opened() if self._options.address else of_identity(part.keys)
+        return rows_of(part.pieces, opened, moment_us=part.moment_us)
+
+    def _look(self, before: Mapping[str, int]) -> Mapping[str, Grown]:
         options = self._options
-        address = options.address()
+        address = options.address
         if address is None:
-            return of_path
-        store = store_of(address, options.environment(), options.store_timeout_s)
-
-        def of_object(key: str, begin: int) -> IO[bytes]:
-            return of_pieces(_present(store.read(key, begin)))
-
-        return of_object
+            return look_at_folder(Path(options.place), before)
+        since_s = self._now_s() - options.days * 86_400
+        chosen = select(options.store(address).objects(address.prefix), since_s=since_s)
+        return {found.key: Grown(found.key, found.size, by_line=False) for found in chosen.kept}
 
 
-def _present(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """An object that has gone is a file that cannot be read; a store that is away ends the task."""
-    try:
-        yield from pieces
-    except ObjectGoneError as error:
-        raise FileNotFoundError(0, "it went away while others were read") from error
-
-
-def rows_of(pieces: Sequence[Piece], opened: Opened) -> Iterator[pa.RecordBatch]:
-    """Rows of the source for some pieces."""
+def rows_of(pieces: Sequence[Piece], opened: Opened, *, moment_us: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Rows of the source for some pieces; the one without a trace has ``moment_us`` for its end."""
     tally = Tally()
     rows = _Rows()
     for piece in pieces:
@@ -156,7 +174,7 @@ def rows_of(pieces: Sequence[Piece], opened: Opened) -> Iterator[pa.RecordBatch]
             own.files_n = 0 if piece.begin else own.files_n
         tally.add(own)
     told = replace(tally, aside=tally.aside[:ASIDE_OF_A_PART_MAX])
-    rows.add(None, None, pickle.dumps(told))
+    rows.add(None, moment_us, pickle.dumps(told))
     yield rows.batch()
 
 
@@ -188,6 +206,12 @@ def records_of(spark: SparkSession, place: str, **options: str) -> DataFrame:
     """Rows of what is at a place."""
     spark.dataSource.register(TracesSource)
     return spark.read.format(NAME).options(**options).load(place)
+
+
+def stream_of(spark: SparkSession, place: str, **options: str) -> DataFrame:
+    """Rows of what comes to a place, without end."""
+    spark.dataSource.register(TracesSource)
+    return spark.readStream.format(NAME).options(**options).load(place)
 
 
 def _short(name: str) -> str:

@@ -1,0 +1,82 @@
+"""What has come to files since they were looked at last, for a stream. Pure but for what it is handed.
+
+Offsets are bytes, by the identity of a file: a process sets its file aside under another name, and its bytes stay the
+same. What is written as text grows line by line, and counts up to the end of its last line; anything else (packed, or
+an object of a bucket) is there at once, and is read once.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from regnum_insight.spans.intake import files_below
+
+from regnum_failover.traces.plan import Piece
+
+TAIL_BYTES: Final = 2**16
+"""Read at a time, from the end of a file, in search of the end of a line."""
+
+
+class Grown(NamedTuple):
+    """A file as a look at its place finds it."""
+
+    name: str
+    """Path, or key."""
+    size: int
+    """Bytes up to which it may be read."""
+    by_line: bool
+    """Whether more may be appended; otherwise it is read whole, when it is seen first."""
+
+
+def pieces_since(start: Mapping[str, int], end: Mapping[str, int], files: Mapping[str, Grown]) -> list[Piece]:
+    """What lies between two looks, of the files that are still there, by their identities."""
+    found = []
+    for key in sorted(end):
+        file, begin = files.get(key), start.get(key, 0)
+        if file is None or end[key] == begin:
+            continue
+        if not file.by_line:
+            # However its size may have changed: what is packed cannot be read on.
+            found += [Piece(file.name)] if key not in start else []
+        else:
+            # A file that is shorter than what was read of it was begun anew.
+            found.append(Piece(file.name, begin if begin < end[key] else 0, end[key]))
+    return found
+
+
+def look_at_folder(folder: Path, before: Mapping[str, int]) -> dict[str, Grown]:
+    """Files of a folder by identity; ``before``: how far they were read, where nothing is looked at again."""
+    found: dict[str, Grown] = {}
+    for path in files_below(folder):
+        try:
+            with path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                key = f"{stat.st_dev}:{stat.st_ino}"
+                by_line = file.read(1) in (b"{", b"[", b" ", b"\n", b"\r", b"\t", b"\xef")
+                size = _end_of_lines(file.fileno(), before.get(key, 0), stat.st_size) if by_line else stat.st_size
+        except OSError:
+            # It went away since it was listed, or may not be read: the next look will tell.
+            continue
+        if size:
+            found[key] = Grown(str(path.absolute()), size, by_line)
+    return found
+
+
+def _end_of_lines(descriptor: int, begin: int, size: int) -> int:
+    """Behind the last end of a line; ``begin`` where there is none behind it."""
+    if size < begin:
+        # It was begun anew.
+        begin = 0
+    at = size
+    while at > begin:
+        from_ = max(begin, at - TAIL_BYTES)
+        found = os.pread(descriptor, at - from_, from_).rfind(b"\n")
+        if found >= 0:
+            return from_ + found + 1
+        at = from_
+    return begin
+
+
+Look = Callable[[Mapping[str, int]], Mapping[str, Grown]]
+"""Looks at a place; it is told how far each file was read."""

@@ -1,0 +1,72 @@
+"""Options of ``format("regnum_traces")``."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Final
+
+from regnum_failover.objects.address import BucketAddress, is_bucket, parse
+from regnum_failover.objects.store import ObjectGoneError, ObjectStore
+from regnum_failover.traces.listing import store_of
+from regnum_failover.traces.pieces import Opened, of_path, of_pieces
+
+DAYS: Final = 30.0
+STORE_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a reader is told."""
+
+    place: str
+    """Folder, pattern or bucket."""
+    plan: str | None
+    """File with what a driver has listed before; None: it is listed when it is read."""
+    days: float
+    """Of a bucket, how old an object may be."""
+    store_timeout_s: float
+    """How long a bucket may be silent."""
+    variables: Mapping[str, str]
+    """``AWS_*`` variables that were given as options."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "Options":
+        """Raises ValueError for what is no place, or no number."""
+        if "path" not in options:
+            raise ValueError("where are the traces? .load(FOLDER), or .load('s3://BUCKET/PREFIX')")
+        return cls(
+            place=options["path"],
+            plan=options.get("plan"),
+            days=float(options.get("days", DAYS)),
+            store_timeout_s=float(options.get("store_timeout_s", STORE_TIMEOUT_S)),
+            variables={name.upper(): value for name, value in options.items() if name.upper().startswith("AWS_")},
+        )
+
+    @property
+    def address(self) -> BucketAddress | None:
+        """The bucket; None: the place is none. Raises AddressError."""
+        return parse(self.place) if is_bucket(self.place) else None
+
+    def store(self, address: BucketAddress) -> ObjectStore:
+        """The store of the bucket. Raises StoreError."""
+        return store_of(address, {**os.environ, **self.variables}, self.store_timeout_s)
+
+    def opened(self) -> Opened:
+        """How files of the place are opened. Raises StoreError."""
+        address = self.address
+        if address is None:
+            return of_path
+        store = self.store(address)
+
+        def of_object(key: str, begin: int) -> IO[bytes]:
+            return of_pieces(present(store.read(key, begin)))
+
+        return of_object
+
+
+def present(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """An object that has gone is a file that cannot be read; a store that is away ends the task."""
+    try:
+        yield from pieces
+    except ObjectGoneError as error:
+        raise FileNotFoundError(0, "it went away while others were read") from error

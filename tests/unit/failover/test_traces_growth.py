@@ -1,0 +1,134 @@
+"""A folder that grows, and the steps of a stream over it: without Spark."""
+
+import gzip
+import json
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from regnum_failover.traces.growth import look_at_folder, pieces_since
+from regnum_failover.traces.options import Options
+from regnum_failover.traces.pieces import documents_of_piece, of_identity
+from regnum_failover.traces.plan import Piece, parts_between
+from regnum_failover.traces.source import TracesStreamReader
+from regnum_insight.spans.documents import Torn
+from regnum_telemetry import conventions as names
+from regnum_testing.otlp_lines import Spans, broker_failover, line
+
+
+class Steps:
+    """Looks at a folder again and again, and has what came since."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.offsets: dict[str, int] = {}
+        self.seen: list[Any] = []
+
+    def step(self, part_bytes: int = 2**20) -> list[Any]:
+        """Documents that came."""
+        files = look_at_folder(self.folder, self.offsets)
+        end = {key: file.size for key, file in files.items()}
+        keys = {file.name: key for key, file in files.items()}
+        pieces = pieces_since(self.offsets, end, files)
+        self.offsets = end
+        came = [
+            document
+            for part in parts_between(pieces, part_bytes=part_bytes)
+            for piece in part
+            for document in documents_of_piece(piece, of_identity(keys))
+        ]
+        self.seen += came
+        return came
+
+
+def documents(count: int) -> list[dict[str, Any]]:
+    return [{"resourceSpans": [], "n": n, "x": "x" * (n % 7)} for n in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_line_is_read_once_whenever_it_came_and_however_it_is_cut(tmp_path, seed):
+    """Half lines wait for their other half; a file that is set aside under another name goes on as it is."""
+    chance = random.Random(seed)
+    wanted = documents(300)
+    text = "".join(f"{json.dumps(one)}\n" for one in wanted).encode()
+    steps, at, aside = Steps(tmp_path), 0, 0
+    path = tmp_path / "regnum-broker-1.jsonl"
+    while at < len(text):
+        until = at + chance.randrange(1, 900)
+        with path.open("ab") as file:
+            file.write(text[at:until])
+        at = until
+        if chance.random() < 0.2 and text[:at].endswith(b"\n"):
+            aside += 1
+            path.rename(tmp_path / f"regnum-broker-1.{aside:06d}.jsonl")
+        if chance.random() < 0.6:
+            steps.step(part_bytes=chance.randrange(20, 500))
+    steps.step()
+    assert sorted(steps.seen, key=lambda one: one["n"]) == wanted
+    assert steps.step() == []
+
+
+def test_a_file_that_is_begun_anew_is_read_from_its_beginning(tmp_path):
+    path, steps = tmp_path / "a.jsonl", Steps(tmp_path)
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in documents(9)), encoding="utf-8")
+    assert len(steps.step()) == 9
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(b'{"resourceSpans": [], "n": 99}\n')
+    assert [one["n"] for one in steps.step()] == [99]
+
+
+def test_what_is_packed_is_read_once_and_what_is_over_lines_as_a_whole(tmp_path):
+    steps = Steps(tmp_path)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"resourceSpans": [], "n": 1}'))
+    (tmp_path / "b.json").write_text(json.dumps({"resourceSpans": [], "n": 2}, indent=1) + "\n", encoding="utf-8")
+    (tmp_path / "empty").touch()
+    assert sorted(one["n"] for one in steps.step()) == [1, 2]
+    with (tmp_path / "a.json.gz").open("ab") as file:
+        file.write(b"more")
+    assert not [one for one in steps.step() if not isinstance(one, Torn)]
+
+
+def test_a_file_that_was_set_aside_or_removed_after_the_look_is_found_or_said(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(documents(1)[0])}\n", encoding="utf-8")
+    files = look_at_folder(tmp_path, {})
+    opened = of_identity({file.name: key for key, file in files.items()})
+    path.rename(tmp_path / "a.000001.jsonl")
+    path.write_text("another\n", encoding="utf-8")
+    assert list(documents_of_piece(Piece(str(path), 0, None), opened)) == documents(1)
+    (tmp_path / "a.000001.jsonl").unlink()
+    with pytest.raises(FileNotFoundError):
+        list(documents_of_piece(Piece(str(path), 0, None), opened))
+
+
+def test_the_clock_of_a_stream_goes_on_for_a_while_after_news_and_then_rests(tmp_path):
+    now = 1_800_000_000.0
+    reader = TracesStreamReader(Options.of({"path": str(tmp_path)}), tick_s=60, now_s=lambda: now)
+    offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert offset == {"clock_s": now, "files": {}}
+    spans = Spans(1)
+    spans.add(names.OUTAGE, 0, 5)
+    (tmp_path / "a.jsonl").write_text(f"{line(broker_failover(2, 0))}\n{line(spans.made)}\n", encoding="utf-8")
+    now += 3600
+    end = reader.latestOffset(offset, ReadAllAvailable())
+    made = [row for part in reader.partitions(offset, end) for batch in reader.read(part) for row in batch.to_pylist()]
+    (told,) = [row for row in made if row["trace_id"] is None]
+    assert told["ended"].timestamp() == now
+    assert pickle.loads(told["span"]).spans_n == len(broker_failover(2, 0)) + 1  # noqa: S301 - made here
+    assert {row["trace_id"] for row in made} == {None, f"{1:032x}", f"{2:032x}"}
+    # A query that goes on from its checkpoint plans the step that was not finished without a look.
+    again = TracesStreamReader(Options.of({"path": str(tmp_path)}), tick_s=60, now_s=lambda: now)
+    assert [part.pieces for part in again.partitions(offset, end)] == [
+        part.pieces for part in reader.partitions(offset, end)
+    ]
+    now += 30
+    offset = reader.latestOffset(end, ReadAllAvailable())
+    assert offset == {**end, "clock_s": now}
+    (ticking,) = reader.partitions(end, offset)
+    assert ticking.pieces == ()
+    now += 60
+    assert reader.latestOffset(offset, ReadAllAvailable()) == offset
