@@ -25,7 +25,8 @@ def stream(spark: SparkSession, options: dict[str, str], folder: Path) -> list[b
     return sorted(row["value"] for row in spark.read.parquet(f"{folder}/rows").collect())
 
 
-def work(spark: SparkSession, options: dict[str, str], folder: Path) -> None:
+def work(spark: SparkSession, options: dict[str, str], folder: Path) -> tuple[list[bytes], list[bytes]]:
+    """What was streamed in the end, and what was sent."""
     rows = [(b"%d" % n, f"v{n}", n % 3) for n in range(60)]
     frame = spark.createDataFrame(rows, "key BINARY, value STRING, partition INT")
     frame.write.format("regnum").options(**options).mode("append").save("t")
@@ -40,11 +41,12 @@ def work(spark: SparkSession, options: dict[str, str], folder: Path) -> None:
     spark.createDataFrame([("more",)], "value STRING").write.format("regnum").options(**options).mode("append").save(
         "t"
     )
-    assert stream(spark, options, folder) == sorted([*values, b"more"])
+    return stream(spark, options, folder), sorted([*values, b"more"])
 
 
 async def test_topics_are_written_read_and_streamed_on_from_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     regnum_spark.register(spark)
     async with FakeCluster() as cluster:
         cluster.create("t", partitions=3)
-        await asyncio.to_thread(work, spark, {"bootstrap": cluster.bootstrap}, tmp_path)
+        streamed, sent = await asyncio.to_thread(work, spark, {"bootstrap": cluster.bootstrap}, tmp_path)
+    assert streamed == sent
