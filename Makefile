@@ -98,6 +98,7 @@ lint: install proto-check site ## style, types, import contracts, wire contract,
 
 proto: install ## regenerate the code of proto/ and of etcd3's wire messages, and the pages that are made from code
 	@$(BIN)/python -m regnum_testing.regenerate --write
+	@$(BIN)/python -m regnum_testing.kafka_wire --write
 	@$(BIN)/python -m regnum_testing.error_table --write
 	@$(BIN)/python -m regnum_testing.metrics_page --write
 	@$(BIN)/python -m regnum_testing.configs_page --write
@@ -111,6 +112,7 @@ proto-release: install ## at a release, and only then: what the wire is now is w
 
 proto-check: install ## fail when the generated code is not what the generator makes
 	@$(BIN)/python -m regnum_testing.regenerate
+	@$(BIN)/python -m regnum_testing.kafka_wire
 
 lock: install ## resolve the newest versions into requirements.lock
 	@$(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --python-version 3.11 --no-header --generate-hashes \

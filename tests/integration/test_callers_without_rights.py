@@ -26,7 +26,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_client import Admin
 from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, PROCESSES, TRACES, Role
+from regnum_local.plan import CLUSTER_CA, NOT_GRPC, PROCESSES, TRACES, Role
 from regnum_model.nodes import Address
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.tls.channels import opener
@@ -90,7 +90,7 @@ def listeners(cluster: LocalCluster) -> list[tuple[str, int, Address]]:
         (f"{row.name} {name}", row.pid, address)
         for row in cluster.status()
         for name, address in row.addresses.items()
-        if row.role in (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA) and name != "metrics" and row.pid
+        if row.role in (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA) and name not in NOT_GRPC and row.pid
     ]
 
 

@@ -23,7 +23,7 @@ from regnum_client.admin.acls.values import (
 )
 from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
+from regnum_local.plan import CLUSTER_CA, NOT_GRPC, PROCESSES, Role
 from regnum_model.nodes import Address
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
@@ -130,7 +130,7 @@ async def test_a_client_that_sends_envelopes_itself_is_refused_wherever_it_does(
         name: address
         for row in cluster.status()
         if row.role in {Role.ELECTION, Role.BROKER}
-        for name, address in ((f"{row.name} {name}", at) for name, at in row.addresses.items() if name != "metrics")
+        for name, address in ((f"{row.name} {name}", at) for name, at in row.addresses.items() if name not in NOT_GRPC)
     }
     assert any("internal" in name for name in listeners)
     for name, address in listeners.items():

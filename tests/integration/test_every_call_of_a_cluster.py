@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from regnum_client import Admin, Producer
 from regnum_local.cluster import LocalCluster
+from regnum_local.plan import NOT_GRPC
 from regnum_model.nodes import Address
 from regnum_testing.every_call import calls_of, extremes, opened, send_all
 
@@ -38,7 +39,7 @@ async def test_no_message_to_any_listener_ends_a_process_or_stops_the_cluster(cl
     await write_to_a_new_topic(cluster, "before")
     processes = {row.name: row.pid for row in cluster.status()}
     services = [row for row in cluster.status() if row.role.value != "etcd"]
-    listeners = [address for row in services for name, address in row.addresses.items() if name != "metrics"]
+    listeners = [address for row in services for name, address in row.addresses.items() if name not in NOT_GRPC]
     asked = await asyncio.gather(*(ask_everything(address) for address in listeners))
     assert len(set().union(*asked)) > 20
     await write_to_a_new_topic(cluster, "after")

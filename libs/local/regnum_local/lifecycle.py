@@ -74,6 +74,8 @@ class ClusterView:
     """Its folder."""
     bootstrap: tuple[str, ...]
     """``host:port`` of the brokers for clients."""
+    kafka: tuple[str, ...]
+    """The same for clients that speak Kafka's protocol (``bootstrap.servers``)."""
     coordination: str
     """URL of its store."""
     processes: tuple[ProcessRow, ...]
@@ -391,6 +393,7 @@ def _view(cluster: LocalCluster, options: UpOptions, export: str) -> ClusterView
     return ClusterView(
         data_dir=cluster.data_dir,
         bootstrap=cluster.bootstrap,
+        kafka=cluster.plan.kafka,
         coordination=cluster.coordination,
         processes=cluster.status(),
         protection=options.protection,

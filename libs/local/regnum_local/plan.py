@@ -47,13 +47,19 @@ class Role(enum.Enum):
 METRICS: Final = "metrics"
 """Name of the listener that Prometheus reads, over HTTP."""
 
+KAFKA: Final = "kafka"
+"""Name of the listener of brokers that speaks Kafka's protocol."""
+
+NOT_GRPC: Final = frozenset({METRICS, KAFKA})
+"""Listeners that speak something else. Members in folders of earlier releases may have no port for them."""
+
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
     Role.ZOOKEEPER: ("client",),
     Role.ELECTION: ("client", "internal", "lifeline", METRICS),
     Role.METADATA: ("client", "internal", METRICS),
     Role.QUOTA: ("internal", METRICS),
-    Role.BROKER: ("client", "internal", METRICS),
+    Role.BROKER: ("client", "internal", METRICS, KAFKA),
 }
 """Listeners of each role."""
 CLUSTER_CA: Final = "cluster-ca.pem"
@@ -133,6 +139,11 @@ class Plan:
         return next((member for member in self.members if member.role in STORES), None)
 
     @property
+    def kafka(self) -> tuple[str, ...]:
+        """``host:port`` where clients of Kafka find the cluster."""
+        return tuple(str(member.address(KAFKA)) for member in self.of(Role.BROKER))
+
+    @property
     def ports(self) -> Iterator[int]:
         """Every port that is spoken for."""
         return (port for member in self.members for port in member.ports.values())
@@ -150,8 +161,8 @@ class Plan:
         members = []
         for item in value["members"]:
             role = Role(item["role"])
-            # Folders from before services showed metrics name no port for them: ``grow`` chooses one.
-            named = [name for name in PORT_NAMES[role] if name != METRICS or name in item["ports"]]
+            # Folders of earlier releases name no port for some: ``grow`` chooses one.
+            named = [name for name in PORT_NAMES[role] if name not in NOT_GRPC or name in item["ports"]]
             ports = {listener: int(item["ports"][listener]) for listener in named}
             members.append(Member(role=role, id=int(item["id"]), ports=ports))
         return cls(members=tuple(members))

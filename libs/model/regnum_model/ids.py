@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, NamedTuple, NewType
 
 BrokerId = NewType("BrokerId", int)
@@ -62,4 +62,14 @@ def is_topic_id(text: str) -> bool:
 
 def encode_id(value: uuid.UUID) -> str:
     """The 22 characters that stand for a UUID in paths and messages."""
-    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+    return id_of_bytes(value.bytes)
+
+
+def id_of_bytes(value: bytes) -> str:
+    """The same of the 16 bytes of a UUID."""
+    return urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def bytes_of_id(text: str) -> bytes:
+    """The 16 bytes that such a text stands for."""
+    return urlsafe_b64decode(text + "==")

@@ -8,9 +8,10 @@ Constraints: on the path of every produced byte, so the records are decoded by t
 at a time. Made-up bytes must not take much longer than honest ones, nor much memory.
 
 Algorithm: the head's fields, the checksum, then each record: the codec checks lengths, counts and names of headers, and
-here the offsets have to be 0, 1, 2 and so on. The largest timestamp is that of the records, whatever the head says, as
-in Kafka. Records are decompressed for it under the limit of readers. A record is decoded in one go, with all of its
-headers; so where one could have very many, the lengths are walked over first, and the headers of long ones counted.
+here the offsets have to be 0, 1, 2 and so on, and each number in as few bytes as it can be written in (``numbers``).
+The largest timestamp is that of the records, whatever the head says, as in Kafka. Records are decompressed for it under
+the limit of readers. A record is decoded in one go, with all of its headers; so where one could have very many, the
+lengths are walked over first, and the headers of long ones counted.
 
 What is stored already is not checked by these rules (``read``): it stays where it is, and readers are told of it.
 """
@@ -43,6 +44,7 @@ from regnum_records.header import (
     Codec,
     read_header,
 )
+from regnum_records.numbers import TIMES_APART_MS, first_padded, least_size, varint
 
 RECORDS_MAX: Final = 500_000
 """Records of one batch: the walk over them takes some 100 ms at this number."""
@@ -52,8 +54,6 @@ SHORT_BYTES_MAX: Final = 512 * 1024
 """Bytes of a record, or of all of a batch, in which headers need not be counted beforehand."""
 HEADERS_OF_RECORD_MAX: Final = SHORT_BYTES_MAX // 2
 """Headers of one record: as many as a short one has room for, and decoded without a pause, some 35 ms."""
-NUMBER_BYTES_MAX: Final = 10
-"""Bytes of a number in a record: more are looked at in none."""
 RECORD_BYTES_MIN: Final = 6
 """Bytes of the smallest record body: attributes, two deltas, and three lengths."""
 NO_TIMESTAMP: Final = -1
@@ -61,7 +61,6 @@ NO_TIMESTAMP: Final = -1
 
 _MAX_TIMESTAMP_POSITION: Final = 35
 _CRC_POSITION: Final = 17
-_INT64: Final = range(-(2**63), 2**63)
 
 
 def accepted_batch(
@@ -160,9 +159,9 @@ def _check_fields(header: BatchHeader) -> None:
 
 def _check_producer(header: BatchHeader) -> None:
     if header.producer_id == NO_PRODUCER_ID:
-        if header.producer_epoch != -1 or header.base_sequence != -1:
-            raise CorruptBatchError("a batch without a producer id has neither producer epoch nor sequence")
-    elif header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        # Its epoch and sequence mean nothing, whatever they are: aiokafka leaves 0 for a sequence.
+        return
+    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
         raise CorruptBatchError(
             f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}:"
             " all three are needed and none may be negative"
@@ -171,40 +170,35 @@ def _check_producer(header: BatchHeader) -> None:
 
 def _check_records(plain: bytes, header: BatchHeader, *, keys_required: bool, headers_counted: bool) -> int:
     """Decode the records of a batch that is not compressed; the largest timestamp, which is at least NO_TIMESTAMP."""
-    base = offset = header.base_offset
-    latest, earliest, headers = NO_TIMESTAMP, header.base_timestamp_ms, 0
+    base, base_ms = header.base_offset, header.base_timestamp_ms
+    latest, delta, headers, least = NO_TIMESTAMP, 0, 0, 0
     try:
         for record in DefaultRecordBatch(plain):
-            if record.offset != offset:
+            if record.offset - base != delta:
                 raise InvalidRecordError(
-                    f"record {offset - base} has the offset delta {record.offset - base}: these count up from 0"
+                    f"record {delta} has the offset delta {record.offset - base}: these count up from 0"
                 )
-            timestamp = record.timestamp
-            if timestamp > latest:
+            timestamp, key = record.timestamp, record.key
+            if timestamp > latest:  # noqa: PLR1730 - a call for each record takes longer
                 latest = timestamp
-            elif timestamp < earliest:
-                earliest = timestamp
-            if keys_required and record.key is None:
-                raise KeyMissingError(f"record {offset - base} of the batch has no key, and its topic is compacted")
+            apart_ms = timestamp - base_ms
+            if not -TIMES_APART_MS <= apart_ms < TIMES_APART_MS:
+                raise InvalidRecordError(f"record {delta} is further from the base timestamp than any time can be")
+            if keys_required and key is None:
+                raise KeyMissingError(f"record {delta} of the batch has no key, and its topic is compacted")
             if headers_counted:
-                headers = _counted(headers + len(record.headers), offset - base)
-            offset += 1
+                headers = _counted(headers + len(record.headers), delta)
+            least += least_size(delta, apart_ms, key, record.value, record.headers)
+            delta += 1
     except RecordBatchError:
         raise
     except (ValueError, IndexError, OverflowError, MemoryError, RuntimeError) as error:
         # Where it is the lengths, or how many there are, it is told so.
         _walk(plain, header.record_count)
-        raise InvalidRecordError(f"record {offset - base} cannot be decoded: {_reason(error)}") from None
-    _check_times(plain, header.base_timestamp_ms, latest, earliest)
+        raise InvalidRecordError(f"record {delta} cannot be decoded: {_reason(error)}") from None
+    if least != len(plain) - HEADER_BYTES:
+        raise InvalidRecordError(f"record {first_padded(plain, base_ms)} has a number in more bytes than it needs")
     return latest
-
-
-def _check_times(plain: bytes, base_ms: int, *extremes_ms: int) -> None:
-    """The codec counts in 64 bits and goes on at the other end behind them; other readers do not."""
-    for extreme in extremes_ms:
-        if extreme - base_ms not in _INT64:
-            found = next(number for number, one in enumerate(DefaultRecordBatch(plain)) if one.timestamp == extreme)
-            raise InvalidRecordError(f"record {found} is further from the base timestamp than any time can be")
 
 
 def _counted(headers: int, record: int) -> int:
@@ -254,30 +248,17 @@ def _check_header_count(data: bytes, position: int, record: int) -> None:
     """Look how many headers a record says it has, and at nothing else: whether it has them is for the codec to see."""
     try:
         for _ in ("attributes", "timestamp delta", "offset delta"):
-            _, position = _varint(data, position, record)
+            _, position = varint(data, position, record)
         for _ in ("key", "value"):
-            size, position = _varint(data, position, record)
+            size, position = varint(data, position, record)
             position += max(0, size)
-        count, _ = _varint(data, position, record)
+        count, _ = varint(data, position, record)
     except IndexError:
         raise InvalidRecordError(f"record {record} ends in its head") from None
     if count > HEADERS_OF_RECORD_MAX:
         raise InvalidRecordError(
             f"record {record} says it has {count} headers, at most {HEADERS_OF_RECORD_MAX} are taken"
         )
-
-
-def _varint(data: bytes, position: int, record: int) -> tuple[int, int]:
-    """The zigzag varint at a position, and where it ends."""
-    value = shift = 0
-    while (byte := data[position]) >= 0x80:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        position += 1
-        if shift >= 7 * NUMBER_BYTES_MAX:
-            raise InvalidRecordError(f"a number in record {record} has more than {NUMBER_BYTES_MAX} bytes")
-    value |= byte << shift
-    return (value >> 1) ^ -(value & 1), position + 1
 
 
 def _long_varint(data: bytes, position: int, low: int, record: int) -> tuple[int, int]:

@@ -93,7 +93,7 @@ def _peer(column: bytes) -> str:
     host, _, port = column.partition(b":")
     packed = bytes.fromhex(host.decode())
     words = b"".join(packed[at : at + 4][:: -1 if sys.byteorder == "little" else 1] for at in range(0, len(packed), 4))
-    address = _plain(str(ipaddress.ip_address(words)))
+    address = plain_address(str(ipaddress.ip_address(words)))
     return peer_name(address, int(port, 16))
 
 
@@ -189,12 +189,12 @@ def place_of(peer: str) -> Place | None:
     if family not in {"ipv4", "ipv6"}:
         return None
     try:
-        return _plain(host.strip("[]")), int(port)
+        return plain_address(host.strip("[]")), int(port)
     except ValueError:
         return None
 
 
-def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def plain_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An address; one of version 4 is that also where a socket of version 6 took it."""
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -217,7 +217,7 @@ def _cut_off(number: int, port: int, wanted: Collection[Place]) -> bool:
             if end.family not in {socket.AF_INET, socket.AF_INET6} or end.getsockname()[1] != port:
                 return False
             host, peer_port = end.getpeername()[:2]
-            if (_plain(host), peer_port) not in wanted:
+            if (plain_address(host), peer_port) not in wanted:
                 return False
             end.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -23,7 +23,12 @@ def waitable_s(call: TimedCall) -> float:
     A tenth of the time left is kept back, at least 100 ms and at most a second, and never more than half of it.
     """
     remaining_s = call.time_remaining()
-    if remaining_s is None:
+    return waitable_of(math.inf if remaining_s is None else remaining_s)
+
+
+def waitable_of(remaining_s: float) -> float:
+    """The same of the seconds until a caller gives up; infinite: it never does."""
+    if math.isinf(remaining_s):
         return math.inf
     margin_s = min(max(remaining_s * ANSWER_MARGIN, ANSWER_MARGIN_S_MIN), ANSWER_MARGIN_S_MAX)
     return max(0.0, remaining_s - min(margin_s, remaining_s / 2))

@@ -5,12 +5,12 @@ of one type concatenate to one message with the fields of all, so a handler may 
 return bytes (see ``interceptor``).
 """
 
-import asyncio
 from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
 from regnum_service.limits.answers import making
+from regnum_service.slices import next_turn
 
 M = TypeVar("M", bound=Message)
 
@@ -39,7 +39,7 @@ class Encoding(Generic[M]):
             making(self.piece.ByteSize())
             self._encoded.append(self.piece.SerializeToString())
             self.piece = self._empty()
-            await asyncio.sleep(0)
+            await next_turn()
 
     def whole(self) -> bytes:
         """All of it."""

@@ -20,6 +20,8 @@ from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import RegnumError
 from regnum_service.limits.answers import Answer, Answers
+from regnum_service.limits.call import Call
+from regnum_service.limits.grpc_calls import GrpcCalls
 from regnum_service.request_sizes import CONTROL_BYTES_MAX, Parsing
 
 Context = Any
@@ -53,10 +55,10 @@ class Pass(Protocol):
 class Gate(Protocol):
     """Decides when a call may go on."""
 
-    async def enter(self, method: str, context: Context) -> Pass | None:
+    async def enter(self, method: str, call: Call) -> Pass | None:
         """Return when the call may go on; None: the gate need not hear of it again. Raises RegnumError to refuse it."""
 
-    async def read(self, method: str, context: Context) -> None:
+    async def read(self, method: str, call: Call) -> None:
         """Return when the next message of a request stream may be read. Raises RegnumError to end the stream."""
 
 
@@ -123,7 +125,7 @@ class Meter(Protocol):
     def is_on(self) -> bool:
         """Whether anything is to be measured at present."""
 
-    async def measured(self, context: Context, request: Any, call: Awaitable[Any]) -> Any:
+    async def measured(self, call: Call, request: Any, answering: Awaitable[Any]) -> Any:
         """The answer to a call, perhaps with a word on how long to wait."""
 
 
@@ -136,6 +138,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         meter: Meter | None = None,
         *,
         answers: Answers | None = None,
+        calls: GrpcCalls | None = None,
         methods: str = OURS,
         bytes_max: int = CONTROL_BYTES_MAX,
         read_s_max: float = READ_S_MAX,
@@ -147,6 +150,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             gates: calls pass them in this order.
             meter: measures what calls behind them take.
             answers: counts what they are answered; None: nobody does.
+            calls: makes calls of what gRPC brings; None: such as nobody pays for.
             methods: how the methods begin whose calls these are; all others go on as they came.
             bytes_max: the largest request of a method without records.
             read_s_max: within so many seconds after its turn has come, a call brings the one message that it has.
@@ -155,6 +159,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._answers: Final = answers
+        self._calls: Final = calls or (GrpcCalls() if answers is None else GrpcCalls(answers.budget.call))
         self._methods: Final = methods
         self._bytes_max: Final = bytes_max
         self._read_s_max: Final = read_s_max
@@ -189,11 +194,11 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         )
 
     @asynccontextmanager
-    async def _passed(self, method: str, context: Context) -> AsyncIterator[list[Pass]]:
+    async def _passed(self, method: str, call: Call) -> AsyncIterator[list[Pass]]:
         passes: list[Pass] = []
         with ExitStack() as leaving:
             for gate in self._gates:
-                found = await gate.enter(method, context)
+                found = await gate.enter(method, call)
                 if found is not None:
                     passes.append(found)
                     leaving.callback(found.leave)
@@ -204,7 +209,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         parsing: Parsing,
         method: str,
         requests: AsyncIterator[Any],
-        context: Context,
+        call: Call,
         passes: Sequence[Pass],
         answer: Answer | None,
         *,
@@ -217,7 +222,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
                 one.took(0)
                 one.lasts()
             return Messages(
-                requests, lambda: self._before_a_message(method, context), parsing.message, self._silence_s_max
+                requests, lambda: self._before_a_message(method, call), parsing.message, self._silence_s_max
             )
         async with asyncio.timeout(self._read_s_max):
             sized = await only_message(requests)
@@ -234,30 +239,32 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             # What was thrown away must not wait, in the frames of the error, for the collector of cycles.
             del data
 
-    async def _before_a_message(self, method: str, context: Context) -> None:
+    async def _before_a_message(self, method: str, call: Call) -> None:
         for gate in self._gates:
-            await gate.read(method, context)
+            await gate.read(method, call)
 
     def _single(self, parsing: Parsing, method: str, behaviour: Any, *, many: bool) -> Any:
-        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
-            async with self._passed(method, context) as passes:
-                answer = None if self._answers is None else self._answers.begin(method, context)
-                request = await self._request(parsing, method, requests, context, passes, answer, many=many)
+        async def serve(requests: AsyncIterator[Any], context: Context) -> Any:
+            call = self._calls.of(context)
+            async with self._passed(method, call) as passes:
+                answer = None if self._answers is None else self._answers.begin(method, call)
+                request = await self._request(parsing, method, requests, call, passes, answer, many=many)
                 if many or self._meter is None or not self._meter.is_on:
                     response = await behaviour(request, context)
                 else:
-                    response = await self._meter.measured(context, request, behaviour(request, context))
+                    response = await self._meter.measured(call, request, behaviour(request, context))
                 if answer is not None:
                     answer.made(response)
                 return response
 
-        return call
+        return serve
 
     def _streaming(self, parsing: Parsing, method: str, behaviour: Any, *, many: bool) -> Any:
-        async def call(requests: AsyncIterator[Any], context: Context) -> None:
-            async with self._passed(method, context) as passes:
-                answer = None if self._answers is None else self._answers.begin(method, context)
-                request = await self._request(parsing, method, requests, context, passes, answer, many=many)
+        async def serve(requests: AsyncIterator[Any], context: Context) -> None:
+            call = self._calls.of(context)
+            async with self._passed(method, call) as passes:
+                answer = None if self._answers is None else self._answers.begin(method, call)
+                request = await self._request(parsing, method, requests, call, passes, answer, many=many)
                 for one in passes:
                     one.lasts()
                 responses = behaviour(request, context)
@@ -271,7 +278,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
                         async with nullcontext() if answer is None else answer.sending(response):
                             await context.write(response)
 
-        return call
+        return serve
 
 
 def _sized(data: bytes) -> Sized:

@@ -19,12 +19,13 @@ is found to be over the quota again, by 1 s: its answer says so, and the second 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 
 HELD_MAX: Final = 100
 """Calls of one connection that are held."""
@@ -36,9 +37,6 @@ LOOK_SHARE: Final = 0.05
 """Looking takes no more than this part of a processor: with very many connections it is rarer."""
 MUTE_S_MAX: Final = 3_600.0
 """A debt of more than that is paid off later: the next call finds what is left of it."""
-
-Context = Any
-"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
 class Mutes:
@@ -179,7 +177,7 @@ class Muting:
         return len(self._mutes)
 
     def mute(self, connection: str, for_s: float) -> None:
-        """Hold further calls of a connection (``context.peer()``) for so many seconds from now."""
+        """Hold further calls of a connection (``Call.peer``) for so many seconds from now."""
         self._mutes.mute(connection, for_s, self._clock.monotonic())
 
     def left_s(self, connection: str) -> float:
@@ -200,19 +198,19 @@ class Muting:
             # It may be forgotten meanwhile.
             await self._clock.sleep(min(left_s, LOOK_S))
 
-    async def enter(self, method: str, context: Context) -> "_Turn | None":
+    async def enter(self, method: str, call: Call) -> "_Turn | None":
         """Return when the call's connection may go on. Raises RegnumError when too many wait."""
         if not self._mutes and not self._lines:
             return None
-        connection = context.peer()
+        connection = call.peer
         if not self._applies(method) or not self._is_held_up(connection):
             return None
-        line = await self._wait_in_line(connection, context)
+        line = await self._wait_in_line(connection, call)
         return _Turn(line, lambda: self._leave(connection, line))
 
-    async def read(self, method: str, context: Context) -> None:
+    async def read(self, method: str, call: Call) -> None:
         """Return when a further message of a stream may be read."""
-        turn = await self.enter(method, context)
+        turn = await self.enter(method, call)
         if turn is not None:
             # The messages of one stream follow one another by themselves.
             turn.leave()
@@ -223,7 +221,7 @@ class Muting:
         self._mutes.forget(connection)
         return False
 
-    async def _wait_in_line(self, connection: str, context: Context) -> _Line:
+    async def _wait_in_line(self, connection: str, call: Call) -> _Line:
         """Its line, with the turn taken."""
         line = self._lines.setdefault(connection, _Line())
         if line.held >= self._held_max:
@@ -238,8 +236,7 @@ class Muting:
                 await self.until_over(connection)
             finally:
                 line.held -= 1
-            remaining_s = context.time_remaining()
-            if remaining_s is not None and remaining_s <= 0.0:
+            if call.left_s(self._clock.monotonic()) <= 0.0:
                 raise self._refusal(connection, "the call was held until its deadline")
             undo.pop_all()
         return line

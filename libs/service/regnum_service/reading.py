@@ -15,11 +15,10 @@ broker has another gate, for records: ``Intake``.)
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from regnum.types.v1 import errors_pb2
 
-from regnum_service.access.identity import caller
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
@@ -38,9 +37,6 @@ SMALL_BYTES: Final = 64 * 1024
 """A message is counted when it is larger than this."""
 RETRY_MS: Final = 200
 """When a refused client tries again: large calls take some tens of milliseconds of the loop each."""
-
-Context = Any
-"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
 class _Connection:
@@ -91,9 +87,8 @@ class ReadTurns:
         """Connections of which anything is known."""
         return len(self._connections)
 
-    async def enter(self, method: str, context: Context) -> "_Turn":  # noqa: ARG002 - all methods wait in one line
+    async def enter(self, method: str, call: Call) -> "_Turn":  # noqa: ARG002 - all methods wait in one line
         """Return when the message may be read. Raises RegnumError when too many wait."""
-        call = Call(peer=context.peer(), principal=caller().principal)
         name, client = call.peer, call.payer
         connection = self._connections.get(name)
         if connection is None:
@@ -115,7 +110,7 @@ class ReadTurns:
             raise
         return turn
 
-    async def read(self, method: str, context: Context) -> None:
+    async def read(self, method: str, call: Call) -> None:
         """A stream that keeps its turn reads; the messages of others are small, or their handlers' to count."""
 
     def take(self, call: Call, size: int) -> Holding | None:

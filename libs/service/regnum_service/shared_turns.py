@@ -7,7 +7,8 @@ a broker's threads, whose work ends by itself); there has to be one.
 Goals: a client that has none gets one as long as others than it have not each taken theirs; those of one client go in
 the order in which they came, and clients take turns.
 
-Algorithm: by client (``payer``), a client that has some gets no more than stay free after it (``regnum_model.shares``).
+Algorithm: by client (``Call.payer``), a client that has some gets no more than stay free after it
+(``regnum_model.shares``).
 
 Example: 16 turns. A client that never gives one back gets 8 and no more, a second one of the kind 4. Anybody else still
 finds 4, and has one of them at a time for sure.
@@ -17,16 +18,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from regnum_model.principals import NOBODY
 from regnum_model.shares import Shares
-
-from regnum_service.access.identity import caller
-
-
-def payer(connection: str) -> str:
-    """Whose turn a call takes: its principal's, and its connection's where all callers are the same."""
-    principal = caller().principal
-    return connection if principal.name == NOBODY.name else str(principal)
 
 
 class SharedTurns:

@@ -2,14 +2,41 @@
 
 Parts are counted and not timed: where a loop gets its turns does not depend on the machine, so that simulations repeat
 and tests can count. Callers choose a size that takes about 10 ms.
+
+Of all that is done in parts one part is done in a turn of the loop, in turns of the callers for whom it is: ten
+requests that are each done in parts of 10 ms would make every turn 100 ms long, and an acknowledgement takes a dozen
+turns. What the process does for itself is one of them; between the parts of calls there are TURNS_BETWEEN, in which
+short work goes on.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from regnum_service.access.identity import caller
+from regnum_service.limits.call import Call
+from regnum_service.limits.turns_of_callers import TurnsOfCallers
 
 T = TypeVar("T")
+
+TURNS_BETWEEN: Final = 4
+"""Turns of the loop from a part of a call to the next: 0.1 ms where there is nothing else to do."""
+
+_PARTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, TurnsOfCallers]] = WeakKeyDictionary()
+
+
+async def next_turn() -> None:
+    """Return in another turn of the loop, in which no other part of work is done."""
+    loop, who = asyncio.get_running_loop(), caller()
+    turns = _PARTS.get(loop)
+    if turns is None:
+        turns = _PARTS[loop] = TurnsOfCallers(1)
+    payer = Call(peer=who.host, principal=who.principal).payer
+    async with turns.turn(payer):
+        for _ in range(TURNS_BETWEEN if payer else 1):
+            await asyncio.sleep(0)
 
 
 async def slices(items: Iterable[T], size: int) -> AsyncGenerator[tuple[T, ...], None]:
@@ -25,7 +52,7 @@ async def slices(items: Iterable[T], size: int) -> AsyncGenerator[tuple[T, ...],
     while part:
         yield part
         if part := tuple(islice(remaining, size)):
-            await asyncio.sleep(0)
+            await next_turn()
 
 
 class Turns:
@@ -43,4 +70,4 @@ class Turns:
         self._done += work
         if self._done >= self._size:
             self._done = 0
-            await asyncio.sleep(0)
+            await next_turn()

@@ -4,13 +4,13 @@ Goals: protobuf makes 57 bytes and more of an empty item, which takes two on the
 0.5 s and took 850 MB before any code of ours ran. They are counted first, and what has too many is not parsed.
 
 Constraints: a message of records has a handful of fields and megabytes of bytes, and must not become slower: the count
-goes from field to field and not from byte to byte. It is Python: a large count is made in parts, or on a thread, where
-it does not hold the loop (to parse does, on any thread: it keeps the interpreter's lock).
+goes from field to field and not from byte to byte. It is Python, a microsecond for each field: a large count is made in
+parts, between which the loop has its turns.
 
 Algorithm: the wire format is a row of tags and values. Fields that the descriptor knows as messages are gone through
 themselves, all others skipped by their length. What is cut off or wrong ends the count: the parser says what is wrong.
 The elements of each list are counted for the message that it stands in, so that one with many in it ends the count
-wherever it stands; numbers that are packed into one field are a text as far as its length goes.
+wherever it stands; of numbers that are packed into one field each is an element.
 
 Example: a ProduceRequest with one partition and a batch of 1 MiB: four fields of the request, four of the partition.
 """
@@ -25,9 +25,11 @@ class _Fields(NamedTuple):
     """Of a message that is gone through, by number."""
 
     known: Mapping[int, Descriptor | None]
-    """Messages inside, and texts and packed numbers, which have no descriptor."""
+    """Messages inside, and texts, which have no descriptor."""
     lists: frozenset[int]
     """Those that may come again and again."""
+    packed: frozenset[int]
+    """Those of them that are numbers, several in one field."""
 
 
 class _Open(NamedTuple):
@@ -45,6 +47,7 @@ FIELDS_OF_OBJECT: Final = 6
 """Fields that a message inside has on average, at most: else a large request of small numbers would be counted for
 half a minute, and become nothing that needs counting."""
 
+_NOT_LAST: Final = bytes(range(0x80, 0x100))
 _VARINT: Final = 0
 _BYTES: Final = 2
 _WIDTHS: Final = {1: 8, 5: 4}
@@ -111,8 +114,8 @@ class ObjectCount:
                 fields -= 1
                 tag, at = _varint(data, at, end)
                 kind, number = tag & 7, tag >> 3
-                if number in shape.lists:
-                    self._one_more(counts, number)
+                if number in shape.lists and not (kind == _BYTES and number in shape.packed):
+                    self._more(counts, number, 1)
                 if kind == _VARINT:
                     _, at = _varint(data, at, end)
                 elif kind == _BYTES:
@@ -124,19 +127,21 @@ class ObjectCount:
                             self._open.append(_Open(at + length, end, shape, counts))
                             end, shape, counts = at + length, self._fields(inner), {}
                             continue
+                    if number in shape.packed:
+                        self._more(counts, number, _numbers(data[at : at + length]))
                     at += length
                 else:
                     # A group, which no client sends, or nothing at all: the parser decides.
                     at += _WIDTHS.get(kind, end)
         return True, fields
 
-    def _one_more(self, counts: dict[int, int], number: int) -> None:
-        """An element of a list."""
-        count = counts[number] = counts.get(number, 0) + 1
+    def _more(self, counts: dict[int, int], number: int, elements: int) -> None:
+        """Elements of a list."""
+        count = counts[number] = counts.get(number, 0) + elements
         self.has_long_list = count > self._list_max
 
     def _inner(self, known: Mapping[int, Descriptor | None], field: int, length: int) -> Descriptor | None:
-        """Of a message inside; None: it is a text or packed numbers, noted where they are too long, or bytes."""
+        """Of a message inside; None: it is a text, noted where it is too long, or bytes."""
         inner = known.get(field)
         if inner is None and length > self._text_bytes_max and field in known:
             self.longest_text = length
@@ -149,11 +154,17 @@ class ObjectCount:
                 {
                     field.number: field.message_type
                     for field in descriptor.fields
-                    if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING) or field.is_packed
+                    if field.type in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING)
                 },
                 frozenset(field.number for field in descriptor.fields if field.is_repeated),
+                frozenset(field.number for field in descriptor.fields if field.is_packed),
             )
         return known
+
+
+def _numbers(packed: bytes) -> int:
+    """How many there are: the last byte of each has no high bit (no request has any of a fixed width)."""
+    return len(packed.translate(None, _NOT_LAST))
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -45,8 +45,8 @@ Before a request of a client is parsed (INVALID_REQUEST, nothing was done):
 | a request without records | {CONTROL_BYTES_MAX:,} bytes | `CONTROL_BYTES_MAX` |
 | a request with records | `--socket-request-max-bytes` | - |
 | messages inside of one | {OBJECTS.most:,} | `{OBJECTS.constant}` |
-| a text, or numbers in one field, without records | {TEXT.most:,} bytes | `{TEXT.constant}` |
-| a list without records, wherever it stands | {LIST.most:,} elements | `{LIST.constant}` |
+| a text, without records | {TEXT.most:,} bytes | `{TEXT.constant}` |
+| a list without records, of numbers in one field too | {LIST.most:,} elements | `{LIST.constant}` |
 | messages within messages | 100 (protobuf's) | - |
 
 No request has a map. In a call with a stream of requests each message is such a request. Before it is carried out

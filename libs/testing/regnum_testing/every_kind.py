@@ -32,6 +32,10 @@ KINDS: Mapping[str, type[ServiceSettings]] = {
 """Every kind of process, and what one is told."""
 
 
+NOT_GRPC = frozenset({"metrics_listen", "health_listen", "kafka_listen"})
+"""Settings of listeners that speak something else."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProcess:
     """One process of the cluster."""
@@ -39,7 +43,7 @@ class RunningProcess:
     supervisor: Supervisor
     """Says whether it lives."""
     listeners: Mapping[str, Address]
-    """Every address that it was told to listen at, by the name of the setting."""
+    """Every address at which it was told to serve gRPC, by the name of the setting."""
 
 
 class EveryKind:
@@ -51,21 +55,21 @@ class EveryKind:
         self._store = f"memory://{root.name}"
         self.server: MemoryServer = server_named(root.name)
         self.processes: dict[str, RunningProcess] = {}
+        self.kafka: Address = Address(host="127.0.0.1", port=unused_port())
+        """Where the broker speaks Kafka's protocol."""
 
     async def start(self) -> None:
         """Start all of them."""
         chance, clock = random.Random(1), SystemClock()
         for kind, settings_class in KINDS.items():
             flags = {"coordination": self._store, f"{kind}-id": "1", "log-level": "error"}
-            names = [
-                name
-                for name in settings_class.model_fields
-                if name.endswith("_listen") and name not in ("metrics_listen", "health_listen")
-            ]
+            names = [name for name in settings_class.model_fields if name.endswith("_listen") and name not in NOT_GRPC]
             for name in names:
                 flags[name.replace("_", "-")] = f"127.0.0.1:{unused_port()}"
             if kind == "broker":
                 flags["data-dir"] = str(self.root / "broker")
+                flags["kafka-listen"] = str(self.kafka)
+                flags["auto-create-topics"] = "true"
             told = load(settings_class, [part for flag, value in flags.items() for part in (f"--{flag}", value)])
             supervisor = Supervisor(kind)
             match told:

@@ -7,6 +7,7 @@ from typing import Final
 from regnum.broker.v1 import log_pb2
 from regnum_broker.servicers.produce_stream import Told
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 
 Produce = Callable[[log_pb2.ProduceRequest], Awaitable[log_pb2.ProduceResponse]]
 """Answers a request."""
@@ -30,7 +31,13 @@ class OneByOne:
         """Only assigns."""
         self._produce: Final = produce
 
-    async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> dict[int, _UnderWay]:
+    async def take(
+        self,
+        requests: Sequence[log_pb2.ProduceRequest],
+        told: Told,
+        *,
+        call: Call,  # noqa: ARG002 - nobody pays
+    ) -> dict[int, _UnderWay]:
         """As the handler of a broker does."""
         return {
             place: _UnderWay(asyncio.create_task(self._answer(place, request, told)))

@@ -49,10 +49,8 @@ Bound = Refused | str
 
 TEXT: Final = Refused("regnum_service.request_sizes", "TEXT_BYTES_MAX", in_bytes=True)
 """Of any text in a request without records, wherever it stands; what it names has a smaller bound, of its own error."""
-NUMBERS: Final = TEXT
-"""Of numbers in one field."""
 LIST: Final = Refused("regnum_service.request_sizes", "LIST_MAX")
-"""Of any list in such a request, where its method has no smaller bound."""
+"""Of any list in such a request, of numbers in one field too, where its method has no smaller bound."""
 OBJECTS: Final = Refused("regnum_service.request_sizes", "OBJECTS_MAX")
 """Messages inside of any request that a client sends."""
 
@@ -95,7 +93,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "admin.v1.CreateDelegationTokenRequest.renewers": _PRINCIPALS,
     "admin.v1.CreatePartitionsRequest.topics": _TOPICS,
     "admin.v1.CreateTopicsRequest.topics": _TOPICS,
-    "admin.v1.DeletablePartitions.partitions": NUMBERS,
+    "admin.v1.DeletablePartitions.partitions": LIST,
     "admin.v1.DeleteAclsRequest.filters": Refused("regnum_election.servicers.acls", "FILTERS_MAX"),
     "admin.v1.DeletePartitionsRequest.topics": _TOPICS,
     "admin.v1.DeleteTopicsRequest.topics": _TOPICS,
@@ -115,7 +113,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "admin.v1.QuotaAlteration.operations": LIST,
     "admin.v1.ReassignablePartition.replicas": Refused("regnum_election.reassignment.decisions", "REPLICAS_MAX"),
     "admin.v1.RecoverPartitionsRequest.partitions": Refused("regnum_election.recovery.calls", "PARTITIONS_MAX"),
-    "admin.v1.ReplicaAssignment.replicas": NUMBERS,
+    "admin.v1.ReplicaAssignment.replicas": LIST,
     "broker.v1.DeleteGroupsRequest.group_ids": Refused(_GROUP, "DESCRIBED_MAX"),
     "broker.v1.DeleteRecordsRequest.partitions": Refused("regnum_broker.serving.delete_records", "PARTITIONS_MAX"),
     "broker.v1.DescribeGroupsRequest.group_ids": Refused(_GROUP, "DESCRIBED_MAX"),
@@ -159,7 +157,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "metadata.v1.DescribeImageRequest.topics_of_sections": Refused(_IMAGE, "SECTIONS"),
     "metadata.v1.DescribeTopicsRequest.topics": _NAMES,
     "metadata.v1.GetMetadataRequest.topics": _NAMES,
-    "metadata.v1.TopicFilter.troubles": NUMBERS,
+    "metadata.v1.TopicFilter.troubles": LIST,
     "metadata.v1.WatchMetadataRequest.known_topics": _WATCHED,
     "metadata.v1.WatchMetadataRequest.topics": _WATCHED,
     "propagation.v1.PublishChangesRequest.brokers": CLUSTER,

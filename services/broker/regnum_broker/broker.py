@@ -37,9 +37,11 @@ from regnum_broker.composition.configuring import follow_store
 from regnum_broker.composition.following import make_orders, start_fetching
 from regnum_broker.composition.forwarding import make_forwarder
 from regnum_broker.composition.group_coordination import start_groups
+from regnum_broker.composition.kafka_listener import start_kafka
 from regnum_broker.composition.listeners import (
     Listeners,
     client_server,
+    client_services,
     fetch_handler,
     internal_server,
     produce_handler,
@@ -181,9 +183,8 @@ class Broker:
             replicas.add(key, log.topic, log)
 
         parts = self._parts(storage, tls, lifeline)
-        cache = MetadataCache(fence, replicas.learn_listeners, replicas.learn_leaders)
+        sessions, cache = self._sessions, MetadataCache(fence, replicas.learn_listeners, replicas.learn_leaders)
         leaders = CurrentLeaders(replicas, cache)
-        sessions = self._sessions
 
         forwarder = make_forwarder(parts, lambda: finder.location)
 
@@ -209,8 +210,7 @@ class Broker:
             self._listeners, parts, orders=orders, cache=cache, streams=FollowerStreams(), writer=writer
         )
         producing = produce_handler(parts, leaders, self._showing.traffic)
-        client = client_server(
-            self._listeners,
+        served = client_services(
             parts,
             producing=producing,
             fetching=fetch_handler(parts, leaders, fetchers, self._showing.traffic),
@@ -220,6 +220,11 @@ class Broker:
             calls=calls,
             cache=cache,
             forwarder=forwarder,
+        )
+        client = client_server(
+            self._listeners,
+            parts,
+            served,
             figures=self._showing.figures(
                 replicas=replicas,
                 storage=storage,
@@ -244,7 +249,7 @@ class Broker:
         supervisor.start("session", sessions.run())
         start_access(parts)
         follow_store(parts)
-        self._limits.start(supervisor, client.address.port)
+        self._limits.start(supervisor, client.address.port, *await start_kafka(self._listeners.kafka, parts, served))
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)

@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import CLI_SUPPRESS
+from regnum_model.nodes import Address
+from regnum_model.nodes.processes import is_loopback
 from regnum_service.access.tokens.settings import TokenSettings
 from regnum_service.settings import AddressText
 from regnum_service.tls.settings import ListenerSettings
@@ -26,6 +28,25 @@ class BrokerSettings(ListenerSettings, TokenSettings):
     )
     internal_advertised: AddressText | None = Field(
         default=None, description="Where others reach internal-listen, if not at that address."
+    )
+    kafka_listen: AddressText | None = Field(
+        default=None,
+        description="Address for clients that speak Kafka's protocol, for example 127.0.0.1:9192; without it there is "
+        "no such listener. It has the TLS of client-listen, and without TLS it is an address of this machine only.",
+    )
+    kafka_advertised: AddressText | None = Field(
+        default=None, description="Where others reach kafka-listen, if not at that address."
+    )
+    auto_create_topics: bool = Field(
+        default=False,
+        description="Whether a client at kafka-listen that asks for a topic has it made, with its own rights and quota "
+        "(Kafka: auto.create.topics.enable, which is on there).",
+    )
+    num_partitions: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="Partitions of a topic whose maker at kafka-listen does not say (Kafka: num.partitions).",
     )
     data_dir: Path = Field(description="Log directory; formatted when it is empty.")
     lock_wait_s: float = Field(
@@ -182,6 +203,16 @@ class BrokerSettings(ListenerSettings, TokenSettings):
 
     failpoint_file: Path | None = Field(default=None, description=CLI_SUPPRESS)
     """For tests: where a failpoint may stand (see ``failpoints``). Nobody comes across it in ``--help``."""
+
+    @model_validator(mode="after")
+    def _check_kafka(self) -> "BrokerSettings":
+        told = self.kafka_listen
+        if told is None or self.client_tls_certificate is not None or is_loopback(Address.parse(told).host):
+            return self
+        raise ValueError(
+            f"kafka-listen is {told}, which other machines may reach, and without TLS anybody there may read and change"
+            " everything; give --client-tls-certificate and --client-tls-key, or listen on 127.0.0.1"
+        )
 
     @model_validator(mode="after")
     def _check_messages(self) -> "BrokerSettings":

@@ -153,7 +153,7 @@ class ElectionService:
         # Direct calls and those in envelopes pass the same funnel.
         admin = AuditedServicer(servicer, audit or NoAudit())
         guarded = Guard(authorizer).before(ADMIN_SERVICE, admin)
-        answers = Answers(Budget(HeldBytes(OF_CONTROL), clock), clock)
+        answers = Answers(Budget(HeldBytes(OF_CONTROL), clock))
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),

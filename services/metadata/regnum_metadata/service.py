@@ -117,7 +117,7 @@ class MetadataService:
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
             gates=(ReadTurns(held=budget.held),),
-            answers=Answers(budget, clock),
+            answers=Answers(budget),
             unread_bytes_max=UNREAD_BYTES_MAX,
             listener="client",
             metrics=self._metrics,

@@ -12,10 +12,7 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.limits.limits import room_for_unpacking
-from regnum_broker.limits.payers import PAYER, Payer
 from regnum_broker.replication.partition import Partition
-from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
@@ -26,10 +23,15 @@ from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.storage import CHECKERS
 from regnum_model.config_definition import CLEANUP_COMPACT
 from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_UNPACKED_BYTES, UNPACKED_BYTES_MAX, ReplicaSettings
+from regnum_model.principals import Principal
+from regnum_model.shares import Shares
 from regnum_records.build import CodecName
 from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.limits.budget import OF_UNPACKED
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
@@ -60,11 +62,10 @@ class Charged:
     """A quota of time."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
-    is_on: bool = True
 
-    def worked(self, payer: Payer, spent_s: float) -> None:
+    def charge(self, call: Call, spent_s: float) -> None:
         """Add it up."""
-        key = payer.user, payer.client_id
+        key = call.principal.name, call.client_id
         self.seconds[key] = self.seconds.get(key, 0.0) + spent_s
 
 
@@ -73,13 +74,13 @@ class World:
 
     def __init__(self, leading: LeadingReplicas, clock: Clock) -> None:
         self.leading = leading
-        self.unpacking = room_for_unpacking()
+        self.unpacked = HeldBytes(OF_UNPACKED)
         self.charged = Charged()
         self.supervisor = Supervisor("test")
         self._clock = clock
-        self.handler = self.handler_with(self.unpacking)
+        self.handler = self.handler_with(self.unpacked)
 
-    def handler_with(self, room: Room) -> ProduceHandler:
+    def handler_with(self, unpacked: HeldBytes) -> ProduceHandler:
         """One that has so much room for what it unpacks."""
         replicas = self.leading.replicas
         return ProduceHandler(
@@ -89,7 +90,7 @@ class World:
             clock=self._clock,
             batch_bytes_max=1 << 20,
             supervisor=self.supervisor,
-            unpacking=room,
+            unpacked=unpacked,
         )
 
     @property
@@ -111,8 +112,8 @@ class World:
         self, request: log_pb2.ProduceRequest, by: str = "a", handler: ProduceHandler | None = None
     ) -> Producing:
         async def call() -> log_pb2.ProduceResponse:
-            PAYER.set(Payer(self.charged, user=by, connection=by, client_id="", turn=by))
-            return await (handler or self.handler).produce(request)
+            call = Call(peer=by, principal=Principal(by), charge=self.charged.charge)
+            return await (handler or self.handler).produce(request, call=call)
 
         return asyncio.create_task(call())
 
@@ -385,31 +386,25 @@ async def test_room_is_reserved_before_anything_is_unpacked_and_then_left(world:
 
         async def reserved() -> bool:
             # By as many as there are threads; the third waits for its turn, and has nothing.
-            return world.unpacking.bytes_inside == CHECKERS * UNPACKED_MAX
+            return world.unpacked.held_for(Purpose.UNPACKED) == CHECKERS * UNPACKED_MAX
 
         await eventually(reserved)
         assert len(sent) > CHECKERS
     codes = [await code_of(task) for task in sent]
     assert codes == [NONE, errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, NONE]
-    assert world.unpacking.bytes_inside == 0
+    assert world.unpacked.total == 0
 
 
 async def test_what_unpacks_to_more_than_was_expected_gets_more_room_and_not_more_than_there_is(world: World) -> None:
     """Each of two needs more than there is: one after the other has all of it."""
     world.set(ReplicaSettings(max_message_unpacked_bytes=UNPACKED_BYTES_MAX))
     large = batch_of(bytes(EXPECTED_BYTES_MIN), codec="zstd")
-    most = 0
-
-    class Watched(Room):
-        async def enter(self, size_bytes: int) -> None:
-            nonlocal most
-            await super().enter(size_bytes)
-            most = max(most, self.bytes_inside)
-
-    handler = world.handler_with(Watched(jobs_max=9, bytes_max=2 * EXPECTED_BYTES_MIN))
+    most = 2 * EXPECTED_BYTES_MIN
+    unpacked = HeldBytes(Shares(total_max=most, connection_max=most))
+    handler = world.handler_with(unpacked)
     calls = [world.produce(world.request(large), by=by, handler=handler) for by in ("a", "b")]
     assert {await code_of(call) for call in calls} == {NONE}
-    assert most == 8 * EXPECTED_BYTES_MIN, "it has all the room alone"
+    assert unpacked.total_peak == 8 * EXPECTED_BYTES_MIN, "it has all the room alone"
 
 
 async def test_the_time_of_threads_is_its_callers(world: World) -> None:

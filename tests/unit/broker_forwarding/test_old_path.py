@@ -23,8 +23,10 @@ from regnum_model.quotas import RATE_KEY, QuotaEntity
 from regnum_service.access.authorization import EVERYBODY
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 from regnum_service.request_sizes import OBJECTS_MAX
 from regnum_testing.reigning import FakeCluster
+from regnum_testing.served import Caller
 from regnum_testing.waiting import DEADLINE_S, until
 
 NONE = errors_pb2.ERROR_CODE_NONE
@@ -32,20 +34,13 @@ ANN = QuotaEntity(user="ann")
 TOPIC = "t"
 
 
-class Call:
-    """What a servicer asks of its context."""
-
-    def __init__(self, remaining_s: float = DEADLINE_S) -> None:
-        self._remaining_s = remaining_s
-
-    def time_remaining(self) -> float | None:
-        return self._remaining_s
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
+def lasting(seconds: float = DEADLINE_S) -> Call:
+    """A call that is waited for so long."""
+    return Call(peer="ipv4:127.0.0.1:1", deadline_s=SystemClock().monotonic() + seconds)
 
 
-CONTEXT: Any = Call()
+CONTEXT: Any = Caller(DEADLINE_S)
+"""What a servicer of gRPC gets."""
 
 
 @pytest.fixture
@@ -89,10 +84,10 @@ class Broker:
             protocol=lambda: self.protocol, store=lambda: self.store, clock=SystemClock(), authorizer=EVERYBODY
         )
 
-    async def send(self, request: Any, context: Any = CONTEXT) -> list[int]:
+    async def send(self, request: Any, call: Call | None = None) -> list[int]:
         name = type(request).__name__.removesuffix("Request")
         data = await self.path.carry_out(
-            f"{ADMIN_SERVICE}{name}", request.SerializeToString(), context, mutation_id="minted"
+            f"{ADMIN_SERVICE}{name}", request.SerializeToString(), call or lasting(), mutation_id="minted"
         )
         answer: Any = getattr(admin_pb2, f"{name}Response").FromString(data)
         return [one.error_code for one in answer.results]
@@ -242,7 +237,7 @@ async def test_who_has_waited_as_long_as_its_caller_does_is_told_so_and_the_next
     broker = Broker(cluster, Silent)
     for id in ("a", "b"):
         with pytest.raises(RegnumError, match="did not answer in time") as refused:
-            await broker.send(rate(5.0, id), Call(0.2))
+            await broker.send(rate(5.0, id), lasting(0.2))
         assert refused.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
 
 
@@ -251,7 +246,7 @@ async def test_a_request_of_millions_of_items_is_refused_before_it_becomes_that_
     field = admin_pb2.AlterClientQuotasRequest.DESCRIPTOR.fields_by_name["alterations"].number
     request = bytes((field << 3 | 2, 0)) * (OBJECTS_MAX + 1)
     with pytest.raises(RegnumError, match="elements") as refused:
-        await Broker(cluster).path.carry_out(f"{ADMIN_SERVICE}AlterClientQuotas", request, CONTEXT, mutation_id="a")
+        await Broker(cluster).path.carry_out(f"{ADMIN_SERVICE}AlterClientQuotas", request, lasting(), mutation_id="a")
     assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
 

@@ -8,7 +8,7 @@ from regnum.broker.v1 import log_pb2
 from regnum_broker.limits.client_quotas import IDLE_S, ClientQuotas
 from regnum_broker.limits.rates import WAIT_S_MAX
 from regnum_broker.limits.throttling import METHODS, TIME_WAIT_S_MAX, Throttling
-from regnum_model.principals import Principal
+from regnum_model.principals import NOBODY, Principal
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
     DEFAULT,
@@ -18,7 +18,8 @@ from regnum_model.quotas import (
     QuotaEntity,
     QuotaTable,
 )
-from regnum_service.access.identity import Caller, calling
+from regnum_service.access.identity import Caller
+from regnum_service.limits.call import Call
 from regnum_testing.clock import FakeClock
 
 ANN = "ann"
@@ -126,17 +127,9 @@ def test_a_hundred_thousand_client_ids_take_bounded_memory():
     assert taken < 40 * 1024 * 1024
 
 
-class Call:
-    """What is seen of a call."""
-
-    def __init__(self, name: str = "ipv4:10.0.0.1:1") -> None:
-        self.name = name
-
-    def peer(self) -> str:
-        return self.name
-
-    def time_remaining(self) -> None:
-        return None
+def call_at(peer: str = "ipv4:10.0.0.1:1", *, who: str = NOBODY.name) -> Call:
+    """A call of the client that is asked about."""
+    return Call(peer=peer, client_id="c", principal=Principal(who))
 
 
 async def held(throttling: Throttling, call: Call, method: str, clock: FakeClock) -> float:
@@ -161,13 +154,12 @@ async def test_who_is_over_its_quota_is_told_and_held_and_others_and_other_calls
     clock = FakeClock()
     quotas = quotas_with({QuotaEntity(user=ANN): 100.0})
     throttling = Throttling(quotas, clock=clock)
-    with calling(user(ANN)):
-        assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200) == 2_000
-        assert await held(throttling, Call(), FETCH, clock) == 0.0
-        throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200)
-        assert await held(throttling, Call("ipv4:10.0.0.2:1"), PRODUCE, clock) == 0.0
-        told_ms = throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200)
-    assert await held(throttling, Call(), PRODUCE, clock) == pytest.approx(told_ms / 1000, abs=0.001)
+    assert throttling.note(PRODUCER_BYTE_RATE, call_at(who=ANN), 1_200) == 2_000
+    assert await held(throttling, call_at(who=ANN), FETCH, clock) == 0.0
+    throttling.note(PRODUCER_BYTE_RATE, call_at(who=ANN), 1_200)
+    assert await held(throttling, call_at("ipv4:10.0.0.2:1", who=ANN), PRODUCE, clock) == 0.0
+    told_ms = throttling.note(PRODUCER_BYTE_RATE, call_at(who=ANN), 1_200)
+    assert await held(throttling, call_at(), PRODUCE, clock) == pytest.approx(told_ms / 1000, abs=0.001)
     assert quotas.throttled[PRODUCER_BYTE_RATE] == 3
 
 
@@ -175,22 +167,21 @@ async def test_users_are_told_apart_by_their_principals():
     clock = FakeClock()
     quotas = quotas_with({QuotaEntity(user="ben"): 1.0})
     throttling = Throttling(quotas, clock=clock)
-    with calling(user(ANN)):
-        assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_000) == 0
-    with calling(user("ben")):
-        assert throttling.note(PRODUCER_BYTE_RATE, Call("other"), "c", 1_000) > 0
+    assert throttling.note(PRODUCER_BYTE_RATE, call_at(who=ANN), 1_000) == 0
+    assert throttling.note(PRODUCER_BYTE_RATE, call_at("other", who="ben"), 1_000) > 0
 
 
 async def test_a_user_is_anonymous_as_long_as_nobody_is_asked():
     throttling = Throttling(quotas_with({QuotaEntity(user="ANONYMOUS"): 1.0}), clock=FakeClock())
-    assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_000) > 0
+    assert throttling.note(PRODUCER_BYTE_RATE, call_at(), 1_000) > 0
 
 
 async def test_too_much_of_the_loops_time_is_waited_for_a_window_at_a_time_by_all_calls():
     clock = FakeClock()
     throttling = Throttling(quotas_with({QuotaEntity(user="ANONYMOUS"): 1.0}, REQUEST_PERCENTAGE), clock=clock)
-    assert throttling.note(REQUEST_PERCENTAGE, Call(), "c", 1e6) == TIME_WAIT_S_MAX * 1000
-    assert await held(throttling, Call(), "/regnum.metadata.v1.MetadataService/GetMetadata", clock) == TIME_WAIT_S_MAX
+    assert throttling.note(REQUEST_PERCENTAGE, call_at(), 1e6) == TIME_WAIT_S_MAX * 1000
+    method = "/regnum.metadata.v1.MetadataService/GetMetadata"
+    assert await held(throttling, call_at(), method, clock) == TIME_WAIT_S_MAX
 
 
 async def test_the_turns_of_a_call_count_and_its_answer_says_how_long_to_wait():
@@ -206,10 +197,10 @@ async def test_the_turns_of_a_call_count_and_its_answer_says_how_long_to_wait():
         return log_pb2.FetchResponse(throttle_time_ms=told_ms)
 
     # 1 % of ten seconds are 100 ms.
-    assert (await throttling.measured(Call(), request, call(0.09))).throttle_time_ms == 0
-    assert (await throttling.measured(Call(), request, call(0.03))).throttle_time_ms == TIME_WAIT_S_MAX * 1000
-    assert (await throttling.measured(Call(), request, call(0.03, 5_000))).throttle_time_ms == 5_000
-    assert (await throttling.measured(Call(), log_pb2.FetchRequest(), call(0.5))).throttle_time_ms == 0
+    assert (await throttling.measured(call_at(), request, call(0.09))).throttle_time_ms == 0
+    assert (await throttling.measured(call_at(), request, call(0.03))).throttle_time_ms == TIME_WAIT_S_MAX * 1000
+    assert (await throttling.measured(call_at(), request, call(0.03, 5_000))).throttle_time_ms == 5_000
+    assert (await throttling.measured(call_at(), log_pb2.FetchRequest(), call(0.5))).throttle_time_ms == 0
 
 
 def test_each_rate_of_bytes_holds_its_own_calls():

@@ -9,8 +9,8 @@ from regnum_broker.limits.throttling import Throttling
 from regnum_model.bucket import Windows
 from regnum_model.quotas import DEFAULT, PRODUCER_BYTE_RATE, QuotaEntity, QuotaTable
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 from regnum_testing.clock import FakeClock
-from regnum_testing.served import Caller
 
 RATE = 1 << 20
 SPAN_S = Windows().span_s
@@ -31,7 +31,7 @@ class World:
 
     def send(self, name: str, size: int) -> bool:
         """Whether it is let in."""
-        quota = self.throttling.writing(Caller(30.0, peer=name))
+        quota = self.throttling.writing(Call(peer=name, client_id="c"))
         try:
             quota.check("c", size)
         except RegnumError as error:

@@ -14,10 +14,10 @@ from regnum_broker.limits.intake import (
     WAITING_OF_CONNECTION,
     Intake,
 )
-from regnum_model.principals import Principal
+from regnum_model.principals import NOBODY, Principal
 from regnum_model.shares import Shares
-from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Purpose
 from regnum_testing.clock import settle
 from regnum_testing.waiting import within
@@ -29,17 +29,12 @@ MIB = 1024 * 1024
 AT_ONCE = Incoming(streams=1_000, produce_calls=64, other_calls=64)
 
 
-class Peer:
+def peer_of(name: str, principal: Principal = NOBODY) -> Call:
     """What the gate sees of a call."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def peer(self) -> str:
-        return self.name
+    return Call(peer=name, principal=principal)
 
 
-A, B = Peer("a"), Peer("b")
+A, B = peer_of("a"), peer_of("b")
 
 
 @pytest.fixture
@@ -52,7 +47,7 @@ def intake(held) -> Intake:
     return Intake(held, AT_ONCE)
 
 
-def entering(intake: Intake, peer: Peer, count: int, method: str = PRODUCE) -> list[asyncio.Task]:
+def entering(intake: Intake, peer: Call, count: int, method: str = PRODUCE) -> list[asyncio.Task]:
     return [asyncio.create_task(intake.enter(method, peer)) for _ in range(count)]
 
 
@@ -117,7 +112,7 @@ async def test_too_many_in_line_are_refused(held, intake):
 
 
 async def test_of_all_connections_so_many_messages_are_read_at_once(intake):
-    calls = [task for number in range(1_000) for task in entering(intake, Peer(f"c{number}"), 1)]
+    calls = [task for number in range(1_000) for task in entering(intake, peer_of(f"c{number}"), 1)]
     await settle(200)
     assert sum(task.done() for task in calls) == AT_ONCE.produce_calls
     # What carries no records does not stand behind them.
@@ -125,13 +120,13 @@ async def test_of_all_connections_so_many_messages_are_read_at_once(intake):
 
 
 async def test_of_very_many_connections_not_all_may_wait(intake):
-    calls = [task for number in range(3_000) for task in entering(intake, Peer(f"c{number}"), 1)]
+    calls = [task for number in range(3_000) for task in entering(intake, peer_of(f"c{number}"), 1)]
     await settle(200)
     assert sum(map(refused, calls)) == 3_000 - WAITING_MAX
 
 
 async def test_who_gives_up_leaves_the_line_and_nothing_is_left(intake):
-    calls = [task for number in range(20) for task in entering(intake, Peer(f"c{number % 3}"), 10)]
+    calls = [task for number in range(20) for task in entering(intake, peer_of(f"c{number % 3}"), 10)]
     await settle(100)
     for task in calls:
         if task.done():
@@ -143,7 +138,7 @@ async def test_who_gives_up_leaves_the_line_and_nothing_is_left(intake):
         if not task.cancelled() and task.exception() is None:
             task.result().leave()
     assert intake.calls == 0
-    fresh = [task for number in range(4) for task in entering(intake, Peer(f"d{number}"), 8)]
+    fresh = [task for number in range(4) for task in entering(intake, peer_of(f"d{number}"), 8)]
     await settle(100)
     assert all(task.done() for task in fresh)
 
@@ -151,13 +146,12 @@ async def test_who_gives_up_leaves_the_line_and_nothing_is_left(intake):
 async def test_a_principal_whose_messages_never_come_keeps_no_other_one_out(held):
     intake = Intake(held, Incoming(streams=2, produce_calls=6, other_calls=6))
     for method in (PRODUCE, METADATA):
-        with calling(Caller(principal=Principal("guest"))):
-            silent = [task for number in range(20) for task in entering(intake, Peer(f"c{number}"), 8, method)]
-            await settle(200)
+        peers = [peer_of(f"c{number}", Principal("guest")) for number in range(20)]
+        silent = [task for peer in peers for task in entering(intake, peer, 8, method)]
+        await settle(200)
         assert sum(task.done() for task in silent) == 3, "of six turns, as many as are left"
-        with calling(Caller(principal=Principal("app"))):
-            for _ in range(5):
-                (await within(intake.enter(method, B))).leave()
+        for _ in range(5):
+            (await within(intake.enter(method, peer_of("b", Principal("app"))))).leave()
         for task in silent:
             task.cancel()
         await settle(200)
@@ -167,7 +161,7 @@ async def test_a_principal_whose_messages_never_come_keeps_no_other_one_out(held
     assert (intake.calls, intake.connections) == (0, 0)
 
 
-async def streaming(intake: Intake, peer: Peer):
+async def streaming(intake: Intake, peer: Call):
     """An open stream."""
     stream = await intake.enter(PRODUCE_STREAM, peer)
     stream.took(0)
@@ -175,7 +169,7 @@ async def streaming(intake: Intake, peer: Peer):
     return stream
 
 
-async def streams_until_refused(intake: Intake, peer: Peer) -> tuple[list, RegnumError]:
+async def streams_until_refused(intake: Intake, peer: Call) -> tuple[list, RegnumError]:
     streams = []
     while True:
         try:
@@ -205,7 +199,7 @@ async def test_all_connections_have_so_many_streams_together_and_who_has_none_ge
     first, refusal = await streams_until_refused(intake, A)
     assert len(first) == 30
     assert (refusal.code, refusal.retry_after_ms) == (errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, RETRY_MS)
-    others = [await streaming(intake, Peer(f"c{number}")) for number in range(30)]
+    others = [await streaming(intake, peer_of(f"c{number}")) for number in range(30)]
     with pytest.raises(RegnumError):
         await intake.enter(PRODUCE_STREAM, B)
     assert (intake.streams, intake.connections) == (60, 31)
@@ -220,11 +214,11 @@ async def test_all_connections_have_so_many_streams_together_and_who_has_none_ge
 
 async def test_calls_without_records_are_read_so_many_at_once_and_apart_from_those_with_them(held):
     intake = Intake(held, Incoming(streams=2, produce_calls=3, other_calls=5))
-    others = [task for number in range(20) for task in entering(intake, Peer(f"c{number}"), 1, METADATA)]
+    others = [task for number in range(20) for task in entering(intake, peer_of(f"c{number}"), 1, METADATA)]
     await settle(100)
     assert sum(task.done() for task in others) == 5
     stream = await streaming(intake, A)
-    calls = [task for number in range(20) for task in entering(intake, Peer(f"d{number}"), 1, PRODUCE)]
+    calls = [task for number in range(20) for task in entering(intake, peer_of(f"d{number}"), 1, PRODUCE)]
     await settle(100)
     assert sum(task.done() for task in calls) == 3
     next(task for task in others if task.done()).result().took(10)
@@ -246,7 +240,7 @@ def test_as_many_messages_may_come_as_there_is_memory_for_the_largest():
 
 
 async def test_nothing_is_remembered_of_a_connection_whose_call_was_refused(intake):
-    calls = [task for number in range(20) for task in entering(intake, Peer(f"p{number}"), 100)]
+    calls = [task for number in range(20) for task in entering(intake, peer_of(f"p{number}"), 100)]
     await settle()
     assert intake.calls == WAITING_MAX
     with pytest.raises(RegnumError):

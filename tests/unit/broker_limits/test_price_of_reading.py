@@ -16,10 +16,10 @@ from regnum_broker.serving.fetching.reading import Read, read_logs
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.principals import NOBODY, Principal
 from regnum_model.shares import Shares
-from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
-from regnum_service.limits.turns_of_callers import TurnsOfCallers, turn_of
+from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_testing.batches import batch_of
 from regnum_testing.leading_replicas import LEADER, LeadingReplicas
 from regnum_testing.waiting import DEADLINE_S, eventually, within
@@ -231,8 +231,7 @@ def test_turns_are_principals_and_connections_of_those_who_say_nothing() -> None
     """One principal on many connections is one caller."""
 
     def turn(name: str, connection: str) -> str:
-        with calling(Caller(principal=Principal(name))):
-            return turn_of(connection)
+        return Call(peer=connection, principal=Principal(name)).payer
 
     assert [turn("CN=app", connection) for connection in "ab"] == ["User:CN=app"] * 2
     assert [turn(NOBODY.name, connection) for connection in "ab"] == ["a", "b"]

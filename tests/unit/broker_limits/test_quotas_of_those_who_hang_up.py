@@ -23,6 +23,7 @@ from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages, Sized
 from regnum_service.limits.budget import Budget
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Holding
 from regnum_testing.clock import FakeClock
 from regnum_testing.served import Caller
@@ -36,12 +37,16 @@ class Silent:
     def __init__(self) -> None:
         self.taken = asyncio.Event()
 
-    async def produce(self, _request: log_pb2.ProduceRequest, *, waitable_s: float) -> log_pb2.ProduceResponse:
+    async def produce(
+        self, _request: log_pb2.ProduceRequest, *, waitable_s: float, call: Call
+    ) -> log_pb2.ProduceResponse:
         assert waitable_s
+        assert call
         self.taken.set()
         return await asyncio.get_running_loop().create_future()
 
-    async def take(self, requests: list[log_pb2.ProduceRequest], _told: Any) -> dict[int, "Silent"]:
+    async def take(self, requests: list[log_pb2.ProduceRequest], _told: Any, *, call: Call) -> dict[int, "Silent"]:
+        assert call
         self.taken.set()
         return dict.fromkeys(range(len(requests)), self)
 
@@ -88,7 +93,7 @@ class Served:
 
     @property
     def debt_s(self) -> float:
-        return self.throttling.wait_s(self.rate, "", 0)
+        return self.throttling.wait_s(self.rate, Call(peer="p"), 0)
 
 
 def produced(size: int) -> log_pb2.ProduceRequest:
@@ -158,7 +163,7 @@ async def test_the_time_of_a_call_that_fails_counts() -> None:
         raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "no")
 
     with pytest.raises(RegnumError):
-        await served.throttling.measured(Caller(), log_pb2.FetchRequest(), call())
+        await served.throttling.measured(Call(peer="p"), log_pb2.FetchRequest(), call())
     assert served.debt_s > 0.0
 
 
@@ -167,7 +172,8 @@ def test_long_client_ids_take_no_more_memory_than_short_ones() -> None:
     tracemalloc.start()
     try:
         for number in range(200):
-            served.throttling.wait_s(PRODUCER_BYTE_RATE, f"{number:06d}" + "x" * MIB, 1)
+            # (A name for it would keep the last one.)
+            served.throttling.wait_s(PRODUCER_BYTE_RATE, Call(peer="p", client_id=f"{number:06d}" + "x" * MIB), 1)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

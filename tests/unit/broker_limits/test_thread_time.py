@@ -10,6 +10,7 @@ from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.throttling import TIME_WAIT_S_MAX, Throttling
 from regnum_broker.storage import Storage
 from regnum_model.quotas import REQUEST_PERCENTAGE, QuotaEntity, QuotaTable
+from regnum_service.limits.call import Call
 from regnum_testing.clock import FakeClock
 from regnum_testing.log_directories import ReopenedDirectory
 from regnum_testing.waiting import within
@@ -17,12 +18,9 @@ from regnum_testing.waiting import within
 CLIENT = "c"
 
 
-class Call:
-    """A call of one connection."""
-
-    def peer(self) -> str:
-        """Whose it is."""
-        return "ipv4:1.2.3.4:5"
+def paid_by(throttling: Throttling) -> Call:
+    """What its budget makes of it."""
+    return Call(peer="ipv4:1.2.3.4:5", client_id=CLIENT, charge=throttling.charge_thread)
 
 
 class Broker:
@@ -56,17 +54,17 @@ async def test_what_a_reader_does_is_told_with_the_answer_and_holds_the_connecti
 
     request = log_pb2.FetchRequest()
     request.header.client_id = CLIENT
-    answer = await within(broker.throttling.measured(Call(), request, call()))
+    answer = await within(broker.throttling.measured(paid_by(broker.throttling), request, call()))
     assert answer.throttle_time_ms == TIME_WAIT_S_MAX * 1000
-    assert broker.throttling.time_owed_s(Call()) == TIME_WAIT_S_MAX
+    assert broker.throttling.time_owed_s(paid_by(broker.throttling)) == TIME_WAIT_S_MAX
 
 
 async def test_a_stream_is_told_and_waits(broker: Broker) -> None:
-    payer = broker.throttling.payer(Call(), "")
-    payer.named("other").worked(5.0)
-    writing, reading = broker.throttling.writing(Call()), broker.throttling.reading(Call(), CLIENT)
+    stream = paid_by(broker.throttling)
+    stream.named("other").worked(5.0)
+    writing, reading = broker.throttling.writing(stream), broker.throttling.reading(stream)
     assert writing.left_ms(0.0) == 0, "it has no quota"
-    payer.named(CLIENT).worked(0.5)
+    stream.named(CLIENT).worked(0.5)
     assert writing.left_ms(0.0) == 1000
     waiting = asyncio.create_task(reading.wait())
     await asyncio.sleep(0)
@@ -78,6 +76,5 @@ async def test_a_stream_is_told_and_waits(broker: Broker) -> None:
 async def test_without_a_quota_of_time_nothing_is_measured(tmp_path: Path) -> None:
     clock = FakeClock()
     throttling = Throttling(ClientQuotas(), clock=clock)
-    payer = throttling.payer(Call(), CLIENT)
-    payer.worked(1e6)
-    assert not throttling.time_owed_s(Call())
+    paid_by(throttling).named(CLIENT).worked(1e6)
+    assert not throttling.time_owed_s(paid_by(throttling))

@@ -16,6 +16,7 @@ from regnum_model.nodes import Address
 from regnum_model.shares import Shares
 from regnum_service.channel import aio_channel, open_channel
 from regnum_service.connections import cut_off, incarnations
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_service.limits.unread_answers import PART_BYTES, TAKEN_S_MAX, SilentReaders, UnreadAnswers
 from regnum_service.listening import make_server
@@ -112,7 +113,7 @@ class NoLeaders:
 
 
 class Taking:
-    async def produce(self, request: object, waitable_s: float = 0) -> log_pb2.ProduceResponse:
+    async def produce(self, request: object, *, waitable_s: float, call: Call) -> log_pb2.ProduceResponse:
         return log_pb2.ProduceResponse()
 
 

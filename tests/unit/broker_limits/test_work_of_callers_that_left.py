@@ -35,10 +35,10 @@ MIB = 1024 * 1024
 class Broker:
     """Two partitions that are led here, and a budget for who reads them."""
 
-    def __init__(self, leading: LeadingReplicas, held_max: int = 256 * MIB) -> None:
+    def __init__(self, leading: LeadingReplicas) -> None:
         leaders = CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners))
         self.leading, self.storage = leading, leading.storage
-        self.held = HeldBytes(Shares(total_max=held_max, connection_max=held_max))
+        self.held = HeldBytes(Shares(total_max=256 * MIB, connection_max=256 * MIB))
         self.charged: list[Call] = []
         self.budget = Budget(self.held, FakeClock(), charge=lambda call, _seconds: self.charged.append(call))
         self.fetching = FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage)
@@ -121,7 +121,7 @@ async def test_a_cancelled_query_by_time_does_the_same_and_unpacks_nothing_more(
         return holding.size == RESERVED_BYTES
 
     async def all_free() -> bool:
-        return broker.storage.turns.free == 2 and broker.held.total == 0
+        return broker.storage.turns.free == 2 and broker.budget.unpacked.total == 0
 
     async with busy_readers(broker.storage) as let:
         call = asyncio.ensure_future(broker.offsets.look_up(lookups, holding))
@@ -129,7 +129,7 @@ async def test_a_cancelled_query_by_time_does_the_same_and_unpacks_nothing_more(
         call.cancel()
         await asyncio.wait([call])
         holding.close()
-        assert (broker.storage.turns.free, broker.held.held_for(Purpose.UNPACKED)) == (1, RESERVED_BYTES)
+        assert (broker.storage.turns.free, broker.budget.unpacked.held_for(Purpose.UNPACKED)) == (1, RESERVED_BYTES)
         let.set()
         await eventually(all_free)
     assert all(lookup.result.offset == -1 for lookup in lookups)
@@ -159,24 +159,24 @@ async def test_queries_by_time_reserve_what_they_unpack(broker: Broker) -> None:
     holding = broker.holding(Purpose.UNPACKED)
     await broker.offsets.look_up(lookups, holding)
     assert [lookup.result.offset for lookup in lookups] == [0, 0, 0]
-    assert 8 * MIB <= broker.held.total_peak <= 32 * MIB
-    assert broker.held.total == 0
+    assert 8 * MIB <= broker.budget.unpacked.total_peak <= 32 * MIB
+    assert broker.budget.unpacked.total == 0
 
 
 async def test_a_query_by_time_is_refused_where_there_is_no_memory_for_its_batch(tmp_path: Path) -> None:
     async with LeadingReplicas(tmp_path) as leading:
         leading.lead(0, isr=(LEADER,))
-        broker = Broker(leading, held_max=8 * MIB)
+        broker = Broker(leading)
         await broker.append(0, batch_of(bytes(8 * MIB), codec="zstd"))
-        other = broker.holding(Purpose.PRODUCE, "other")
-        other.grant(2 * MIB, 2 * MIB)
+        unpacked = broker.budget.unpacked
+        others = unpacked.part_of(Purpose.UNPACKED)
+        broker.holding(Purpose.UNPACKED, "other").grant(others, others)
         holding = broker.holding(Purpose.UNPACKED)
         with pytest.raises(RegnumError) as refused:
             await broker.offsets.look_up([broker.lookup(0, 1)], holding)
         assert refused.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
         holding.close()
-        assert broker.held.total_peak <= 8 * MIB
-        assert broker.held.total == 2 * MIB
+        assert unpacked.total == others
 
 
 class Ticking(FakeClock):

@@ -70,7 +70,7 @@ def installed(wheel: Path, tmp_path: Path) -> Distribution:
 
 
 def test_every_file_of_every_package_is_in_it_and_nothing_else(content: set[str]) -> None:
-    assert len(packages()) == 16
+    assert len(packages()) == 17
     assert {name for name in content if ".dist-info/" not in name} == set(files())
 
 

@@ -40,7 +40,7 @@ def test_store_first_then_elections_then_brokers():
     plan = make(brokers=2, elections=1)
     assert names(plan) == ["etcd", "election-1", "broker-1", "broker-2"]
     ports = list(plan.ports)
-    assert len(ports) == len(set(ports)) == 2 + 4 + 2 * 3
+    assert len(ports) == len(set(ports)) == 2 + 4 + 2 * 4
 
 
 def test_a_plan_survives_its_file():
@@ -81,6 +81,16 @@ def test_a_base_moves_what_had_the_ports():
 def test_ports_stay():
     plan = make()
     assert make(plan, first=20_000) == plan
+
+
+def test_a_folder_of_an_earlier_release_gets_the_listeners_that_came_later():
+    plan, content = make(), make().to_json()
+    for member in content["members"]:
+        member["ports"].pop("kafka", None)
+        member["ports"].pop("metrics", None)
+    again = make(Plan.from_json(content), first=20_000)
+    assert [set(member.ports) for member in again.members] == [set(member.ports) for member in plan.members]
+    assert again.get("broker-1").ports["client"] == plan.get("broker-1").ports["client"]
 
 
 def test_only_a_port_that_somebody_took_is_chosen_anew():
@@ -134,7 +144,8 @@ def test_command_lines():
         *("--termination-grace-s", "0"),
         *("--traces-dir", "/d/traces"),
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15006"),
-        *("--internal-listen", "127.0.0.1:15007", "--metrics-listen", "127.0.0.1:15008", "--rack", "a"),
+        *("--internal-listen", "127.0.0.1:15007", "--metrics-listen", "127.0.0.1:15008"),
+        *("--kafka-listen", "127.0.0.1:15009", "--rack", "a"),
     ]
 
 

@@ -79,7 +79,6 @@ def test_every_flipped_bit_is_noticed_but_in_what_the_leader_sets():
         ([(">h", ATTRIBUTES, 0x08)], "attributes 0x0008"),
         ([(">q", PRODUCER_ID, 5)], "all three"),
         ([(">q", PRODUCER_ID, -2)], "all three"),
-        ([(">i", BASE_SEQUENCE, 0)], "without a producer id"),
         ([(">q", PRODUCER_ID, 5), (">h", PRODUCER_EPOCH, 0)], "all three"),
         ([(">b", HEADER_BYTES, 3)], "record 0 has an impossible length"),
         ([(">b", HEADER_BYTES, 2)], "record 0 has an impossible length"),

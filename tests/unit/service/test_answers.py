@@ -1,7 +1,7 @@
 """Answers are paid for before they are made and until they were sent, at any listener of clients."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -12,7 +12,6 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
 from regnum_service.channel import aio_channel, target
-from regnum_service.clock import SystemClock
 from regnum_service.encoding import Encoding
 from regnum_service.errors import RegnumError
 from regnum_service.limits.answers import (
@@ -26,6 +25,7 @@ from regnum_service.limits.answers import (
     making,
 )
 from regnum_service.limits.budget import Budget
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_service.limits.unread_answers import TAKEN_S_MAX
 from regnum_service.reading import ReadTurns
@@ -44,25 +44,9 @@ NARROW = (("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0), ("
 """A connection of its own, whose client takes no more than that of an answer that it does not read."""
 
 
-class Context:
-    """A call of gRPC, as far as it is looked at."""
-
-    def __init__(self, peer: str = "ipv4:10.0.0.1:1") -> None:
-        self._peer = peer
-        self._callbacks: list[Callable[[Any], None]] = []
-
-    def peer(self) -> str:
-        return self._peer
-
-    def time_remaining(self) -> None:
-        return None
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._callbacks.append(callback)
-
-    def end(self) -> None:
-        for callback in self._callbacks:
-            callback(self)
+def call_at(peer: str = "ipv4:10.0.0.1:1") -> Call:
+    """A call, as far as it is looked at."""
+    return Call(peer=peer)
 
 
 class World:
@@ -70,10 +54,10 @@ class World:
         self.clock = FakeClock()
         self.held = HeldBytes(Shares(total_max=TOTAL, connection_max=TOTAL))
         self.budget = Budget(self.held, self.clock)
-        self.answers = Answers(self.budget, self.clock, counted_elsewhere={"/elsewhere"})
+        self.answers = Answers(self.budget, counted_elsewhere={"/elsewhere"})
 
-    def begin(self, context: Context, method: str = GET) -> Answer:
-        answer = self.answers.begin(method, context)
+    def begin(self, call: Call, method: str = GET) -> Answer:
+        answer = self.answers.begin(method, call)
         assert answer is not None
         return answer
 
@@ -87,72 +71,72 @@ async def world() -> World:
 
 
 async def test_what_a_request_may_be_answered_is_reserved_before_it_is_done(world: World) -> None:
-    context = Context()
-    world.begin(context).asked(None, 10_000)
+    call = call_at()
+    world.begin(call).asked(None, 10_000)
     assert world.held.total == REQUEST_WEIGHT * 10_000
-    context.end()
+    call.leave()
     assert world.held.total == 0
-    world.begin(context := Context()).asked(None, MIB)
+    world.begin(call := call_at()).asked(None, MIB)
     assert world.held.total == RESERVED_BYTES_MAX
-    context.end()
+    call.leave()
     partitions = [log_pb2.ProducePartition()] * 10_000
-    world.begin(context := Context(), PRODUCE).asked(log_pb2.ProduceRequest(partitions=partitions), 20_000)
+    world.begin(call := call_at(), PRODUCE).asked(log_pb2.ProduceRequest(partitions=partitions), 20_000)
     assert world.held.total == ITEM_BYTES * 10_000
-    context.end()
+    call.leave()
     world.full()
-    world.begin(Context()).asked(None, RESERVED_BYTES_MIN // REQUEST_WEIGHT - 1)
+    world.begin(call_at()).asked(None, RESERVED_BYTES_MIN // REQUEST_WEIGHT - 1)
     with pytest.raises(RegnumError) as refused:
-        world.begin(Context()).asked(None, RESERVED_BYTES_MIN // REQUEST_WEIGHT)
+        world.begin(call_at()).asked(None, RESERVED_BYTES_MIN // REQUEST_WEIGHT)
     assert refused.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
 
 
 async def test_an_answer_is_held_until_it_was_sent_and_its_connection_has_time_for_that(world: World) -> None:
-    context = Context()
-    answer = world.begin(context)
+    call = call_at()
+    answer = world.begin(call)
     answer.asked(None, 10_000)
     answer.made(bytes(SMALL_BYTES))
     assert world.held.total == 0, "less than what was reserved, and small"
     answer.made(bytes(SMALL_BYTES + 1))
     assert world.held.held_for(Purpose.CONTROL) == SMALL_BYTES + 1
     await world.clock.advance(TAKEN_S_MAX)
-    assert world.budget.unread.overdue() == {context.peer()}
-    context.end()
+    assert world.budget.unread.overdue() == {call.peer}
+    call.leave()
     assert (world.held.total, world.budget.unread.overdue()) == (0, frozenset())
 
 
 async def test_an_answer_that_grows_is_refused_where_there_is_no_memory_for_it(world: World) -> None:
-    world.begin(first := Context("a"))
+    world.begin(first := call_at("a"))
     for _ in range(10):
         making(MIB)
     assert world.held.total == 10 * MIB, "alone it may be larger than its part"
-    world.begin(second := Context("b"))
+    world.begin(second := call_at("b"))
     making(SMALL_BYTES)
     with pytest.raises(RegnumError, match="wait"):
         making(MIB)
-    first.end()
+    first.leave()
     making(MIB)
-    second.end()
+    second.leave()
     assert world.held.total == 0
-    assert world.answers.begin("/elsewhere", Context()) is None
+    assert world.answers.begin("/elsewhere", call_at()) is None
     making(100 * MIB)
 
 
 async def test_messages_of_a_stream_wait_for_memory_one_at_a_time(world: World) -> None:
     world.full()
-    answer = world.begin(context := Context())
+    answer = world.begin(call := call_at())
     async with answer.sending(bytes(SMALL_BYTES)):
         pass
 
     async def send() -> int:
         async with answer.sending(bytes(MIB)):
-            return world.held.of(context.peer())
+            return world.held.of(call.peer)
 
     sending = asyncio.ensure_future(send())
     await settle()
     assert (sending.done(), world.held.waiting) == (False, 1)
     world.held.let_go("others", MIB, Purpose.CONTROL)
     assert await within(sending) == MIB
-    assert world.held.of(context.peer()) == 0
+    assert world.held.of(call.peer) == 0
 
 
 class Metadata(metadata_pb2_grpc.MetadataServiceServicer):
@@ -191,7 +175,7 @@ async def server(world: World) -> AsyncIterator[GrpcServer]:
         ],
         supervisor=supervisor,
         gates=(ReadTurns(),),
-        answers=Answers(world.budget, SystemClock()),
+        answers=Answers(world.budget),
         unread_bytes_max=65_535,
     )
     await server.start()

@@ -54,7 +54,7 @@ class Turnstile:
         self.bytes_max = 1_000
         self.lasting = 0
 
-    async def enter(self, method, context) -> Turnstile:
+    async def enter(self, method, call) -> Turnstile:
         self.methods.append(method)
         await self.open.wait()
         self.inside += 1
@@ -71,7 +71,7 @@ class Turnstile:
     def leave(self) -> None:
         self.inside -= 1
 
-    async def read(self, method, context) -> None:
+    async def read(self, method, call) -> None:
         self.reads += 1
         await self.open.wait()
 
@@ -140,9 +140,9 @@ async def connection_of(channel, muting) -> str:
     seen: list[str] = []
     enter = muting.enter
 
-    async def look(method, context):
-        seen.append(context.peer())
-        return await enter(method, context)
+    async def look(method, call):
+        seen.append(call.peer)
+        return await enter(method, call)
 
     muting.enter = look
     await ask(channel, 0)

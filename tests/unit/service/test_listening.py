@@ -14,11 +14,11 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_model.principals import Principal
 from regnum_model.shares import Shares
-from regnum_service.access.identity import Caller, calling
 from regnum_service.channel import aio_channel, blocking_channel
 from regnum_service.errors import RegnumError
 from regnum_service.gates import GateInterceptor
 from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.listening import SERVER_OPTIONS, make_server
 from regnum_service.reading import IN_ALL, SMALL_BYTES, ReadTurns
@@ -208,17 +208,7 @@ async def test_a_stream_that_says_nothing_is_ended() -> None:
     assert gate.connections == 0
 
 
-class Peer:
-    """What a gate sees of a call."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def peer(self) -> str:
-        return self.name
-
-
-A, B = Peer("a"), Peer("b")
+A, B = Call(peer="a"), Call(peer="b")
 METHOD = "/x.X/Y"
 
 
@@ -248,15 +238,12 @@ async def test_so_many_messages_are_read_at_once_of_a_connection_and_of_all() ->
 
 async def test_a_principal_whose_messages_never_come_keeps_no_other_one_out() -> None:
     gate = ReadTurns()
-    with calling(Caller(principal=Principal("guest"))):
-        silent = [
-            asyncio.create_task(gate.enter(METHOD, Peer(str(connection)))) for connection in range(20) for _ in range(8)
-        ]
-        await settle()
+    guests = [Call(peer=str(connection), principal=Principal("guest")) for connection in range(20)]
+    silent = [asyncio.create_task(gate.enter(METHOD, guest)) for guest in guests for _ in range(8)]
+    await settle()
     assert sum(task.done() for task in silent) == IN_ALL // 2
-    with calling(Caller(principal=Principal("admin"))):
-        for _ in range(5):
-            (await within(gate.enter(METHOD, A))).leave()
+    for _ in range(5):
+        (await within(gate.enter(METHOD, Call(peer="a", principal=Principal("admin"))))).leave()
     for task in silent:
         task.cancel()
     await settle()

@@ -2,12 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 from regnum_service.muting import LOOK_S, MUTE_S_MAX, Mutes, Muting, forget_departed
 from regnum_testing.clock import FakeClock, settle
 from regnum_testing.waiting import within
@@ -15,18 +14,9 @@ from regnum_testing.waiting import within
 METHOD = "/regnum.broker.v1.LogService/Produce"
 
 
-@dataclass
-class Caller:
+def call_at(connection: str = "ipv4:10.0.0.1:1000", deadline_s: float = math.inf) -> Call:
     """What a gate sees of a call."""
-
-    connection: str = "ipv4:10.0.0.1:1000"
-    deadline: Callable[[], float | None] = lambda: None
-
-    def peer(self) -> str:
-        return self.connection
-
-    def time_remaining(self) -> float | None:
-        return self.deadline()
+    return Call(peer=connection, deadline_s=deadline_s)
 
 
 class Calls:
@@ -38,8 +28,8 @@ class Calls:
         self.began: list[tuple[int, float]] = []
         self.refused: list[RegnumError] = []
 
-    def start(self, number: int, *, caller: Caller | None = None, lasts_s: float = 0.0, mutes_s: float = 0.0):
-        return asyncio.create_task(self._call(number, caller or Caller(), lasts_s, mutes_s))
+    def start(self, number: int, *, caller: Call | None = None, lasts_s: float = 0.0, mutes_s: float = 0.0):
+        return asyncio.create_task(self._call(number, caller or call_at(), lasts_s, mutes_s))
 
     async def _call(self, number, caller, lasts_s, mutes_s):
         try:
@@ -51,7 +41,7 @@ class Calls:
         if lasts_s:
             await self.clock.sleep(lasts_s)
         if mutes_s:
-            self.muting.mute(caller.peer(), mutes_s)
+            self.muting.mute(caller.peer, mutes_s)
         if turn is not None:
             turn.leave()
 
@@ -78,9 +68,9 @@ async def test_who_behaves_is_not_held(calls):
 
 
 async def test_a_muted_connection_waits_and_others_do_not(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     calls.start(1)
-    calls.start(2, caller=Caller("ipv4:10.0.0.2:1000"))
+    calls.start(2, caller=call_at("ipv4:10.0.0.2:1000"))
     await clock.advance(1.9)
     assert calls.began == [(2, 0.0)]
     await clock.advance(0.2)
@@ -88,15 +78,15 @@ async def test_a_muted_connection_waits_and_others_do_not(calls, clock):
 
 
 async def test_a_shorter_mute_does_not_shorten_a_longer_one(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
-    calls.muting.mute(Caller().connection, 1.0)
+    calls.muting.mute(call_at().peer, 2.0)
+    calls.muting.mute(call_at().peer, 1.0)
     calls.start(1)
     await clock.advance(5.0)
     assert calls.began == [(1, 2.0)]
 
 
 async def test_held_calls_go_one_after_another_and_each_may_hold_up_the_next(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     for number in (1, 2, 3):
         calls.start(number, mutes_s=1.0)
     await clock.advance(10.0)
@@ -104,7 +94,7 @@ async def test_held_calls_go_one_after_another_and_each_may_hold_up_the_next(cal
 
 
 async def test_the_next_goes_only_when_the_one_before_has_ended(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     calls.start(1, lasts_s=5.0, mutes_s=1.0)
     calls.start(2)
     await clock.advance(20.0)
@@ -112,7 +102,7 @@ async def test_the_next_goes_only_when_the_one_before_has_ended(calls, clock):
 
 
 async def test_who_comes_while_others_wait_stands_in_line(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     calls.start(1, lasts_s=5.0)
     await clock.advance(3.0)
     calls.start(2)
@@ -123,7 +113,7 @@ async def test_who_comes_while_others_wait_stands_in_line(calls, clock):
 
 
 async def test_no_more_than_a_hundred_are_held_and_the_rest_hear_how_long(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     await clock.advance(0.5)
     for number in range(150):
         calls.start(number)
@@ -139,7 +129,7 @@ async def test_no_more_than_a_hundred_are_held_and_the_rest_hear_how_long(calls,
 
 
 async def test_a_call_that_is_dropped_leaves_the_line_in_order(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     first, second = calls.start(1), calls.start(2)
     calls.start(3)
     await settle()
@@ -153,8 +143,8 @@ async def test_a_call_that_is_dropped_leaves_the_line_in_order(calls, clock):
 
 async def test_a_call_whose_deadline_has_passed_is_not_carried_out(calls, clock):
     until_s = clock.monotonic() + 1.0
-    calls.muting.mute(Caller().connection, 2.0)
-    calls.start(1, caller=Caller(deadline=lambda: until_s - clock.monotonic()))
+    calls.muting.mute(call_at().peer, 2.0)
+    calls.start(1, caller=call_at(deadline_s=until_s))
     calls.start(2)
     await clock.advance(2.0)
     assert calls.began == [(2, 2.0)]
@@ -163,18 +153,18 @@ async def test_a_call_whose_deadline_has_passed_is_not_carried_out(calls, clock)
 
 async def test_methods_that_it_does_not_apply_to_pass(clock):
     calls = Calls(Muting(clock, applies=lambda method: method != METHOD), clock)
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     calls.start(1)
     await settle()
     assert calls.began == [(1, 0.0)]
 
 
 async def test_nothing_is_remembered_of_a_connection_once_its_time_is_over(calls, clock):
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     calls.start(1)
     await clock.advance(2.0)
     assert (calls.muting.connections, calls.muting.held) == (0, 0)
-    calls.muting.mute(Caller().connection, 2.0)
+    calls.muting.mute(call_at().peer, 2.0)
     await clock.advance(2.0)
     calls.start(2)
     await settle()
@@ -216,7 +206,7 @@ def test_those_whose_time_is_over_make_room_first():
 
 async def test_who_gets_the_port_of_a_muted_connection_is_not_held_for_its_debt(calls, clock, muting):
     """The newcomer has the same peer and another socket. Held for one look at most, and not for 100 s."""
-    name, sockets = Caller().connection, {Caller().connection: 7}
+    name, sockets = call_at().peer, {call_at().peer: 7}
     muting.mute(name, 100.0)
     muting.mute("ipv4:10.0.0.2:1", 100.0)
     watching = asyncio.create_task(forget_departed((muting,), lambda names: dict(sockets), clock))

@@ -1,18 +1,20 @@
 """What would become very many objects is refused before it is parsed, and costs the loop next to nothing."""
 
 import asyncio
+import time
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum.admin.v1 import admin_pb2
+from regnum.admin.v1 import admin_pb2, events_pb2
 from regnum.broker.v1 import group_pb2, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import events_pb2 as events_types_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
@@ -22,9 +24,10 @@ from regnum_service.muting import Muting
 from regnum_service.request_sizes import (
     CONTROL_BYTES_MAX,
     COUNTED_BYTES_MIN,
-    FIELDS_ON_THE_LOOP,
-    FIELDS_PER_PART,
+    FIELDS_PER_PIECE,
+    LIST_MAX,
     OBJECTS_MAX,
+    PARSED_BYTES_MAX,
     TEXT_BYTES_MAX,
     Parsing,
 )
@@ -93,7 +96,7 @@ def test_a_batch_of_a_mebibyte_is_counted_in_a_few_fields() -> None:
     for number in range(50):
         made.partitions.add(topic="t" * 100, partition=number, record_batch=bytes(MIB // 10))
     count = ObjectCount(made.SerializeToString(), made.DESCRIPTOR, most=OBJECTS_MAX)
-    assert count.go_on(FIELDS_ON_THE_LOOP), "it goes to no thread"
+    assert count.go_on(FIELDS_PER_PIECE), "at once"
 
 
 @pytest.mark.full
@@ -133,28 +136,84 @@ async def test_numbers_without_end_are_not_counted_to_their_end() -> None:
     most = FIELDS_OF_OBJECT * 10_000
     assert (await parsing.message(NUMBERS * most)).timeout_ms == 1
     count = ObjectCount(NUMBERS * (4 * most), log_pb2.ProduceRequest.DESCRIPTOR, most=10_000)
-    while not count.go_on(FIELDS_ON_THE_LOOP):
+    while not count.go_on(FIELDS_PER_PIECE):
         pass
-    assert most < count.fields <= most + FIELDS_ON_THE_LOOP
+    assert most < count.fields <= most + FIELDS_PER_PIECE
     with pytest.raises(RegnumError) as refused:
-        await parsing.message(NUMBERS * (most + FIELDS_ON_THE_LOOP))
+        await parsing.message(NUMBERS * (most + FIELDS_PER_PIECE))
     assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
 
-async def test_counts_without_end_take_no_thread_of_the_process_and_keep_no_other_request_waiting() -> None:
+async def test_counts_without_end_keep_no_other_request_waiting() -> None:
     parsing = Parsing(FETCH, log_pb2.ProduceRequest.FromString)
     hostile = NUMBERS * (CONTROL_BYTES_MAX // len(NUMBERS))
-    # More than the default pool has threads (32 at most), and one of them is looked for below.
-    counts = [asyncio.create_task(parsing.message(hostile)) for _ in range(33)]
+    counts = [asyncio.create_task(parsing.message(hostile)) for _ in range(3)]
     await asyncio.sleep(0)  # they begin
-    assert await asyncio.to_thread(lambda: "ran") == "ran"
-    honest = NUMBERS * (FIELDS_PER_PART + COUNTED_BYTES_MIN)
+    honest = NUMBERS * COUNTED_BYTES_MIN
     assert (await parsing.message(honest)).timeout_ms == 1
     assert not any(one.done() for one in counts), "they are counted in turns with it"
     for one in counts:
         one.cancel()
     await asyncio.wait(counts)
     assert (await parsing.message(honest)).timeout_ms == 1, "what nobody waits for is not counted on"
+
+
+def fetch_of(partitions: int) -> bytes:
+    item = log_pb2.FetchPartition(topic="t" * 8, partition=1, offset=123_456, max_bytes=1)
+    return log_pb2.FetchRequest(partitions=[item] * partitions).SerializeToString()
+
+
+async def test_what_a_request_of_many_items_costs_is_in_proportion_to_parsing_it() -> None:
+    """Counted field by field, this one took fifty times as long as to parse it."""
+    data, parsing = fetch_of(LIST_MAX), Parsing(FETCH, log_pb2.FetchRequest.FromString)
+
+    async def spent_s(step: Callable[[], Awaitable[object]]) -> float:
+        began_s = time.thread_time()
+        await step()
+        return time.thread_time() - began_s
+
+    async def parsed() -> object:
+        return log_pb2.FetchRequest.FromString(data)
+
+    bare_s = min([await spent_s(parsed) for _ in range(3)])
+    assert min([await spent_s(lambda: parsing.message(data)) for _ in range(3)]) < 15 * bare_s
+
+
+async def test_of_requests_that_come_together_one_is_parsed_in_a_turn_of_the_loop() -> None:
+    parsing, data = Parsing(FETCH, log_pb2.FetchRequest.FromString), fetch_of(1_000)
+    done: list[int] = []
+
+    async def parse() -> None:
+        await parsing.message(data)
+        done.append(turns)
+
+    calls = [asyncio.create_task(parse()) for _ in range(5)]
+    turns = 0
+    while not all(call.done() for call in calls):
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(set(done)) == len(calls)
+
+
+@pytest.mark.parametrize("more", [0, PARSED_BYTES_MAX], ids=["parsed first", "counted first"])
+async def test_a_list_that_comes_in_parts_is_one_list(more: int) -> None:
+    """A message that may be there once, and is there twice, is both of them together."""
+    kinds = events_pb2.EventFilter(kinds=[events_types_pb2.EVENT_KIND_LEADER_ELECTED] * (LIST_MAX // 2 + 1))
+    part = events_pb2.DescribeEventsRequest(filter=kinds).SerializeToString()
+    padding = bytes((15 << 3 | 2,)) + bytes((0x80 | more & 0x7F, 0x80 | more >> 7 & 0x7F, more >> 14)) + bytes(more)
+    parsing = Parsing("/regnum.admin.v1.EventService/DescribeEvents", events_pb2.DescribeEventsRequest.FromString)
+    assert len((await parsing.message(part + padding)).filter.kinds) == LIST_MAX // 2 + 1
+    with pytest.raises(RegnumError, match=f"more than {LIST_MAX} elements"):
+        await parsing.message(part + part + padding)
+
+
+async def test_numbers_in_one_field_are_elements_of_a_list() -> None:
+    parsing = Parsing("/regnum.admin.v1.AdminService/CreateTopics", admin_pb2.CreateTopicsRequest.FromString)
+    for count, topics in ((LIST_MAX, 1), (LIST_MAX + 1, 1), (LIST_MAX, 60), (LIST_MAX + 1, 60)):
+        replicas = admin_pb2.ReplicaAssignment(replicas=[1] * count)
+        request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(assignment=[replicas])] * topics)
+        with pytest.raises(RegnumError, match=f"{LIST_MAX} elements") if count > LIST_MAX else nullcontext():
+            assert await parsing.message(request.SerializeToString()) == request
 
 
 async def test_a_method_without_records_takes_less_than_its_listener() -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 
-from regnum_model.principals import Principal
-from regnum_service.access.identity import Caller, calling
-from regnum_service.shared_turns import SharedTurns, payer
+from regnum_service.shared_turns import SharedTurns
 from regnum_testing.clock import settle
 
 
@@ -90,9 +88,3 @@ async def test_a_connection_that_breaks_gives_up_all_at_once() -> None:
     turns.release("b")
     turns.release("b")
     assert turns.clients == 0
-
-
-def test_a_turn_is_its_principals_and_where_all_are_the_same_its_connections() -> None:
-    assert payer("ipv4:1.2.3.4:5") == "ipv4:1.2.3.4:5"
-    with calling(Caller(principal=Principal("app"))):
-        assert payer("ipv4:1.2.3.4:5") == "User:app"

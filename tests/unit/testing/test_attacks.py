@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from regnum_local.cluster import LocalCluster
 from regnum_model.nodes import Address
 from regnum_service.listening import make_server
 from regnum_testing.attacks import guests, writers
@@ -17,7 +18,7 @@ from regnum_testing.attacks.attack import Attack
 from regnum_testing.attacks.bystander import Bystander, Sample
 from regnum_testing.attacks.figures import Figures, Waits, table, write_json
 from regnum_testing.attacks.raw_calls import RawCall, literal, send_many, send_paced
-from regnum_testing.attacks.target import MIB
+from regnum_testing.attacks.target import APP, ATTACKERS, GUEST, MIB, PRODUCER, Target
 
 ROOT = Path(__file__).parents[3]
 CHECK = "/grpc.health.v1.Health/Check"
@@ -158,3 +159,11 @@ def test_waits_are_those_that_were_under_way_in_a_time() -> None:
     assert bystander.waits_s("ack", 5.25, 5.3) == [0.125]
     assert bystander.waits_s("ack", 8.0, 9.0) == [4.0], "one that began long before"
     assert bystander.count("read") == 1
+
+
+def test_each_attack_has_a_client_of_its_own(tmp_path: Path) -> None:
+    target = Target(LocalCluster(tmp_path), has_quotas=True)
+    for client, is_its_own in ((GUEST, True), (APP, True), (PRODUCER, False)):
+        shown = {target.attacked_by(number).files(client).certificate for number in range(ATTACKERS)}
+        assert len(shown) == (ATTACKERS if is_its_own else 1)
+    assert len(guests.ATTACKS) + len(writers.ATTACKS) <= ATTACKERS

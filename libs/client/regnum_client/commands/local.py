@@ -112,6 +112,7 @@ def up(
         emit_rows(process_rows(view.processes), output, columns=COLUMNS)
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
+        note(f"clients of Kafka: bootstrap.servers={','.join(view.kafka)}")
         note(f"coordination store: {view.coordination}")
         if view.protection.tls:
             note(f"TLS: the commands find what they show in {folder / 'certs'} by the profile")

@@ -238,7 +238,7 @@ class BrokerNode:
     directories: Mapping[DirectoryId, LogId]
     """Log directories and the log id of what each holds now."""
     listeners: Mapping[str, Address]
-    """``client`` and ``internal``."""
+    """``client`` and ``internal``, and ``kafka`` where it speaks Kafka's protocol."""
     build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 

@@ -21,9 +21,8 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from regnum_service.clock import Clock
 from regnum_service.limits.budget import Budget
-from regnum_service.limits.grpc_calls import Context, call_of
+from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.request_sizes import RECORDS
 
@@ -46,13 +45,13 @@ def _size(answer: Any) -> int:
 class Answer:
     """The answer, or answers, to one call. Belongs to the event loop."""
 
-    __slots__ = ("_answers", "_context", "_holding", "_made", "_method")
+    __slots__ = ("_answers", "_call", "_holding", "_made", "_method")
 
-    def __init__(self, answers: "Answers", method: str, context: Context) -> None:
+    def __init__(self, answers: "Answers", method: str, call: Call) -> None:
         """Only assigns."""
         self._answers: Final = answers
         self._method: Final = method
-        self._context: Final = context
+        self._call: Final = call
         self._holding: Holding | None = None
         self._made = 0
 
@@ -81,8 +80,8 @@ class Answer:
         size = _size(answer)
         if size > SMALL_BYTES:
             self._held().become(size)
-            sending = self._answers.budget.unread.begin(self._context.peer(), size)
-            self._context.add_done_callback(lambda _: sending.close())
+            sending = self._answers.budget.unread.begin(self._call.peer, size)
+            self._call.at_end(sending.close)
         elif self._holding is not None:
             self._holding.become(0)
 
@@ -97,7 +96,7 @@ class Answer:
         holding.become(0)
         await holding.wait_for(size)
         try:
-            with self._answers.budget.unread.sending(self._context.peer(), size):
+            with self._answers.budget.unread.sending(self._call.peer, size):
                 yield
         finally:
             self._made = 0
@@ -105,37 +104,31 @@ class Answer:
 
     def _held(self) -> Holding:
         if self._holding is None:
-            self._holding = holding = self._answers.holding(self._context)
+            self._holding = holding = self._answers.budget.holding(self._call, Purpose.CONTROL)
             # Until the answer has left, and not only until it is there.
-            self._context.add_done_callback(lambda _: holding.close())
+            self._call.at_end(holding.close)
         return self._holding
 
 
 class Answers:
     """Those of the clients of one process."""
 
-    def __init__(self, budget: Budget, clock: Clock, *, counted_elsewhere: Collection[str] = ()) -> None:
+    def __init__(self, budget: Budget, *, counted_elsewhere: Collection[str] = ()) -> None:
         """Only assigns.
 
         Args:
             budget: pays for them.
-            clock: of the budget.
             counted_elsewhere: methods whose handlers count what they answer.
         """
         self.budget: Final = budget
         """Pays for them."""
-        self._clock: Final = clock
         self._counted_elsewhere: Final = frozenset(counted_elsewhere)
 
-    def begin(self, method: str, context: Context) -> Answer | None:
+    def begin(self, method: str, call: Call) -> Answer | None:
         """A call came in; what runs for it from now on says what it makes by ``making``. None: its handler counts."""
-        answer = None if method in self._counted_elsewhere else Answer(self, method, context)
+        answer = None if method in self._counted_elsewhere else Answer(self, method, call)
         _MAKING.set(answer)
         return answer
-
-    def holding(self, context: Context) -> Holding:
-        """What a call holds for its answer."""
-        return self.budget.holding(call_of(self.budget, context, "", self._clock.monotonic()), Purpose.CONTROL)
 
 
 _MAKING: Final[ContextVar[Answer | None]] = ContextVar("answer", default=None)

@@ -49,7 +49,7 @@ class Purpose(enum.Enum):
     REPLICATION = "replication"
     """Answers to followers until they are sent."""
     UNPACKED = "unpacked"
-    """What is unpacked to be looked at and goes into no answer, until that is done."""
+    """What is unpacked to be looked at and goes into no answer, until that is done; in an account of its own."""
     CONTROL = "control"
     """Answers without records until they are sent."""
 
@@ -58,7 +58,7 @@ PARTS: Final = {
     Purpose.PRODUCE: 0.75,
     Purpose.FETCH: 0.5,
     Purpose.REPLICATION: 1.0,
-    Purpose.UNPACKED: 0.5,
+    Purpose.UNPACKED: 1.0,
     Purpose.CONTROL: 0.5,
 }
 """How much of all may be held for a purpose. A single thing that is larger gets in when nothing else is held for it."""

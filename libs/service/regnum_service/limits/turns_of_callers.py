@@ -16,17 +16,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from regnum_service.access.identity import caller
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import Holding
 
 T = TypeVar("T")
-
-
-def turn_of(connection: str) -> str:
-    """Whose turn the present call takes: see ``Call.payer``."""
-    return Call(peer=connection, principal=caller().principal).payer
 
 
 class Turn:

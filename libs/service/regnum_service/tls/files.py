@@ -141,6 +141,14 @@ class WatchedFiles:
         """Whether there are revocation lists among them."""
         return self._files.crl is not None
 
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Have a context show the certificate, and believe the authorities. Raises OSError for files that have gone."""
+        files = self._files
+        if files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key)
+        if self._pem.ca is not None:
+            context.load_verify_locations(cadata=self._pem.ca.decode("ascii", "replace"))
+
     @property
     def is_due(self) -> bool:
         """Whether the files were not looked at for a while."""

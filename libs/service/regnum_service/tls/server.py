@@ -3,6 +3,7 @@
 gRPC answers TLS 1.2 and 1.3 and nothing older; that is its own floor and cannot be lowered here.
 """
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,6 +42,15 @@ class ServerTls:
     """The principal of a distinguished name. Raises RegnumError for one without."""
     role_of: Callable[[str], ProcessRole] | None = None
     """Which process of the cluster a distinguished name stands for; None: nothing says so, and any is taken for any."""
+
+    def context(self) -> ssl.SSLContext:
+        """For a socket of Python's own: what the files hold now. Reads files: never on an event loop."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.files.load_into(context)
+        if self.requires_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
     def credentials(self) -> grpc.ServerCredentials:
         """For one port: each connection gets what the files hold when it comes."""

@@ -201,6 +201,14 @@ FETCH_DURATION: Final = DEFINED.histogram(
     kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=FetchConsumer",
 )
 
+KAFKA_REQUESTS: Final = DEFINED.histogram(
+    "regnum.broker.kafka.request.duration",
+    "s",
+    "Requests of Kafka's protocol, from when they have come to when their answer is made; NONE is no error",
+    labels=("api", "version", "error"),
+    kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs and RequestsPerSec",
+)
+
 CLEANER_WAITING: Final = DEFINED.gauge(
     "regnum.broker.log_cleaner.waiting",
     "{partitions}",

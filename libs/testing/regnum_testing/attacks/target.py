@@ -2,14 +2,16 @@
 
 admin       a super user
 producer    READ and WRITE of BYSTANDER_TOPIC
-app         READ and WRITE of SANDBOX, all partitions of which broker 1 leads
-guest       a certificate, and no right
+app-N       READ and WRITE of SANDBOX, all partitions of which broker 1 leads
+guest-N     a certificate, and no right
+
+Each attack is made by an app or guest of its own, so that what one owes to a quota is no other's to wait for.
 """
 
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,8 @@ from regnum_service.tls.files import WatchedFiles
 MIB: Final = 1024 * 1024
 ADMIN, PRODUCER, APP, GUEST = "admin", "producer", "app", "guest"
 """Clients."""
+ATTACKERS: Final = 20
+"""Guests, and apps: more than attacks that one cluster is put to."""
 BYSTANDER_TOPIC, SANDBOX, SECRET = "bystander", "sandbox", "secret"
 """Topics; nobody but admin may do anything with the last one."""
 PARTITIONS: Final = 3
@@ -58,11 +62,17 @@ class Target:
     """Its processes."""
     has_quotas: bool
     """Whether ``QUOTAS`` are set for each user."""
+    attacker: int = 0
+    """Number of the guest and of the app that come in."""
+
+    def attacked_by(self, attacker: int) -> "Target":
+        """The same cluster, for the guest and the app of that number."""
+        return replace(self, attacker=attacker)
 
     def files(self, client: str) -> TlsFiles:
         """What a client shows."""
         folder: Path = self.cluster.data_dir / "certs"
-        certificate, key = client_files(folder, client)
+        certificate, key = client_files(folder, _one_of(client, self.attacker) if client in (APP, GUEST) else client)
         return TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)
 
     def context(self, client: str) -> ssl.SSLContext:
@@ -95,6 +105,10 @@ class Target:
         return {row.name: row.role for row in self.cluster.status() if row.role in SERVICES}
 
 
+def _one_of(client: str, attacker: int) -> str:
+    return f"{client}-{attacker}"
+
+
 def _rule(client: str, operation: Operation, topic: str) -> AclBinding:
     return AclBinding(
         pattern=ResourcePattern(type=ResourceType.TOPIC, name=topic, pattern=PatternType.LITERAL),
@@ -105,7 +119,8 @@ def _rule(client: str, operation: Operation, topic: str) -> AclBinding:
 @contextlib.asynccontextmanager
 async def attacked_cluster(folder: Path, *, quotas: bool) -> AsyncIterator[Target]:
     """Three brokers, one process of each other kind, topics, rules and quotas; all ended at the end."""
-    make(folder / "certs", [], clients=(ADMIN, PRODUCER, APP, GUEST))
+    guests, apps = ([_one_of(client, number) for number in range(ATTACKERS)] for client in (GUEST, APP))
+    make(folder / "certs", [], clients=(ADMIN, PRODUCER, *guests, *apps))
     cluster = LocalCluster(
         folder, brokers=3, elections=1, metadata=1, quotas=1, tls=True, extra=dict.fromkeys(SERVICES, FLAGS)
     )
@@ -123,7 +138,7 @@ async def attacked_cluster(folder: Path, *, quotas: bool) -> AsyncIterator[Targe
             await admin.create_acls(
                 [
                     _rule(client, operation, topic)
-                    for client, topic in ((PRODUCER, BYSTANDER_TOPIC), (APP, SANDBOX))
+                    for client, topic in ((PRODUCER, BYSTANDER_TOPIC), *((app, SANDBOX) for app in apps))
                     for operation in (Operation.READ, Operation.WRITE)
                 ]
             )

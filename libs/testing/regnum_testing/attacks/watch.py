@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,9 +38,15 @@ class Watch:
     """What is attacked."""
     bystander: Bystander
     """What runs beside."""
+    attackers: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers of those that have made no attack."""
 
     async def put_to(self, attack: Attack) -> Figures:
-        """Make an attack after a quiet time, and wait until all that began meanwhile has come."""
+        """Make an attack after a quiet time, and wait until all that began meanwhile has come.
+
+        Its client is one that has done nothing before: it owes nothing to a quota.
+        """
+        target = self.target.attacked_by(next(self.attackers))
         quiet_s = CLOCK.monotonic()
         await CLOCK.sleep(QUIET_S)
         await self.bystander.all_from(CLOCK.monotonic())
@@ -50,7 +57,7 @@ class Watch:
                 name: await looks.enter_async_context(PeakMemory(pid)) for name, pid in pids.items() if pid is not None
             }
             begun_s = CLOCK.monotonic()
-            heard = await attack.run(self.target)
+            heard = await attack.run(target)
             ended_s, now = CLOCK.monotonic(), self.target.pids()
             if now == pids:
                 await self.bystander.all_from(ended_s)

@@ -51,18 +51,28 @@ class Listeners:
 
     client: Address
     internal: Address
+    kafka: Address | None = None
+    """None: it has none."""
 
     @classmethod
     def told(cls, settings: BrokerSettings) -> Self:
         """As the settings name them."""
-        return cls(client=Address.parse(settings.client_listen), internal=Address.parse(settings.internal_listen))
+        told = settings.kafka_listen
+        return cls(
+            client=Address.parse(settings.client_listen),
+            internal=Address.parse(settings.internal_listen),
+            kafka=None if told is None else Address.parse(told),
+        )
 
     def advertised(self, settings: BrokerSettings) -> dict[str, Address]:
         """What the registration tells others to connect to."""
-        return {
+        listeners = {
             "client": advertised(settings.client_advertised, self.client),
             "internal": advertised(settings.internal_advertised, self.internal),
         }
+        if self.kafka is not None:
+            listeners["kafka"] = advertised(settings.kafka_advertised, self.kafka)
+        return listeners
 
 
 def internal_server(
@@ -132,8 +142,21 @@ def internal_server(
     )
 
 
-def client_server(
-    listeners: Listeners,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientServices:
+    """What clients are served, by whichever listener they come."""
+
+    log: LogServicer
+    producers: ProducerServicer
+    groups: GroupServicer
+    forwarding: ForwardingServicer
+    cache: MetadataCache
+    """What is known of the cluster."""
+    leaders: CurrentLeaders
+    """Who leads what, as far as this broker may say."""
+
+
+def client_services(
     parts: BrokerParts,
     *,
     producing: ProduceHandler,
@@ -144,12 +167,10 @@ def client_server(
     calls: ControllerCalls,
     cache: MetadataCache,
     forwarder: Forwarder,
-    figures: ServiceRegistration,
-) -> GrpcServer:
-    """What clients are served. What they take is bounded before it is read; nobody else comes in here.
+) -> ClientServices:
+    """Put them together.
 
     Args:
-        listeners: where it listens.
         parts: of this broker.
         producing: takes records.
         fetching: gives records.
@@ -159,31 +180,63 @@ def client_server(
         calls: to the controller.
         cache: what is known of the cluster.
         forwarder: passes on what only the controller does.
+    """
+    replicas, storage, limits = parts.replicas, parts.storage, parts.limits
+    return ClientServices(
+        log=LogServicer(
+            producing=producing,
+            fetching=fetching,
+            offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
+            describing=ReplicaDescriber(replicas=replicas, storage=storage),
+            deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
+            budget=limits.budget,
+            throttling=limits.throttling,
+        ),
+        producers=ProducerServicer(ProducerIds(broker=parts.id, fence=parts.fence, calls=calls)),
+        groups=groups,
+        forwarding=ForwardingServicer(
+            forwarder=forwarder,
+            controller=lambda: cache.controller,
+            throttling=limits.throttling,
+            old_path=OldPath(
+                protocol=lambda: parts.configs.stored.protocol,
+                store=lambda: parts.sessions.store,
+                clock=parts.clock,
+                authorizer=parts.access.authorizer,
+                audit=parts.audit,
+            ),
+        ),
+        cache=cache,
+        leaders=leaders,
+    )
+
+
+def client_server(
+    listeners: Listeners, parts: BrokerParts, served: ClientServices, *, figures: ServiceRegistration
+) -> GrpcServer:
+    """What clients are served by gRPC. What they take is bounded before it is read; nobody else comes in here.
+
+    Args:
+        listeners: where it listens.
+        parts: of this broker.
+        served: to clients.
         figures: what the broker shows of itself.
     """
-    replicas, storage, limits, settings = parts.replicas, parts.storage, parts.limits, parts.settings
+    limits, settings, cache, leaders = parts.limits, parts.settings, served.cache, served.leaders
     services = (
         ServiceRegistration(
             name="regnum.broker.v1.LogService",
-            servicer=LogServicer(
-                producing=producing,
-                fetching=fetching,
-                offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
-                describing=ReplicaDescriber(replicas=replicas, storage=storage),
-                deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
-                budget=limits.budget,
-                throttling=limits.throttling,
-            ),
+            servicer=served.log,
             add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
         ),
         ServiceRegistration(
             name="regnum.broker.v1.ProducerService",
-            servicer=ProducerServicer(ProducerIds(broker=parts.id, fence=parts.fence, calls=calls)),
+            servicer=served.producers,
             add_to_server=producer_pb2_grpc.add_ProducerServiceServicer_to_server,
         ),
         ServiceRegistration(
             name="regnum.broker.v1.GroupService",
-            servicer=groups,
+            servicer=served.groups,
             add_to_server=group_pb2_grpc.add_GroupServiceServicer_to_server,
         ),
         ServiceRegistration(
@@ -196,18 +249,7 @@ def client_server(
             servicer=ImageServicer(lambda: cache.held, cache.digest, parts.clock),
             add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
         ),
-        ForwardingServicer(
-            forwarder=forwarder,
-            controller=lambda: cache.controller,
-            throttling=limits.throttling,
-            old_path=OldPath(
-                protocol=lambda: parts.configs.stored.protocol,
-                store=lambda: parts.sessions.store,
-                clock=parts.clock,
-                authorizer=parts.access.authorizer,
-                audit=parts.audit,
-            ),
-        ).registration(),
+        served.forwarding.registration(),
         figures,
     )
     return GrpcServer(
@@ -238,7 +280,7 @@ def produce_handler(parts: BrokerParts, leaders: CurrentLeaders, traffic: TopicT
         metrics=parts.metrics,
         traffic=traffic,
         authorizer=parts.access.authorizer,
-        unpacking=parts.limits.unpacking,
+        unpacked=parts.limits.budget.unpacked,
     )
 
 

@@ -53,12 +53,12 @@ def show_limits(metrics: Metrics, limits: ClientLimits) -> None:
 
     def by_purpose() -> Iterable[tuple[Labels, float]]:
         for purpose in Purpose:
-            yield (purpose.value,), held.held_for(purpose)
+            yield (purpose.value,), limits.budget.account_of(purpose).held_for(purpose)
 
     def refused() -> Iterable[tuple[Labels, float]]:
-        for purpose, count in held.refused.items():
+        for purpose in Purpose:
             if purpose is not Purpose.REPLICATION:
-                yield (purpose.value,), count
+                yield (purpose.value,), limits.budget.account_of(purpose).refused[purpose]
 
     quotas = limits.quotas
 

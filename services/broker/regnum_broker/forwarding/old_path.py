@@ -31,8 +31,9 @@ from regnum_service.access.authorization import Authorizer
 from regnum_service.access.guards.guard import Guard
 from regnum_service.access.identity import caller
 from regnum_service.clock import Clock
-from regnum_service.deadlines import waitable_s
+from regnum_service.deadlines import waitable_of
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
 from regnum_service.mutations.config_messages import alter_results, alteration_of, replacement_of
 from regnum_service.mutations.quota_messages import entity_change, quota_results
 from regnum_service.request_sizes import Parsing
@@ -49,9 +50,6 @@ PLANNED_AT_ONCE: Final = 500
 
 WAIT_S_MAX: Final = 60.0
 """How long the store is asked for a call that has no deadline, or a later one."""
-
-Context = Any
-"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 Planned = tuple[Mutation, str] | Rejection
 """A mutation and what it is about, for the audit log; or why there is none."""
@@ -85,7 +83,7 @@ class OldPath:
         self._turn: Final = asyncio.Lock()
         guard = Guard(authorizer)
         service = ADMIN_SERVICE.strip("/")
-        self._handlers: Final[Mapping[str, tuple[Any, Callable[[Any, Context], Awaitable[Any]]]]] = MappingProxyType(
+        self._handlers: Final[Mapping[str, tuple[Any, Callable[[Any, Call], Awaitable[Any]]]]] = MappingProxyType(
             {
                 f"{ADMIN_SERVICE}{name}": (message, guard.method(service, name, handler))
                 for name, message, handler in (
@@ -100,40 +98,40 @@ class OldPath:
         """Whether this broker carries a call out itself now. ``method``: its path."""
         return method in self._handlers and self._protocol() < MAX_BROKER_EPOCH and self._store() is not None
 
-    async def carry_out(self, method: str, data: bytes, context: Context, *, mutation_id: str) -> bytes:
+    async def carry_out(self, method: str, data: bytes, call: Call, *, mutation_id: str) -> bytes:
         """The encoded answer. Raises RegnumError.
 
         Args:
             method: path of the call.
             data: the request as it came.
-            context: of the call.
+            call: for whom.
             mutation_id: for a request that has none, the same in every repeat.
         """
         message, handler = self._handlers[method]
         # Nobody has looked into it yet: what it would become is counted first.
         request = await Parsing(method, message.FromString).message(data)
         request.mutation_id = request.mutation_id or mutation_id
-        answer: bytes = (await handler(request, context)).SerializeToString()
+        answer: bytes = (await handler(request, call)).SerializeToString()
         return answer
 
     async def _alter_configs(
-        self, request: admin_pb2.IncrementalAlterConfigsRequest, context: Context
+        self, request: admin_pb2.IncrementalAlterConfigsRequest, call: Call
     ) -> admin_pb2.IncrementalAlterConfigsResponse:
         _check_count(len(request.alterations), RESOURCES_MAX, "resources")
         wanted = [alteration_of(one) for one in request.alterations]
-        outcomes = await self._each(self._plan_configs(wanted, request.mutation_id), request, context)
+        outcomes = await self._each(self._plan_configs(wanted, request.mutation_id), request, call)
         return admin_pb2.IncrementalAlterConfigsResponse(results=alter_results(request.alterations, outcomes))
 
     async def _replace_configs(
-        self, request: admin_pb2.AlterConfigsRequest, context: Context
+        self, request: admin_pb2.AlterConfigsRequest, call: Call
     ) -> admin_pb2.AlterConfigsResponse:
         _check_count(len(request.replacements), RESOURCES_MAX, "resources")
         wanted = [replacement_of(one) for one in request.replacements]
-        outcomes = await self._each(self._plan_configs(wanted, request.mutation_id), request, context)
+        outcomes = await self._each(self._plan_configs(wanted, request.mutation_id), request, call)
         return admin_pb2.AlterConfigsResponse(results=alter_results(request.replacements, outcomes))
 
     async def _alter_quotas(
-        self, request: admin_pb2.AlterClientQuotasRequest, context: Context
+        self, request: admin_pb2.AlterClientQuotasRequest, call: Call
     ) -> admin_pb2.AlterClientQuotasResponse:
         _check_count(len(request.alterations), ENTITIES_MAX, "entities")
         wanted: list[EntityChange | Rejection] = []
@@ -150,7 +148,7 @@ class OldPath:
         planned: list[Planned] = []
         async for part in slices(wanted, PLANNED_AT_ONCE):
             planned += [plan(change) for change in part]
-        outcomes = await self._each(planned, request, context)
+        outcomes = await self._each(planned, request, call)
         return admin_pb2.AlterClientQuotasResponse(results=quota_results(request.alterations, outcomes))
 
     def _plan_configs(self, wanted: Sequence[Alteration | Rejection], id: str) -> list[Planned]:
@@ -166,14 +164,14 @@ class OldPath:
 
         return [plan(change) for change in wanted]
 
-    async def _each(self, planned: Sequence[Planned], request: Any, context: Context) -> list[Rejection | None]:
+    async def _each(self, planned: Sequence[Planned], request: Any, call: Call) -> list[Rejection | None]:
         """Carry each out on its own."""
         store = self._store()
         if store is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_NOT_CONTROLLER, "this broker has lost the store; try again, or ask another one"
             )
-        wait_s = min(waitable_s(context), WAIT_S_MAX)
+        wait_s = min(waitable_of(call.left_s(self._clock.monotonic())), WAIT_S_MAX)
         resolved = ResolvedStore(store, self._clock, deadline_s=wait_s)
         mutations = NodeMutations(resolved, wall_ms=self._clock.wall_ms, turn=self._turn)
         outcomes: list[Rejection | None] = []

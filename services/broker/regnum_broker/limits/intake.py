@@ -18,15 +18,14 @@ Requests that carry no records and are small are not counted: they are what clie
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.shares import Shares
-from regnum_service.access.identity import caller
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
-from regnum_service.shared_turns import SharedTurns, payer
+from regnum_service.shared_turns import SharedTurns
 
 from regnum_broker.limits.incoming import INCOMING_BYTES_MAX, MESSAGE_BYTES_MAX, Incoming, incoming
 
@@ -46,9 +45,6 @@ WAITING_MAX: Final = 2_000
 """Calls of all connections that do. Each may take 22 KiB, and a window of what it brings."""
 SMALL_BYTES: Final = 64 * 1024
 """A message of any other call is counted when it is larger than this."""
-
-Context = Any
-"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
 class _Connection:
@@ -92,10 +88,9 @@ class Intake:
         """Connections of which anything is known."""
         return len(self._connections)
 
-    async def enter(self, method: str, context: Context) -> "_Reading":
+    async def enter(self, method: str, call: Call) -> "_Reading":
         """Return when the message may be read. Raises RegnumError when too many wait, or nothing could be kept."""
-        call, bulky = Call(peer=context.peer(), principal=caller().principal), method in BULKY
-        name = call.peer
+        name, bulky = call.peer, method in BULKY
         if bulky and self._held.is_full:
             self._held.refuse(name, Purpose.PRODUCE)
             raise refusal()
@@ -123,15 +118,14 @@ class Intake:
             # (A stream is one of those that may be open, and has nothing to read yet.)
             if not streams:
                 turns = self._reading_produce if bulky else self._reading_others
-                client = payer(name)
-                await turns.acquire(client)
-                reading.turns.append(lambda: turns.release(client))
+                await turns.acquire(call.payer)
+                reading.turns.append(lambda: turns.release(call.payer))
         except asyncio.CancelledError:
             reading.leave()
             raise
         return reading
 
-    async def read(self, method: str, context: Context) -> None:
+    async def read(self, method: str, call: Call) -> None:
         """The messages of streams are the handlers' to count: only they know which answer belongs to which.
 
         A stream takes a turn to begin, and none while it goes on.

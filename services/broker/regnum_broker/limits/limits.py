@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from regnum_model.configs import UNPACKED_BYTES_MAX
 from regnum_model.shares import Shares
 from regnum_service.clock import Clock
 from regnum_service.gates import Gate
@@ -15,18 +14,9 @@ from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.incoming import Incoming
 from regnum_broker.limits.intake import DEFAULT, Intake
 from regnum_broker.limits.throttling import LOG_SERVICE, Throttling
-from regnum_broker.room import Room
-
-UNPACKING_JOBS_MAX: Final = 64
-"""Batches that are unpacked at once, whatever they unpack to; there are fewer threads."""
 
 COUNTED_BY_HANDLERS: Final = frozenset(f"{LOG_SERVICE}{name}" for name in ("Fetch", "Consume", "ProduceStream"))
 """Calls whose answers are reserved before records are read, or hold what their requests hold until they are sent."""
-
-
-def room_for_unpacking() -> Room:
-    """Room for what is unpacked to be checked: as much as one batch may have, which has it alone."""
-    return Room(jobs_max=UNPACKING_JOBS_MAX, bytes_max=UNPACKED_BYTES_MAX)
 
 
 class ClientLimits:
@@ -42,14 +32,12 @@ class ClientLimits:
             incoming: how many messages may be coming at once.
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
-        self.unpacking: Final = room_for_unpacking()
-        """For batches of producers that are checked."""
         self.intake: Final = Intake(self.held, incoming)
         self.quotas: Final = ClientQuotas()
         self.throttling: Final = Throttling(self.quotas, clock=clock)
         self.budget: Final = Budget(self.held, clock, charge=self.throttling.charge_thread)
         """What its clients may take."""
-        self.answers: Final = Answers(self.budget, clock, counted_elsewhere=COUNTED_BY_HANDLERS)
+        self.answers: Final = Answers(self.budget, counted_elsewhere=COUNTED_BY_HANDLERS)
         """What they are answered, but for records and acknowledgements."""
         self.unread: Final = self.budget.unread
         self.silent: Final = self.budget.silent
@@ -59,6 +47,6 @@ class ClientLimits:
         """What calls of clients pass before their messages are read."""
         return (*self.throttling.gates, self.intake)
 
-    def start(self, supervisor: Supervisor, port: int) -> None:
-        """Watch the connections that came in at a port, and forget those that are gone."""
-        supervisor.start("muted connections", self.throttling.watch(port))
+    def start(self, supervisor: Supervisor, *ports: int) -> None:
+        """Watch the connections that came in at these ports, and forget those that are gone."""
+        supervisor.start("muted connections", self.throttling.watch(*ports))

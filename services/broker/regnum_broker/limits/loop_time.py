@@ -1,8 +1,8 @@
 """How much of the event loop's time a call takes, for the quota request_percentage (KIP-124).
 
 Kafka counts the time of its network and request handler threads. Here calls share one loop: what counts of it are the
-turns that a call's own task takes, not what it waits for. What threads do for a call is charged beside it (``payers``);
-of a stream that is all, for its turns on the loop are not measured.
+turns that a call's own task takes, not what it waits for. What threads do for a call is charged beside it
+(``Call.worked``); of a stream that is all, for its turns on the loop are not measured.
 """
 
 from collections.abc import Awaitable, Callable, Generator

@@ -19,8 +19,10 @@ from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of, is_forwarded
 from regnum_model.ids import encode_id
 from regnum_model.nodes import Address
 from regnum_service.access.identity import caller
-from regnum_service.deadlines import waitable_s
+from regnum_service.deadlines import waitable_of
 from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
+from regnum_service.limits.grpc_calls import GrpcCalls
 from regnum_service.server import CONTROL_BYTES_MAX, ServiceRegistration
 
 from regnum_broker.cluster.original_caller import original_caller
@@ -70,6 +72,11 @@ class AdminCall:
     """Whether it may be sent again when its outcome is not known: it shows only, or its mutation ids are kept (S20)."""
 
     @classmethod
+    def named(cls, name: str) -> Self:
+        """Of that name in AdminService."""
+        return cls.of(_SERVICE.methods_by_name[name])
+
+    @classmethod
     def of(cls, method: MethodDescriptor) -> Self:
         """As the proto has it."""
         path = f"{ADMIN_SERVICE}{method.name}"
@@ -102,40 +109,48 @@ class ForwardingServicer:
         self._controller: Final = controller
         self._throttling: Final = throttling
         self._old_path: Final = old_path
+        self._calls: Final = GrpcCalls(clock=throttling.clock)
 
     def registration(self) -> ServiceRegistration:
         """Every call of AdminService, as a server takes them."""
         return ServiceRegistration(name=_SERVICE.full_name, servicer=self, add_to_server=_add_to_server, passes_on=True)
 
-    async def answer(self, call: AdminCall, request: UnreadRequest, context: Context) -> bytes:
-        """Answer one call."""
-        method, header = call.path, request.header
+    async def answer(self, asked: AdminCall, request: UnreadRequest, context: Context) -> bytes:
+        """Answer one call that came by gRPC."""
+        header = request.header
         try:
             version = version_of(header.api_version, version_zero=header.version_zero)
         except ValueError as error:
             raise RegnumError(errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION, str(error)) from error
-        if not is_forwarded(method, version):
-            raise self._elsewhere(method)
+        if not is_forwarded(asked.path, version):
+            raise self._elsewhere(asked.path)
+        return await self.pass_on(asked, request, self._calls.of(context, header.client_id))
+
+    async def pass_on(self, asked: AdminCall, request: UnreadRequest, call: Call) -> bytes:
+        """The encoded answer of the controller, whatever the caller speaks and in any version. Raises RegnumError."""
+        method = asked.path
         if len(request.data) > REQUEST_BYTES_MAX:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE,
                 f"a request of {len(request.data)} bytes is not passed on; {REQUEST_BYTES_MAX} are the most: split it",
             )
-        mutation_id = encode_id(uuid.uuid4())
+        mutation_id = new_mutation_id()
         if self._old_path is not None and self._old_path.takes(method):
-            return await self._old_path.carry_out(method, request.data, context, mutation_id=mutation_id)
+            return await self._old_path.carry_out(method, request.data, call, mutation_id=mutation_id)
         passed_on = PassedOn(
             method=method,
             request=request.data,
-            caller=original_caller(caller(), connection=context.peer()),
+            caller=original_caller(caller(), connection=call.peer),
             mutation_id=mutation_id,
-            repeatable=call.repeatable,
+            repeatable=asked.repeatable,
         )
         answer = await self._forwarder.forward(
-            passed_on, connection=context.peer(), wait_s=min(waitable_s(context), WAIT_S_MAX)
+            passed_on,
+            connection=call.peer,
+            wait_s=min(waitable_of(call.left_s(self._throttling.monotonic())), WAIT_S_MAX),
         )
         if answer.throttle_time_ms > 0:
-            self._throttling.mute_mutations(context, answer.throttle_time_ms)
+            self._throttling.mute_mutations(call, answer.throttle_time_ms)
         return answer.response
 
     def _elsewhere(self, method: str) -> RegnumError:
@@ -158,6 +173,11 @@ class ForwardingServicer:
             f" {controller.epoch}); ask it at {address}",
             metadata=metadata,
         )
+
+
+def new_mutation_id() -> str:
+    """One that no other mutation has (safety rule S20)."""
+    return encode_id(uuid.uuid4())
 
 
 def _takes_ids(request: Descriptor) -> bool:

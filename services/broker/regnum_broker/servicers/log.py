@@ -11,12 +11,11 @@ from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
-from regnum_service.limits.grpc_calls import call_of
-from regnum_service.limits.held_bytes import Holding, Purpose
+from regnum_service.limits.grpc_calls import GrpcCalls
+from regnum_service.limits.held_bytes import Purpose
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
-from regnum_broker.limits.payers import PAYER
 from regnum_broker.limits.throttling import Throttling
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
@@ -67,10 +66,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         self._deleting: Final = deleting
 
     def _call(self, context: Context, client_id: str = "") -> Call:
-        return call_of(self._budget, context, client_id, self._throttling.monotonic())
-
-    def _holding(self, context: Context, client_id: str, purpose: Purpose) -> Holding:
-        return self._budget.holding(self._call(context, client_id), purpose)
+        return GrpcCalls(self._budget.call, self._throttling.clock).of(context, client_id)
 
     async def Produce(  # noqa: N802 - gRPC's name
         self,
@@ -78,7 +74,6 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
-        PAYER.set(self._throttling.payer(context, request.header.client_id))
         response = await self._produce(request, context, waitable_s(context))
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_causes(self._producing.causes(request))
@@ -89,12 +84,14 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def _produce(
         self, request: log_pb2.ProduceRequest, context: Context, within_s: float = math.inf
     ) -> log_pb2.ProduceResponse:
-        quota, client_id = self._throttling.writing(context), request.header.client_id
+        client_id = request.header.client_id
+        call = self._call(context, client_id)
+        quota = self._throttling.writing(call)
         size = request.ByteSize() if quota.is_on else 0
         quota.check(client_id, size)
         # Before it is appended: who hangs up meanwhile has sent it all the same.
         until_s = quota.charge(client_id, size)
-        response = await self._producing.produce(request, waitable_s=within_s)
+        response = await self._producing.produce(request, waitable_s=within_s, call=call)
         response.throttle_time_ms = quota.left_ms(until_s)
         return response
 
@@ -104,13 +101,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
-        PAYER.set(self._throttling.payer(context, ""))
-        stream = ProduceStream(
-            self._producing,
-            held=self._budget.held,
-            call=self._call(context),
-            quota=self._throttling.writing(context),
-        )
+        call = self._call(context)
+        stream = ProduceStream(self._producing, held=self._budget.held, call=call, quota=self._throttling.writing(call))
         async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
             async for answer in answers:
                 yield answer
@@ -121,18 +113,18 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.FetchResponse:
         """Read."""
-        holding = self._holding(context, request.header.client_id, Purpose.FETCH)
+        call = self._call(context, request.header.client_id)
+        holding = self._budget.holding(call, Purpose.FETCH)
         # Until the answer has left, and not only until it is there.
-        context.add_done_callback(lambda _: holding.close())
-        quota = self._throttling.reading(context, request.header.client_id)
+        call.at_end(holding.close)
+        quota = self._throttling.reading(call)
         response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
         response.throttle_time_ms = quota.answered(holding.sent)
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_fetch_causes(self._fetching.causes(request))
             if causes:
                 context.set_trailing_metadata(tuple(causes))
-        sending = self._budget.unread.begin(context.peer(), holding.size)
-        context.add_done_callback(lambda _: sending.close())
+        call.at_end(self._budget.unread.begin(call.peer, holding.size).close)
         return response
 
     async def Consume(  # noqa: N802 - gRPC's name
@@ -141,14 +133,14 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
-        PAYER.set(self._throttling.payer(context, request.header.client_id))
-        quota = self._throttling.reading(context, request.header.client_id)
-        holding = self._holding(context, request.header.client_id, Purpose.FETCH)
+        call = self._call(context, request.header.client_id)
+        quota = self._throttling.reading(call)
+        holding = self._budget.holding(call, Purpose.FETCH)
         waitable = waitable_s(context)
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable, holding=holding, quota=quota):
                 quota.charge(holding.sent)
-                with self._budget.unread.sending(context.peer(), holding.size):
+                with self._budget.unread.sending(call.peer, holding.size):
                     yield response
                 # A stream that waits for its quota keeps nothing meanwhile.
                 del response
@@ -170,7 +162,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
                 if isinstance(answer, OffsetLookup):
                     lookups[asked_once(query, answer.wanted_ms, lookups)] = answer
                 results.append(answer.result if isinstance(answer, OffsetLookup) else answer)
-        with contextlib.closing(self._holding(context, request.header.client_id, Purpose.UNPACKED)) as holding:
+        call = self._call(context, request.header.client_id)
+        with contextlib.closing(self._budget.holding(call, Purpose.UNPACKED)) as holding:
             await self._offsets.look_up(tuple(lookups.values()), holding)
         return log_pb2.ListOffsetsResponse(results=results)
 

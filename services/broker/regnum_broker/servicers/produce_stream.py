@@ -46,7 +46,9 @@ class UnderWay(Protocol):
 class Producing(Protocol):
     """Takes requests, each of which is what a call of its own would be."""
 
-    async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> Mapping[int, UnderWay]:
+    async def take(
+        self, requests: Sequence[log_pb2.ProduceRequest], told: Told, *, call: Call
+    ) -> Mapping[int, UnderWay]:
         """Returns when there is room for more: those that are not answered yet, by place. Answers may come before."""
 
 
@@ -199,7 +201,7 @@ class ProduceStream:
                 self._forget(numbers[place])
                 self._end(names[place], outcome)
 
-        taking = self._producing.take([request.request for request in several], told)
+        taking = self._producing.take([request.request for request in several], told, call=self._call)
         del several
         for place, request in (await taking).items():
             self._under_way[numbers[place]] = request

@@ -88,8 +88,19 @@ class MetadataCache:
         """The names, in order."""
         self.feed: Final = ClusterFeed(lambda: self.held)
         """What clients that watch are told."""
+        self._moved = asyncio.Event()
         self.digest: Final = ImageDigest(lambda: self.held)
         """The picture as a number; what the controller ordered here since is no part of it."""
+
+    async def until(self, condition: Callable[[], bool], within_s: float) -> bool:
+        """Return whether that has become true of the picture in time; looked at with every change of it."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not condition():
+                    await self._moved.wait()
+        except TimeoutError:
+            return False
+        return True
 
     @property
     def version(self) -> int:
@@ -221,6 +232,8 @@ class MetadataCache:
         self.controller = head.controller
         self.cluster_id = head.cluster_id
         self._position = to
+        self._moved.set()
+        self._moved = asyncio.Event()
         if head.from_version:
             news = named.news(_ids_named(head, brokers_before), head.traceparent)
             self.feed.extended(news, base=head.base_version if head.base_epoch else None)

@@ -29,20 +29,20 @@ from regnum_model.topics import INTERNAL_TOPICS
 from regnum_service.access.authorization import EVERYBODY, Authorizer, Right
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_service.limits.budget import OF_UNPACKED
+from regnum_service.limits.call import OWN, Call
+from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.slices import Turns, slices
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.limits.limits import room_for_unpacking
-from regnum_broker.limits.payers import PAYER, Payer
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Role
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
-from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.error_counts import ErrorCounts
 from regnum_broker.serving.produce_answers import DEPOSED_AFTER_APPEND, SLICE, PendingAnswer, PendingAnswers, refuse
@@ -106,7 +106,7 @@ class ProduceHandler:
         metrics: Metrics | None = None,
         traffic: TopicTraffic | None = None,
         authorizer: Authorizer = EVERYBODY,
-        unpacking: Room | None = None,
+        unpacked: HeldBytes | None = None,
     ) -> None:
         self._authorizer: Final = authorizer
         self._fresh: Final = fresh or FreshAppends()
@@ -137,30 +137,32 @@ class ProduceHandler:
             storage=storage,
             clock=clock,
             bytes_max=batch_bytes_max,
-            room=unpacking or room_for_unpacking(),
+            unpacked=unpacked or HeldBytes(OF_UNPACKED),
             hand_in=self._hand_in_checked,
             refuse=self._answers.refused,
             supervisor=supervisor,
         )
 
     async def produce(
-        self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf
+        self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf, call: Call = OWN
     ) -> log_pb2.ProduceResponse:
-        """Append and wait for acks, for ``waitable_s`` at most: the caller hears no later answer.
+        """Append for a call and wait for acks, for ``waitable_s`` at most: the caller hears no later answer.
 
         Raises:
             RegnumError: the request contradicts itself.
         """
         check_request(request)
         answer: asyncio.Future[log_pb2.ProduceResponse] = asyncio.get_running_loop().create_future()
-        pending = self._begin(request, partial(_answer, answer))
+        pending = self._begin(request, partial(_answer, answer), call)
         try:
             await self._bring([(pending, request)], waitable_s=waitable_s)
             return await answer
         finally:
             pending.give_up()
 
-    async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> dict[int, PendingAnswer]:
+    async def take(
+        self, requests: Sequence[log_pb2.ProduceRequest], told: Told, *, call: Call = OWN
+    ) -> dict[int, PendingAnswer]:
         """Take requests that came together: append them in their order, tell the answer to each when it has come about.
 
         Returns once they are on their way to the writer, which may mean a wait for room: those that are not answered
@@ -175,7 +177,7 @@ class ProduceHandler:
             except RegnumError as error:
                 told(place, error)
             else:
-                taken[place] = (self._begin(request, partial(told, place)), request)
+                taken[place] = (self._begin(request, partial(told, place), call), request)
             await turns.took(len(request.partitions))
         try:
             await self._bring(tuple(taken.values()))
@@ -186,10 +188,11 @@ class ProduceHandler:
         return {place: pending for place, (pending, _) in taken.items() if not pending.ended}
 
     def _begin(
-        self, request: log_pb2.ProduceRequest, answered: Callable[[log_pb2.ProduceResponse], None]
+        self, request: log_pb2.ProduceRequest, answered: Callable[[log_pb2.ProduceResponse], None], call: Call
     ) -> PendingAnswer:
-        acks = request.acks or log_pb2.ACKS_ALL
-        return PendingAnswer(self._answers, answered, acks=acks, began_s=self._clock.monotonic(), payer=_payer(request))
+        acks, began_s = request.acks or log_pb2.ACKS_ALL, self._clock.monotonic()
+        call = call.named(request.header.client_id)
+        return PendingAnswer(self._answers, answered, acks=acks, began_s=began_s, call=call)
 
     async def _bring(
         self, requests: Sequence[tuple[PendingAnswer, log_pb2.ProduceRequest]], *, waitable_s: float = math.inf
@@ -437,11 +440,6 @@ def _answer(answer: asyncio.Future[log_pb2.ProduceResponse], response: log_pb2.P
     """Unless its caller has just left: its task hears of that in the next turn, and gives the request up then."""
     if not answer.done():
         answer.set_result(response)
-
-
-def _payer(request: log_pb2.ProduceRequest) -> Payer | None:
-    payer = PAYER.get()
-    return None if payer is None else payer.named(request.header.client_id)
 
 
 def _tell_shown(role: Role | None, now_s: float) -> None:

@@ -19,10 +19,10 @@ from typing import Final
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import Code
+from regnum_service.limits.call import OWN, Call
 from regnum_service.slices import slices
 from regnum_service.supervisor import Supervisor
 
-from regnum_broker.limits.payers import Payer
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.sessions.first_acknowledgements import FirstAcknowledgements
@@ -61,9 +61,9 @@ class PendingAnswer:
         "began_s",
         "call",
         "coming",
+        "context",
         "ended",
         "open",
-        "payer",
         "results",
         "step",
     )
@@ -75,16 +75,16 @@ class PendingAnswer:
         *,
         acks: log_pb2.Acks.ValueType,
         began_s: float,
-        payer: Payer | None = None,
+        call: Call = OWN,
     ) -> None:
         self._book: Final = book
         self._answered: Final = answered
         self.acks: Final = acks
         self.began_s: Final = began_s
         """When it came, monotonic seconds."""
-        self.payer: Final = payer
-        """Who pays for what threads do for it; None: nobody."""
-        self.call: Final = copy_context()
+        self.call: Final = call
+        """Who pays for what threads do for it."""
+        self.context: Final = copy_context()
         """In which it came: who calls. What is admitted later is admitted in there."""
         self.results: Final[list[log_pb2.ProduceResult]] = []
         """One for each partition of the request, in its order."""

@@ -18,6 +18,7 @@ from regnum_records.errors import (
 )
 from regnum_records.header import BatchHeader, read_header
 from regnum_service.errors import Code
+from regnum_service.limits.call import OWN, Call
 from regnum_telemetry import conventions, tracing
 
 from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
@@ -92,12 +93,15 @@ class Admitted:
     spent_s: float = 0.0
     """For so long a thread was at it that nobody was charged for yet."""
 
+    @property
+    def call(self) -> Call:
+        """For whom it is appended."""
+        return OWN if self.pending is None else self.pending.call
+
     def charge(self) -> None:
         """Have its caller pay for what a thread has done."""
-        pending, spent_s = self.pending, self.spent_s
-        self.spent_s = 0.0
-        if pending is not None and pending.payer is not None:
-            pending.payer.worked(spent_s)
+        spent_s, self.spent_s = self.spent_s, 0.0
+        self.call.worked(spent_s)
 
     def let_go(self) -> None:
         """Nobody waits for it any more: it is not appended, if the writer does not have it yet."""

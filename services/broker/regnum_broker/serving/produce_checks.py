@@ -12,9 +12,8 @@ threads (``TurnsOfCallers``), one piece of PIECE_S of a line at a time, and a li
 it hands to the writer stays in order.
 
 Before a piece is begun, room is reserved for the largest that one of its batches is expected to unpack to; one that has
-more is left for the next piece, with more room, up to what the settings of its topic allow. There is as much room as
-for the largest batch that any topic may allow, and it is waited for: others have it for a piece. It is apart from what
-is held for requests (``held_bytes``), or those that wait to be checked could leave none for it.
+more is left for the next piece, with more room, up to what the settings of its topic allow. The room is the budget's
+for what is unpacked, and it is waited for: others have it for a piece.
 
 What its caller waits for no longer is not checked, and not appended. A producer that does not wait for the answer
 (acks=0) has its request under way until the line has let it through: what stands in line is counted somewhere.
@@ -26,6 +25,7 @@ one, and between two of them everybody else has a turn.
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Final
 
@@ -34,10 +34,11 @@ from regnum_model.ids import PartitionKey
 from regnum_records.header import CODEC_MASK, HEADER_BYTES
 from regnum_service.clock import Clock
 from regnum_service.errors import Code
+from regnum_service.limits.call import OWN, Call
+from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_service.supervisor import Supervisor
 
-from regnum_broker.room import Room
 from regnum_broker.serving.produce_appends import LET_GO, Admitted, Refused, check_some, rules_of
 from regnum_broker.storage import CHECKERS, Storage
 
@@ -49,9 +50,6 @@ PIECE_S: Final = 0.005
 
 PIECE_MAX: Final = 200
 """Batches of one piece (safety rule S22)."""
-
-OWN: Final = ""
-"""Whose turn the broker's own batches take."""
 
 EXPECTED_BYTES_MIN: Final = 1024 * 1024
 """To so much any compressed batch may unpack before it is looked at with more room."""
@@ -74,10 +72,10 @@ def is_small(item: Admitted) -> bool:
 class Line:
     """What one caller has brought. For ``BatchChecks``; others hand it on only."""
 
-    __slots__ = ("is_checked", "items", "partitions", "turn")
+    __slots__ = ("call", "is_checked", "items", "partitions")
 
-    def __init__(self, turn: str) -> None:
-        self.turn: Final = turn
+    def __init__(self, call: Call) -> None:
+        self.call: Final = call
         """Whose turn it takes."""
         self.items: Final[deque[Admitted]] = deque()
         """Those that are not checked."""
@@ -96,7 +94,7 @@ class BatchChecks:
         storage: Storage,
         clock: Clock,
         bytes_max: int,
-        room: Room,
+        unpacked: HeldBytes,
         hand_in: Callable[[Sequence[Admitted]], Awaitable[None]],
         refuse: Callable[[Admitted, Code, str], None],
         supervisor: Supervisor,
@@ -107,7 +105,7 @@ class BatchChecks:
             storage: has the threads, and their turns.
             clock: measures the work.
             bytes_max: largest batch where the topic has no limit of its own.
-            room: for what is unpacked.
+            unpacked: has the room for what is unpacked.
             hand_in: hands to the writer what was checked.
             refuse: told what is refused, with code and reason.
             supervisor: has a task for each line.
@@ -115,7 +113,7 @@ class BatchChecks:
         self._storage: Final = storage
         self._clock: Final = clock
         self._bytes_max: Final = bytes_max
-        self._room: Final = room
+        self._unpacked: Final = unpacked
         self._hand_in: Final = hand_in
         self._refuse: Final = refuse
         self._supervisor: Final = supervisor
@@ -129,13 +127,13 @@ class BatchChecks:
 
         Whoever asks calls ``enter`` when those before it are with the writer.
         """
-        turn, partition = _turn_of(item), item.leadership.partition
-        line = self._lines.get(turn)
+        payer, partition = item.call.payer, item.leadership.partition
+        line = self._lines.get(payer)
         behind = line is not None and partition.key in line.partitions
         if not behind and not partition.log.settings.is_compacted and is_small(item):
             return None
         if line is None:
-            line = self._lines[turn] = Line(turn)
+            line = self._lines[payer] = Line(item.call)
         line.partitions[partition.key] += 1
         self.size_bytes += item.size_bytes
         item.in_line = True
@@ -161,7 +159,7 @@ class BatchChecks:
         while line.items:
             # What was let go of meanwhile is passed over by the thread.
             piece = tuple(islice(line.items, PIECE_MAX))
-            outcomes = await self._check(line.turn, piece)
+            outcomes = await self._check(line.call, piece)
             kept: list[Admitted] = []
             # (What was not done in this piece is in the next.)
             for item, outcome in zip(piece, outcomes, strict=False):
@@ -182,14 +180,14 @@ class BatchChecks:
                 self._leave(line, item)
         line.is_checked = False
         if not line.partitions:
-            del self._lines[line.turn]
+            del self._lines[line.call.payer]
 
-    async def _check(self, turn: str, items: Sequence[Admitted]) -> list[Refused | None]:
+    async def _check(self, call: Call, items: Sequence[Admitted]) -> list[Refused | None]:
         """On a thread, when it is a caller's turn, within room that is reserved before."""
-        async with self._turns.turn(turn):
+        async with self._turns.turn(call.payer):
             room_bytes = max(self._expected_bytes(item) for item in items)
-            await self._room.enter(room_bytes)
-            try:
+            with closing(Holding.of(call, self._unpacked, Purpose.UNPACKED)) as room:
+                await room.wait_for(room_bytes)
                 return await self._storage.check(
                     lambda: check_some(
                         items,
@@ -199,8 +197,6 @@ class BatchChecks:
                         piece_s=PIECE_S,
                     )
                 )
-            finally:
-                self._room.leave(room_bytes)
 
     def _expected_bytes(self, item: Admitted) -> int:
         """Room that the check of a batch is begun with."""
@@ -214,11 +210,6 @@ class BatchChecks:
             del line.partitions[key]
         if item.through is not None:
             item.through.set()
-
-
-def _turn_of(item: Admitted) -> str:
-    pending = item.pending
-    return OWN if pending is None or pending.payer is None else pending.payer.turn
 
 
 async def all_through(items: Sequence[Admitted]) -> None:

@@ -124,7 +124,7 @@ class PromisedLeaders:
                 if pending.ended:
                     continue
                 # This task is nobody's call, and who may write is asked of the caller.
-                found = pending.call.run(partial(self._admit, message, acks=pending.acks))
+                found = pending.context.run(partial(self._admit, message, acks=pending.acks))
                 if isinstance(found, Leadership):
                     item = Admitted(pending=pending, index=index, leadership=found, message=message)
                     pending.open[index] = item

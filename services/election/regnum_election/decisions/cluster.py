@@ -46,6 +46,8 @@ class Broker:
     """Listener for clients."""
     internal: Address
     """Listener for the controller and other brokers."""
+    kafka: Address | None = None
+    """Listener for clients that speak Kafka's protocol; None: it has none."""
     build: ReleaseInfo = UNSAID
     """Its release, and the protocols that it speaks."""
 
@@ -61,6 +63,7 @@ class Broker:
             log_ids=frozenset(node.directories.values()),
             client=node.listeners["client"],
             internal=node.listeners["internal"],
+            kafka=node.listeners.get("kafka"),
             build=node.build,
         )
 
@@ -102,8 +105,7 @@ class Partition:
     @property
     def adding(self) -> tuple[BrokerId, ...]:
         """Those of its replicas that an open reassignment brought in."""
-        move = self.reassignment
-        return () if move is None else tuple(id for id in self.replicas if id not in move.origin)
+        return () if (move := self.reassignment) is None else tuple(id for id in self.replicas if id not in move.origin)
 
     @property
     def is_led(self) -> bool:
@@ -178,8 +180,7 @@ class Cluster:
 
     def topic_named(self, name: str) -> Topic | None:
         """The topic of that name."""
-        id = self.names.get(name)
-        return None if id is None else self.topics[id]
+        return None if (id := self.names.get(name)) is None else self.topics[id]
 
     def min_insync(self, key: PartitionKey, partition: Partition) -> int:
         """Effective min.insync.replicas of a partition of the picture; while it moves, the old replicas count."""
@@ -201,8 +202,7 @@ class Cluster:
 
     def of_topic(self, id: TopicId) -> tuple[PartitionKey, ...]:
         """Keys of a topic's partitions."""
-        topic = self.topics.get(id)
-        return () if topic is None else tuple(PartitionKey(id, number) for number in topic.partitions)
+        return tuple(PartitionKey(id, number) for number in self.topics[id].partitions) if id in self.topics else ()
 
     def with_broker(self, broker: Broker) -> Self:
         """A broker registered (anew)."""

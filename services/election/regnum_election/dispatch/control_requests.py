@@ -30,6 +30,7 @@ def broker_message(broker: Broker) -> types_pb2.Broker:
         rack=broker.rack or "",
         client=endpoint(broker.client),
         internal=endpoint(broker.internal),
+        kafka=None if broker.kafka is None else endpoint(broker.kafka),
     )
 
 

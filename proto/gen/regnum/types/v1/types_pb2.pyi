@@ -109,6 +109,7 @@ class Broker(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
+    KAFKA_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Broker id, not negative."""
     epoch: _builtins.int
@@ -123,6 +124,10 @@ class Broker(_message.Message):
     def internal(self) -> Global___Endpoint:
         """Listener for other brokers and for the controller."""
 
+    @_builtins.property
+    def kafka(self) -> Global___Endpoint:
+        """Listener for clients that speak Kafka's protocol. Absent: it has none."""
+
     def __init__(
         self,
         *,
@@ -131,10 +136,11 @@ class Broker(_message.Message):
         rack: _builtins.str = ...,
         client: Global___Endpoint | None = ...,
         internal: Global___Endpoint | None = ...,
+        kafka: Global___Endpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "internal", b"internal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "internal", b"internal", "kafka", b"kafka"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "epoch", b"epoch", "id", b"id", "internal", b"internal", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "epoch", b"epoch", "id", b"id", "internal", b"internal", "kafka", b"kafka", "rack", b"rack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

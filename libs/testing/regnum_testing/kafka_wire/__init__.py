@@ -1,0 +1,1 @@
+"""Makes the code that speaks Kafka's protocol."""

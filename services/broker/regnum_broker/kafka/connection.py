@@ -1,0 +1,301 @@
+"""One connection of a client that speaks Kafka's protocol: one request at a time, as in Kafka.
+
+Goals: nothing is parsed, or kept, before its size is admitted; answers go out in the order of the requests; a client
+that says nothing, or reads nothing, takes no memory from others for long.
+
+Algorithm: what comes is put where it belongs by the transport itself. Small requests come into a buffer that all
+connections of the listener share, for it is used only between two calls of the loop; a large one comes straight into
+its own, which is made once the budget has room for it. While a request is being answered the client may send
+``AHEAD_BYTES`` of the next ones; then it is not read. An answer is sent in pieces, each when the kernel has taken the
+one before, so that what waits for a slow reader is the answer itself and no copy of it.
+"""
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, Protocol
+
+import structlog
+from regnum_kafka_wire.apis import Buffers
+from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
+from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
+from regnum_service.access.identity import Caller, calling
+from regnum_service.clock import Clock
+from regnum_service.connections import peer_name, plain_address
+from regnum_service.errors import RegnumError
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import Holding, Purpose
+
+from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+
+Host = IPv4Address | IPv6Address
+
+SMALL_BYTES: Final = 64 * 1024
+"""A request is counted when it is larger than this."""
+AHEAD_BYTES: Final = 64 * 1024
+"""As much of further requests is taken in while one is answered."""
+PIECE_BYTES: Final = 256 * 1024
+"""An answer goes to the transport in pieces of that size."""
+READ_S_MAX: Final = 30.0
+"""Within so long the rest of a request comes."""
+
+
+class Answering(Protocol):
+    """What answers requests (``door.Door``)."""
+
+    async def answer(self, frame: memoryview, context: Context) -> Buffers | None:
+        """The frame that answers one; None: nobody waits for it."""
+
+
+class Shared:
+    """What the connections of one listener have in common. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        door: Answering,
+        budget: Budget,
+        clock: Clock,
+        caller_of: Callable[["Connection"], Caller],
+        request_bytes_max: int,
+        idle_s: float,
+        age_s: float,
+        connections_max: int | None,
+        of_address_max: int | None,
+        defect: Callable[[BaseException], None],
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            door: answers requests.
+            budget: pays for what they take.
+            clock: source of time.
+            caller_of: who is at the other end; raises RegnumError where that is not believed.
+            request_bytes_max: the largest request.
+            idle_s: seconds without a request after which a connection is closed.
+            age_s: seconds after which it takes no further request and is closed.
+            connections_max: connections; None: any number.
+            of_address_max: the same of one address.
+            defect: hears of errors that nobody expected.
+        """
+        self.door: Final = door
+        self.budget: Final = budget
+        self.clock: Final = clock
+        self.caller_of: Final = caller_of
+        self.request_bytes_max: Final = request_bytes_max
+        self.idle_s: Final = idle_s
+        self.age_s: Final = age_s
+        self.defect: Final = defect
+        self.sessions: Final = Sessions()
+        self.chance: Final = random.Random()  # ids of sessions, which are nobody else's anyway
+        self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
+        self.connections_max: Final = connections_max
+        self.of_address_max: Final = of_address_max
+        self.open: Final[dict[Connection, None]] = {}
+        """Connections; first those that have asked for nothing for the longest time."""
+        self.log: Final = structlog.get_logger("kafka")
+
+    def opened(self, connection: "Connection") -> None:
+        """One more; of too many the one is closed that has asked for nothing for the longest time."""
+        self.open[connection] = None
+        if self.connections_max is not None and len(self.open) > self.connections_max:
+            next(iter(self.open)).close()
+        if self.of_address_max is not None:
+            own = [one for one in self.open if one.host == connection.host]
+            if len(own) > self.of_address_max:
+                own[0].close()
+
+    def used(self, connection: "Connection") -> None:
+        """It asks for something."""
+        if connection in self.open:
+            del self.open[connection]
+            self.open[connection] = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Belongs to the event loop."""
+
+    def __init__(self, shared: Shared) -> None:
+        """Only assigns."""
+        self._shared: Final = shared
+        self._ahead = bytearray()
+        """What has come and belongs to no request yet that is being read."""
+        self._large: memoryview | None = None
+        """Where a large request comes to."""
+        self._filled = 0
+        self._came = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._paused = False
+        self._transport: asyncio.Transport | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.session: Final = ConnectionSession(shared.sessions, shared.chance)
+        self._ends_s: Final = shared.clock.monotonic() + shared.age_s
+        self.host: Host | None = None
+        self.name = ""
+        """How gRPC would name the other end."""
+
+    # -- what the transport calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio gives for a stream socket
+        self._transport = transport
+        end = transport.get_extra_info("socket")
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # What is written waits for the kernel, and not in here.
+        transport.set_write_buffer_limits(high=0)
+        host, port = transport.get_extra_info("peername")[:2]
+        self.host = plain_address(host)
+        self.name = peer_name(self.host, port)
+        self._writable.set()
+        self._shared.opened(self)
+        self._serving = asyncio.get_running_loop().create_task(self._serve(), name=f"kafka {self.name}")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        del sizehint
+        return self._shared.scratch if self._large is None else self._large[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """They are there."""
+        if self._large is not None:
+            self._filled += nbytes
+            if self._filled < len(self._large):
+                return
+            self._large = None
+        else:
+            self._ahead += self._shared.scratch[:nbytes]
+            if len(self._ahead) >= AHEAD_BYTES:
+                self._pause()
+        self._came.set()
+
+    def eof_received(self) -> bool:
+        """The other end says nothing more: nobody waits for answers either."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The kernel takes no more."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed: what is under way for it ends."""
+        del exc
+        self._shared.open.pop(self, None)
+        self.session.close()
+        if self._serving is not None:
+            self._serving.cancel()
+
+    def get_extra_info(self, name: str) -> Any:
+        """Of the transport."""
+        return None if self._transport is None else self._transport.get_extra_info(name)
+
+    def close(self) -> None:
+        """End it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests, one after another -----------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                await self._serve_one()
+        except (MalformedError, TooManyItemsError, RegnumError, TimeoutError) as error:
+            self._shared.log.info("connection closed", connection=self.name, reason=str(error) or "it said nothing")
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of a task that nobody awaits: the supervisor hears of it
+            self._shared.defect(error)
+        finally:
+            self.close()
+
+    async def _serve_one(self) -> None:
+        shared = self._shared
+        left_s = self._ends_s - shared.clock.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError("it is as old as it may be")
+        async with asyncio.timeout(min(shared.idle_s, left_s)):
+            await self._until(SIZE_BYTES)
+        size = size_of(self._ahead)
+        if size > shared.request_bytes_max:
+            raise MalformedError(f"a request of {size} bytes is larger than {shared.request_bytes_max}")
+        shared.used(self)
+        who = shared.caller_of(self)
+        with calling(who):
+            call = shared.budget.call(peer=self.name, principal=who.principal)
+            try:
+                with contextlib.closing(shared.budget.holding(call, Purpose.PRODUCE)) as holding:
+                    frame = await self._frame(size, holding)
+                    head = Head.read(frame)
+                    call.client_id = head.client_id
+                    buffers = await shared.door.answer(frame, Context(call, head, self.session, shared.clock))
+                    del frame
+                if buffers is not None:
+                    with shared.budget.unread.sending(self.name, sum(map(len, buffers))):
+                        await self._send(buffers)
+            finally:
+                call.leave()
+
+    async def _frame(self, size: int, holding: Holding) -> memoryview:
+        """The request behind its size; memory for a large one is waited for."""
+        if size > SMALL_BYTES:
+            self._pause()
+            await holding.wait_for(size)
+        if SIZE_BYTES + size <= AHEAD_BYTES:
+            async with asyncio.timeout(READ_S_MAX):
+                await self._until(SIZE_BYTES + size)
+            frame = memoryview(bytes(self._ahead[SIZE_BYTES : SIZE_BYTES + size]))
+            del self._ahead[: SIZE_BYTES + size]
+            return frame
+        whole = memoryview(bytearray(size))
+        here = min(size, len(self._ahead) - SIZE_BYTES)
+        whole[:here] = self._ahead[SIZE_BYTES : SIZE_BYTES + here]
+        del self._ahead[: SIZE_BYTES + here]
+        if here < size:
+            self._large, self._filled = whole, here
+            async with asyncio.timeout(READ_S_MAX):
+                while self._large is not None:
+                    await self._more()
+        return whole
+
+    async def _until(self, size: int) -> None:
+        """Return when so much has come."""
+        while len(self._ahead) < size:
+            await self._more()
+
+    async def _more(self) -> None:
+        self._came.clear()
+        self._resume()
+        await self._came.wait()
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    async def _send(self, buffers: Buffers) -> None:
+        transport = self._transport
+        assert transport is not None  # noqa: S101 - it was when the request came
+        if sum(map(len, buffers)) <= PIECE_BYTES:
+            transport.write(b"".join(buffers))
+            await self._writable.wait()
+            return
+        for buffer in buffers:
+            view = memoryview(buffer)
+            for at in range(0, len(view), PIECE_BYTES):
+                transport.write(view[at : at + PIECE_BYTES])
+                await self._writable.wait()

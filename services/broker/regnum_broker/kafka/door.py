@@ -1,0 +1,156 @@
+"""From a frame to its answer: which call it is, what it passes before it is parsed, who answers.
+
+Order of a request: its size is admitted by the budget (``connection``), its head is read, it waits where its connection
+is muted (KIP-219: the answer before went out at once), and only then is it parsed. What an overload refuses is not said
+to a client of Kafka, which may know no such error: the call waits, and is made again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import grpc
+from regnum.types.v1 import errors_pb2
+from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
+from regnum_kafka_wire.frames import read_request, write_response
+from regnum_kafka_wire.primitives import MalformedError
+from regnum_model.api_versions import ADMIN_SERVICE
+from regnum_service.access.authorization import set_call_name
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError, reason_of
+from regnum_service.gates import Gate, Meter
+from regnum_service.status import from_rpc_error
+from regnum_telemetry.instruments import broker as instruments
+from regnum_telemetry.metrics import Metrics
+
+from regnum_broker.kafka.admin import Admin
+from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.data import Data
+from regnum_broker.kafka.groups import Groups
+from regnum_broker.limits.throttling import LOG_SERVICE
+
+AGAIN_S: Final = 0.2
+"""When a call is made again that was refused for want of room, if it was not said when."""
+
+PATHS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0: f"{LOG_SERVICE}Produce",
+        1: f"{LOG_SERVICE}Fetch",
+        19: f"{ADMIN_SERVICE}CreateTopics",
+        20: f"{ADMIN_SERVICE}DeleteTopics",
+    }
+)
+"""What gates know a call by, where a quota holds some calls and not all."""
+
+Answering: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
+Refusing: TypeAlias = Callable[[Any, Context, Code], Any]
+
+
+class Door:
+    """Of one listener. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        *,
+        data: Data,
+        groups: Groups,
+        admin: Admin,
+        gates: Sequence[Gate],
+        meter: Meter,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            metrics: where calls are counted.
+            data: records and offsets.
+            groups: consumer groups.
+            admin: the cluster and its topics.
+            gates: what calls pass before they are parsed, in this order.
+            meter: measures what they take.
+            clock: source of time.
+        """
+        self._gates: Final = tuple(gates)
+        self._meter: Final = meter
+        self._clock: Final = clock
+        self._metrics: Final = metrics
+        self._rooms: Final[Mapping[int, tuple[Answering, Refusing]]] = {
+            0: (data.produce, data.no_produce),
+            1: (data.fetch, data.no_fetch),
+            2: (data.list_offsets, data.no_list_offsets),
+            3: (admin.metadata, admin.no_metadata),
+            8: (groups.commit, groups.no_commit),
+            9: (groups.committed, groups.not_committed),
+            10: (groups.find, groups.not_found),
+            11: (groups.join, groups.no_join),
+            12: (groups.heartbeat, groups.no_heartbeat),
+            13: (groups.leave, groups.no_leave),
+            14: (groups.sync, groups.no_sync),
+            18: (admin.versions, admin.no_versions),
+            19: (admin.create, admin.no_create),
+            20: (admin.delete, admin.no_delete),
+            22: (data.producer_id, data.no_producer_id),
+            23: (data.ends_of_epochs, data.no_ends_of_epochs),
+            60: (admin.cluster, admin.no_cluster),
+        }
+
+    async def answer(self, frame: memoryview, context: Context) -> Buffers | None:
+        """The frame that answers one; None: its sender waits for none.
+
+        Raises:
+            MalformedError: it is no request that is offered here; its connection is over.
+            TooManyItemsError: likewise.
+        """
+        head = context.head
+        api = APIS.get(head.key)
+        if api is not None and head.key == API_VERSIONS and head.version not in api.readers:
+            # In the oldest form, which every client can read (KIP-511).
+            _, refuse = self._rooms[API_VERSIONS]
+            refused = refuse(None, context, errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION)
+            return write_response(api, 0, head.correlation_id, refused)
+        if api is None or head.version not in api.readers:
+            raise MalformedError(f"call {head.key} is not offered in version {head.version}")
+        set_call_name(f"kafka/{api.name}")
+        began_s = self._clock.monotonic()
+        with ExitStack() as leaving:
+            for gate in self._gates:
+                passed = await gate.enter(PATHS.get(head.key, f"/kafka/{api.name}"), context.call)
+                if passed is not None:
+                    leaving.callback(passed.leave)
+            request = read_request(api, head, frame)
+            answering = self._made(api, request, context, began_s)
+            if self._meter.is_on:
+                response = await self._meter.measured(context.call, request, answering)
+            else:
+                response = await answering
+        return None if response is None else write_response(api, head.version, head.correlation_id, response)
+
+    def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
+        duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
+        duration.record(self._clock.monotonic() - began_s)
+
+    async def _made(self, api: Api, request: Any, context: Context, began_s: float) -> Any:
+        answering, refuse = self._rooms[api.key]
+        while True:
+            try:
+                response = await answering(request, context)
+            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
+                known = _known(error)
+            else:
+                self._note(api, context.version, "NONE", began_s)
+                return response
+            if known.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                self._note(api, context.version, reason_of(known.code), began_s)
+                return refuse(request, context, known.code)
+            await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+
+
+def _known(error: Exception) -> RegnumError:
+    """The error that a handler's failure stands for, as at the other door (``interceptor``)."""
+    if isinstance(error, RegnumError):
+        return error
+    if isinstance(error, grpc.aio.AioRpcError):
+        return from_rpc_error(error)
+    return RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "it took too long; try again")

@@ -1,0 +1,127 @@
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, and is told what has changed.
+
+A connection has one session at most, and the session ends with it: Kafka's consumers fetch by one connection from each
+broker, and one that comes again begins anew. So nothing of a session outlives its owner.
+
+Algorithm: epoch 0 begins a session, each request says the epoch after the last one, -1 ends it. A request changes the
+list of partitions; the answer leaves out partitions of which nothing new is to be said. What had records goes behind
+the others, so that a partition with many does not keep the rest from being read.
+
+Example: a consumer of 500 partitions asks with (id 0, epoch 0) and all of them, is told id 77, and asks with (77, 1)
+and none; of the answer, three partitions with records are all there is.
+"""
+
+import random
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import Code
+
+NO_SESSION: Final = 0
+ENDS: Final = -1
+BEGINS: Final = 0
+EPOCH_MAX: Final = 2**31 - 1
+PARTITIONS_MAX: Final = 1_000_000
+"""Partitions of the sessions of all connections; a fetch beyond that is answered without a session."""
+
+Key = tuple[str, bytes, int]
+"""Name of the topic, its id (zeros where the request names it), number of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a consumer wants of a partition."""
+
+    offset: int
+    bytes_max: int
+    leader_epoch: int
+    """-1: not said."""
+    last_epoch: int
+    """Epoch of the last record that it has read; -1: not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What was said of a partition in the last answer."""
+
+    high_watermark: int
+    log_start: int
+
+
+class Sessions:
+    """How much the sessions of a listener hold. Belongs to the event loop."""
+
+    def __init__(self, partitions_max: int = PARTITIONS_MAX) -> None:
+        """Only assigns."""
+        self._partitions_max: Final = partitions_max
+        self.partitions = 0
+        """Of all of them."""
+
+    def take(self, partitions: int) -> bool:
+        """Hold so many more; False: there is no room."""
+        if self.partitions + partitions > self._partitions_max:
+            return False
+        self.partitions += partitions
+        return True
+
+
+class ConnectionSession:
+    """The session of a connection, if it has one. Belongs to the event loop."""
+
+    def __init__(self, sessions: Sessions, chance: random.Random) -> None:
+        """Only assigns; ``chance`` makes ids."""
+        self._sessions: Final = sessions
+        self._chance: Final = chance
+        self.id = NO_SESSION
+        """0: it has none."""
+        self._epoch = 0
+        self._places: dict[Key, Place] = {}
+        self._said: dict[Key, Said] = {}
+
+    def close(self) -> None:
+        """It ends."""
+        self._sessions.partitions -= len(self._places)
+        self.id, self._epoch, self._places, self._said = NO_SESSION, 0, {}, {}
+
+    def wanted(
+        self, id: int, epoch: int, named: Mapping[Key, Place], forgotten: Collection[Key]
+    ) -> Mapping[Key, Place] | Code:
+        """What a request wants to read, in order; or the error of a session that it has not."""
+        if epoch in (ENDS, BEGINS):
+            self.close()
+            if epoch == BEGINS and self._sessions.take(len(named)):
+                self.id, self._epoch = self._chance.randint(1, 2**31 - 1), 1
+                self._places = dict(named)
+            return named
+        if id == NO_SESSION or id != self.id:
+            return errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND
+        if epoch != self._epoch:
+            return errors_pb2.ERROR_CODE_INVALID_FETCH_SESSION_EPOCH
+        self._epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        new = sum(key not in self._places for key in named)
+        if not self._sessions.take(new):
+            self.close()
+            return errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND
+        self._places.update(named)
+        for key in forgotten:
+            if self._places.pop(key, None) is not None:
+                self._sessions.partitions -= 1
+                self._said.pop(key, None)
+        return dict(self._places)
+
+    def news(self, key: Key, said: Said, *, worth_saying: bool) -> bool:
+        """Whether an answer names a partition; ``worth_saying``: it has records, an error, or another place to read."""
+        if self.id == NO_SESSION:
+            return True
+        before = self._said.get(key)
+        self._said[key] = said
+        return worth_saying or before != said
+
+    def served(self, keys: Iterable[Key]) -> None:
+        """These had records: they are read behind the others."""
+        for key in keys:
+            place = self._places.pop(key, None)
+            if place is not None:
+                self._places[key] = place

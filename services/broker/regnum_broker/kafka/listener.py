@@ -1,0 +1,188 @@
+"""The listener of Kafka's protocol: its socket, its certificates, and how many connections it has."""
+
+import asyncio
+import math
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+from regnum_model.nodes import Address
+from regnum_model.principals import NOBODY
+from regnum_service.access.authentication import Authentication, host_of
+from regnum_service.access.authorization import Denials
+from regnum_service.access.identity import Caller
+from regnum_service.access.listener import ListenerAccess
+from regnum_service.access.validity import Validity
+from regnum_service.clock import Clock
+from regnum_service.errors import PortTakenError, RegnumError
+from regnum_service.limits.budget import Budget
+from regnum_service.supervisor import Supervisor
+from regnum_service.tls.files import CHECK_INTERVAL_S
+from regnum_service.tls.names import shown_by
+
+from regnum_broker.kafka.connection import Answering, Connection, Shared
+
+LISTENER: Final = "kafka"
+"""Its name."""
+BACKLOG: Final = 1_024
+"""Connections that wait to be accepted."""
+
+
+class _Shown:
+    """A connection, as whoever tells callers apart asks gRPC's context."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Final = connection
+
+    def peer(self) -> str:
+        return self._connection.name
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        return shown_by(self._connection.get_extra_info("ssl_object"))
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
+class _Believed:
+    """Tells callers apart, and has it written down who is not believed."""
+
+    def __init__(self, authentication: Authentication, denials: Denials) -> None:
+        self._authentication: Final = authentication
+        self._denials: Final = denials
+
+    def caller_of(self, connection: Connection) -> Caller:
+        shown = _Shown(connection)
+        try:
+            return self._authentication.caller_of(shown)
+        except RegnumError as error:
+            unknown = Caller(principal=NOBODY, host=host_of(connection.name), listener=LISTENER)
+            self._denials.unauthenticated(unknown, error, call=LISTENER)
+            raise
+
+
+class KafkaListener:
+    """Of one broker. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        door: Answering,
+        budget: Budget,
+        access: ListenerAccess,
+        request_bytes_max: int,
+        clock: Clock,
+        supervisor: Supervisor,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            address: where it listens.
+            door: answers requests.
+            budget: pays for what they take.
+            access: what it asks of those who connect: the client listener's.
+            request_bytes_max: the largest request.
+            clock: source of time.
+            supervisor: owns its tasks.
+        """
+        tls, limits = access.tls, access.limits
+        validity = None if tls is None else Validity(lambda: tls.files.pem.revoked, clock.wall_ms)
+        authentication = access.authentication(LISTENER, validity)
+        self._tls: Final = tls
+        self._address: Final = address
+        self._supervisor: Final = supervisor
+        self._clock: Final = clock
+        self._handshake_s: Final = limits.handshake_timeout_s
+        self._budget: Final = budget
+        self._shared: Final = Shared(
+            door=door,
+            budget=budget,
+            clock=clock,
+            caller_of=_Believed(authentication, access.denials).caller_of,
+            request_bytes_max=request_bytes_max,
+            idle_s=limits.idle_s or math.inf,
+            age_s=limits.age_s or math.inf,
+            connections_max=limits.connections_max,
+            of_address_max=limits.connections_per_address_max,
+            defect=lambda error: supervisor.fail("kafka connection", error),
+        )
+        self._log: Final = structlog.get_logger("kafka")
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; once started, with the port that the machine chose if 0 was asked for."""
+        if self._socket is None:
+            return self._address
+        return Address(host=self._address.host, port=self._socket.getsockname()[1])
+
+    @property
+    def connections(self) -> int:
+        """That are open."""
+        return len(self._shared.open)
+
+    async def start(self) -> None:
+        """Bind and serve. Raises PortTakenError."""
+        loop = asyncio.get_running_loop()
+        try:
+            ((family, _, _, _, place), *_) = await loop.getaddrinfo(
+                self._address.host, self._address.port, type=socket.SOCK_STREAM
+            )
+            self._socket = socket.create_server(place[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise PortTakenError(
+                f"cannot listen on {self._address}: {error.strerror}; another process has the port, or the host is not"
+                " this machine's; stop that process or choose another address"
+            ) from error
+        await self._open()
+        self._budget.start(self._supervisor, self.address.port)
+        if self._tls is not None:
+            self._supervisor.start("certificates of kafka", self._follow_certificates())
+
+    async def stop(self) -> None:
+        """Close it, and all its connections."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        if self._socket is not None:
+            self._socket.close()
+        for connection in tuple(self._shared.open):
+            connection.close()
+
+    async def _open(self) -> None:
+        """Serve new connections with the certificates of now."""
+        assert self._socket is not None  # noqa: S101 - bound by ``start``
+        before = self._server
+        context: ssl.SSLContext | None = None if self._tls is None else await asyncio.to_thread(self._tls.context)
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._shared),
+            sock=self._socket.dup(),
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else self._handshake_s,
+            backlog=BACKLOG,
+        )
+        if before is not None:
+            before.close()
+
+    async def _follow_certificates(self) -> None:
+        tls = self._tls
+        assert tls is not None  # noqa: S101 - only then it runs
+        version = tls.files.version
+        while True:
+            await self._clock.sleep(CHECK_INTERVAL_S)
+            found = await asyncio.to_thread(tls.files.check)
+            if found == version:
+                continue
+            try:
+                await self._open()
+            except OSError as error:
+                # They change again: what was there before stays in use until they fit.
+                self._log.error("certificates changed and cannot be used", reason=str(error))
+            else:
+                version = found

@@ -1,0 +1,218 @@
+"""Connections of the Kafka listener: one request at a time, nothing parsed before its size is admitted."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from regnum_broker.kafka.connection import AHEAD_BYTES, SMALL_BYTES
+from regnum_broker.kafka.listener import KafkaListener
+from regnum_kafka_wire.apis import Buffers
+from regnum_kafka_wire.primitives import MalformedError
+from regnum_model.nodes import Address
+from regnum_model.shares import Shares
+from regnum_service.access.listener import ListenerAccess, ListenerLimits
+from regnum_service.clock import SystemClock
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
+from regnum_service.supervisor import Supervisor
+from regnum_testing.waiting import until, within
+
+MIB = 1024 * 1024
+REQUEST_MAX = 4 * MIB
+
+
+class Door:
+    """Answers each request with its own correlation id and size, when it may."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.answer_bytes = 0
+        self.under_way = 0
+
+    async def answer(self, frame: memoryview, context: Any) -> Buffers | None:
+        self.seen.append(context.head.correlation_id)
+        if context.head.key == 99:
+            raise MalformedError("no such call")
+        self.under_way += 1
+        try:
+            await self.may_answer.wait()
+        finally:
+            self.under_way -= 1
+        said = struct.pack(">ii", context.head.correlation_id, len(frame))
+        return [struct.pack(">i", len(said) + self.answer_bytes) + said, bytes(self.answer_bytes)]
+
+
+class World:
+    def __init__(self, *, limits: ListenerLimits | None = None) -> None:
+        self.door = Door()
+        self.held = HeldBytes(Shares(total_max=8 * MIB, connection_max=8 * MIB))
+        self.supervisor = Supervisor("test")
+        self.listener = KafkaListener(
+            Address(host="127.0.0.1", port=0),
+            door=self.door,
+            budget=Budget(self.held, SystemClock()),
+            access=ListenerAccess(limits=limits or ListenerLimits()),
+            request_bytes_max=REQUEST_MAX,
+            clock=SystemClock(),
+            supervisor=self.supervisor,
+        )
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.listener.address.port)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    await world.listener.start()
+    yield world
+    await world.listener.stop()
+    await world.supervisor.unwind()
+    assert world.supervisor.failure is None
+
+
+def request(number: int, size: int = 10, *, key: int = 3) -> bytes:
+    """A frame whose message has no meaning, with its size before it."""
+    return struct.pack(">ihhih", size, key, 0, number, 0) + bytes(size - 10)
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, int]:
+    """Correlation id, and size of the request."""
+    size, number, asked = struct.unpack(">iii", await within(reader.readexactly(12)))
+    await within(reader.readexactly(size - 8))
+    return number, asked
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await within(reader.read(1)) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def test_requests_are_answered_in_their_order(world: World) -> None:
+    reader, writer = await world.connect()
+    writer.write(b"".join(request(number, 10 + number) for number in range(50)))
+    assert [await answer(reader) for _ in range(50)] == [(number, 10 + number) for number in range(50)]
+    writer.close()
+
+
+async def test_a_request_may_come_byte_by_byte(world: World) -> None:
+    reader, writer = await world.connect()
+    for byte in request(7, 20):
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert await answer(reader) == (7, 20)
+    writer.close()
+
+
+@pytest.mark.parametrize("size", [AHEAD_BYTES - 4, AHEAD_BYTES - 3, SMALL_BYTES, SMALL_BYTES + 1, MIB, REQUEST_MAX])
+async def test_requests_of_any_size_that_is_allowed_come_whole_and_are_followed_by_others(
+    world: World, size: int
+) -> None:
+    reader, writer = await world.connect()
+    writer.write(request(1, size) + request(2) + request(3, size) + request(4))
+    assert [await answer(reader) for _ in range(4)] == [(1, size), (2, 10), (3, size), (4, 10)]
+    writer.close()
+
+
+@pytest.mark.parametrize("size", [REQUEST_MAX + 1, 2**31 - 1, 9, 0, -1])
+async def test_a_size_that_no_request_has_ends_the_connection_before_anything_is_kept(world: World, size: int) -> None:
+    reader, writer = await world.connect()
+    writer.write(struct.pack(">i", size) + bytes(20))
+    assert await closed(reader)
+    assert (world.door.seen, world.held.total_peak) == ([], 0)
+    writer.close()
+
+
+async def test_a_large_request_waits_for_memory_and_is_held_until_it_is_answered(world: World) -> None:
+    part = world.held.part_of(Purpose.PRODUCE)
+    world.held.hold("others", part, Purpose.PRODUCE)
+    reader, writer = await world.connect()
+    writer.write(request(1, MIB))
+
+    await until(lambda: world.held.waiting == 1)
+    assert world.door.seen == []
+    world.door.may_answer.clear()
+    world.held.let_go("others", part, Purpose.PRODUCE)
+
+    await until(lambda: world.door.under_way == 1)
+    assert world.held.held_for(Purpose.PRODUCE) == MIB
+    world.door.may_answer.set()
+    assert await answer(reader) == (1, MIB)
+
+    await until(lambda: world.held.total == 0)
+    writer.close()
+
+
+async def test_what_is_under_way_for_a_client_that_hangs_up_ends(world: World) -> None:
+    world.door.may_answer.clear()
+    _, writer = await world.connect()
+    writer.write(request(1, MIB))
+
+    await until(lambda: world.door.under_way == 1)
+    writer.transport.abort()
+
+    await until(lambda: (world.door.under_way, world.held.total, world.listener.connections) == (0, 0, 0))
+    assert world.held.held_for(Purpose.PRODUCE) == 0
+
+
+async def test_a_call_that_is_not_offered_ends_its_connection_and_no_other(world: World) -> None:
+    reader, writer = await world.connect()
+    other_reader, other = await world.connect()
+    writer.write(request(1, key=99))
+    assert await closed(reader)
+    other.write(request(2))
+    assert await answer(other_reader) == (2, 10)
+    for one in (writer, other):
+        one.close()
+
+
+async def test_a_large_answer_reaches_a_slow_reader_whole(world: World) -> None:
+    world.door.answer_bytes = 6 * MIB
+    reader, writer = await world.connect()
+    writer.write(request(1) + request(2))
+    assert [await answer(reader), await answer(reader)] == [(1, 10), (2, 10)]
+    writer.close()
+
+
+async def test_no_more_is_taken_in_than_a_little_while_an_answer_is_made(world: World) -> None:
+    world.door.may_answer.clear()
+    reader, writer = await world.connect()
+    count = 4 * MIB // 1_000
+    writer.write(b"".join(request(number, 996) for number in range(count)))
+
+    await until(lambda: world.door.under_way == 1)
+    (connection,) = world.listener._shared.open
+    await until(lambda: connection._paused)
+    assert len(connection._ahead) <= 2 * AHEAD_BYTES
+    world.door.may_answer.set()
+    assert [(await answer(reader))[0] for _ in range(count)] == list(range(count))
+    writer.close()
+
+
+async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None:
+    for limits in (ListenerLimits(idle_s=0.05), ListenerLimits(age_s=0.05)):
+        world = World(limits=limits)
+        await world.listener.start()
+        reader, writer = await world.connect()
+        assert await closed(reader)
+        writer.close()
+        await world.listener.stop()
+    world = World(limits=ListenerLimits(connections_max=2))
+    await world.listener.start()
+    pairs = [await world.connect() for _ in range(2)]
+    pairs[0][1].write(request(1))
+    assert await answer(pairs[0][0]) == (1, 10), "it has asked last, and stays"
+    pairs.append(await world.connect())
+    assert await closed(pairs[1][0])
+    pairs[0][1].write(request(2))
+    assert await answer(pairs[0][0]) == (2, 10)
+    for _, one in pairs:
+        one.close()
+    await world.listener.stop()

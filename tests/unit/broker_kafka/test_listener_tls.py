@@ -1,0 +1,128 @@
+"""TLS at the Kafka listener: one certificate is the same caller at both doors, and without one nobody is let in."""
+
+import asyncio
+import contextlib
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum_broker.kafka.listener import KafkaListener
+from regnum_kafka_wire.apis import Buffers
+from regnum_model.nodes import Address
+from regnum_model.shares import Shares
+from regnum_service.access.identity import Caller, caller
+from regnum_service.access.listener import ListenerAccess
+from regnum_service.clock import SystemClock
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.held_bytes import HeldBytes
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.supervisor import Supervisor
+from regnum_service.tls.channels import opener
+from regnum_service.tls.files import TlsFiles, WatchedFiles
+from regnum_service.tls.server import ServerTls
+from regnum_testing.tls_cases import HOST, Certificates, Leaf
+from regnum_testing.waiting import DEADLINE_S, within
+
+MIB = 1024 * 1024
+REQUEST = struct.pack(">ihhih", 10, 3, 0, 1, 0)
+
+
+class Door(controller_pb2_grpc.ControllerServiceServicer):
+    """Both doors: notes who calls."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+
+    async def answer(self, frame: memoryview, context: Any) -> Buffers:
+        del frame, context
+        self.callers.append(caller())
+        return [struct.pack(">ii", 4, 1)]
+
+    async def ControlledShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802 - the name in the proto
+        self.callers.append(caller())
+        return controller_pb2.ControlledShutdownResponse()
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.certificates = Certificates(folder)
+        self.supervisor, self.door = Supervisor("test"), Door()
+        files = self.certificates.files(self.certificates.right(common_name="broker"))
+        access = ListenerAccess(tls=ServerTls(files=WatchedFiles(files), requires_certificate=True))
+        address = Address(host=HOST, port=0)
+        self.kafka = KafkaListener(
+            address,
+            door=self.door,
+            budget=Budget(HeldBytes(Shares(total_max=MIB, connection_max=MIB)), SystemClock()),
+            access=access,
+            request_bytes_max=MIB,
+            clock=SystemClock(),
+            supervisor=self.supervisor,
+        )
+        self.grpc = GrpcServer(
+            address,
+            [
+                ServiceRegistration(
+                    name="regnum.election.v1.ControllerService",
+                    servicer=self.door,
+                    add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
+                )
+            ],
+            supervisor=self.supervisor,
+            access=access,
+        )
+
+    async def by_kafka(self, leaf: Leaf | None) -> bytes:
+        context = ssl.create_default_context(cafile=str(self.certificates.ca))
+        if leaf is not None:
+            context.load_cert_chain(leaf.certificate, leaf.key)
+        reader, writer = await within(asyncio.open_connection(HOST, self.kafka.address.port, ssl=context))
+        try:
+            writer.write(REQUEST)
+            return await within(reader.readexactly(8))
+        finally:
+            writer.close()
+
+    async def by_grpc(self, leaf: Leaf) -> None:
+        files = TlsFiles(ca=self.certificates.ca, certificate=leaf.certificate, key=leaf.key)
+        async with opener(WatchedFiles(files))(self.grpc.address) as channel:
+            stub: Any = controller_pb2_grpc.ControllerServiceStub(channel)
+            await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=DEADLINE_S)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    await world.kafka.start()
+    await world.grpc.start()
+    yield world
+    await world.kafka.stop()
+    await world.grpc.stop(0)
+    await world.supervisor.unwind()
+
+
+@pytest.mark.parametrize("name", ['a, "b" + c\\d <e>;é#', "#x ", " y\x01\x7f~", "plain"])
+async def test_one_certificate_is_the_same_caller_at_both_doors(world: World, name: str) -> None:
+    leaf = world.certificates.right("client.example", common_name=name)
+    assert await world.by_kafka(leaf) == struct.pack(">ii", 4, 1)
+    await world.by_grpc(leaf)
+    by_kafka, by_grpc = world.door.callers
+    assert by_kafka.subject == by_grpc.subject
+    assert by_kafka.principal == by_grpc.principal
+    assert (by_kafka.listener, by_kafka.encrypted, by_kafka.host) == ("kafka", True, HOST)
+
+
+async def test_without_a_certificate_of_the_authority_nobody_is_let_in(world: World) -> None:
+    for leaf in (None, world.certificates.of_another_authority(), world.certificates.expired()):
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await world.by_kafka(leaf)
+    reader, writer = await asyncio.open_connection(HOST, world.kafka.address.port)
+    writer.write(REQUEST)
+    with contextlib.suppress(ConnectionError):
+        assert await within(reader.read(100)) != struct.pack(">ii", 4, 1)
+    writer.close()
+    assert world.door.callers == []
