@@ -67,6 +67,14 @@ def test_a_changed_byte_is_found_before_the_end(data: st.DataObject) -> None:
         _read((changed + whole[place + 1 :]).splitlines(keepends=True))
 
 
+@pytest.mark.parametrize("byte", [b" ", b"\t", b"\r"])
+def test_a_last_line_that_ends_otherwise_is_found(byte: bytes) -> None:
+    *lines, last = _lines()
+    with pytest.raises(MalformedBackupError, match="vouches for"):
+        _read([*lines, last[:-1] + byte])
+    assert isinstance(_read([*lines, last[:-1]])[-1], End)
+
+
 @given(st.integers(0, 2_000))
 def test_a_file_that_was_cut_off_is_refused(kept: int) -> None:
     whole = b"".join(_lines())

@@ -111,7 +111,7 @@ class LineWriter:
 
     def end(self) -> bytes:
         """The last line."""
-        return dumped({"end": {"nodes": self._nodes, "sha256": self._sha256.hexdigest()}}) + b"\n"
+        return _last_line(End(nodes=self._nodes, sha256=self._sha256.hexdigest())) + b"\n"
 
     def _line(self, content: object) -> bytes:
         line = dumped(content) + b"\n"
@@ -144,7 +144,7 @@ class LineReader:
             self._sha256.update(line)
             return header
         if "end" in content:
-            self._end = self._read_end(content["end"])
+            self._end = self._read_end(line)
             return self._end
         self._sha256.update(line)
         return self._entry(content)
@@ -207,11 +207,12 @@ class LineReader:
         except UnicodeEncodeError:
             raise self._bad(f"{what} has half a character") from None
 
-    def _read_end(self, content: object) -> End:
-        found = self._sha256.hexdigest()
-        if not isinstance(content, dict) or content.get("sha256") != found or content.get("nodes") != self._nodes:
+    def _read_end(self, line: bytes) -> End:
+        """Compared to the byte, as all lines before are by what it says: no other byte is in the file."""
+        end = End(nodes=self._nodes, sha256=self._sha256.hexdigest())
+        if line.removesuffix(b"\n") != _last_line(end):
             raise self._bad("the file is not what its last line vouches for: it was changed or is damaged")
-        return End(nodes=self._nodes, sha256=found)
+        return end
 
     def _of(self, content: dict[str, Any], name: str, kind: type) -> Any:
         value = content.get(name)
@@ -221,6 +222,10 @@ class LineReader:
 
     def _bad(self, reason: str) -> MalformedBackupError:
         return MalformedBackupError(f"line {self._number}: {reason}")
+
+
+def _last_line(end: End) -> bytes:
+    return dumped({"end": {"nodes": end.nodes, "sha256": end.sha256}})
 
 
 def _checksum(entry: Entry) -> str:
