@@ -7,9 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
+from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, Consumer, Producer, ProducerSettings, TopicPartition
 from regnum_console.serving import Options as ConsoleOptions
 from regnum_console.serving import serving
+from regnum_model.configs import AUTO_LEADER_REBALANCE_ENABLE
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_telemetry import setup
@@ -24,18 +25,27 @@ from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
-from regnum_local.plan import STORES, TRACES, Role
+from regnum_local.plan import STORES, TRACES
 
 TOPICS = {"orders": 6, "payments": 3}
 """Topics of the demo and their partitions; three replicas each."""
 HELPERS = ("metadata-1",)
 """Processes that are killed besides the leaders."""
-BALANCE_S = 600.0
-"""Seconds between two rounds of the leader balance: longer than the demo."""
 BURST = BurstPlan(topics=60, rate=5.0, burst=25.0)
 """Topic creations against a quota, in one call."""
 QUOTA = "quota-1"
 """Process that is killed in the middle of them."""
+
+
+async def _set_up(admin: Admin) -> None:
+    """Topics, and no leader balance: the planned move is the demo's own, and shown beside the kills.
+
+    (The first round of a new controller's balance comes some seconds after its beginning, whatever its interval is.)
+    """
+    off = ConfigAlteration(resource=CLUSTER_CONFIG, set={AUTO_LEADER_REBALANCE_ENABLE: "false"})
+    await admin.alter_config(off)
+    for name, count in TOPICS.items():
+        await admin.create_topic(name, partitions=count, replication_factor=3)
 
 
 async def play(
@@ -51,8 +61,6 @@ async def play(
         coordination=coordination,
         report=narrator.detail,
         tls=tls,
-        # The planned move is the demo's own: it is asked for, and shown beside the kills.
-        extra={Role.ELECTION: ("--leader-balance-interval-s", str(BALANCE_S))},
     )
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
     narrator.step(
@@ -69,8 +77,7 @@ async def play(
         async with serving(console, clock) as pages, Admin(bootstrap, tls=cluster.tls) as admin:
             narrator.step(f"pages of the cluster, while it is hurt: {pages.address}changes")
             narrator.step(f"creating topics {', '.join(TOPICS)}: {len(partitions)} partitions, 3 replicas each")
-            for name, count in TOPICS.items():
-                await admin.create_topic(name, partitions=count, replication_factor=3)
+            await _set_up(admin)
             async with (
                 Producer(bootstrap, settings=ProducerSettings(linger_ms=2), tls=cluster.tls) as producer,
                 Consumer(bootstrap, tls=cluster.tls) as consumer,
