@@ -36,7 +36,7 @@ def ddl(columns: Mapping[str, str]) -> str:
 ATTRIBUTED: Final = (
     f"STRUCT<failover: STRUCT<{ddl(FAILOVER)}>, stages: ARRAY<STRUCT<{ddl(STAGE)}>>, change: BINARY, repeated: BIGINT>"
 )
-"""What is told of a trace: its change as rows of the tables, and pickled; or none; and spans that came again."""
+"""Result of one trace: its change, as rows of the tables and pickled, where it has one, and its repeated spans."""
 
 
 def _struct(columns: Mapping[str, str]) -> pa.DataType:

@@ -247,7 +247,6 @@ async def test_a_held_call_whose_deadline_passes_or_whose_client_goes_is_never_c
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await ask(channel, 1, timeout_s=0.2)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    gone = asyncio.ensure_future(ask(channel, 2))
 
     async def waits() -> bool:
         return muting.held == 1
@@ -255,6 +254,9 @@ async def test_a_held_call_whose_deadline_passes_or_whose_client_goes_is_never_c
     async def nobody_waits() -> bool:
         return muting.held == 0
 
+    # The first call, of which the server hears later that its deadline has passed, is not taken for the second.
+    await until(nobody_waits)
+    gone = asyncio.ensure_future(ask(channel, 2))
     await until(waits)
     gone.cancel()
     await until(nobody_waits)

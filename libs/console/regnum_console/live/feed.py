@@ -91,7 +91,7 @@ class Changes:
 
 
 class ChangeFeed:
-    """The changes of a source, looked at while somebody wants to know."""
+    """Changes of a source, which is read while the feed has subscribers."""
 
     def __init__(self, source: Source | None, clock: Clock) -> None:
         """Only assigns; without a source there are no traces."""

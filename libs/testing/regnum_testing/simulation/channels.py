@@ -157,12 +157,12 @@ class SimulatedChannel(grpc.aio.Channel):
         return grpc.ChannelConnectivity.READY if is_up else grpc.ChannelConnectivity.IDLE
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Asked for by nothing here."""
-        raise NotImplementedError
+        """Not simulated: no process here waits for the state of a channel."""
+        raise NotImplementedError("simulated channels have no states to wait for")
 
     async def channel_ready(self) -> None:
-        """Asked for by nothing here."""
-        raise NotImplementedError
+        """Not simulated: no process here waits for the state of a channel."""
+        raise NotImplementedError("simulated channels have no states to wait for")
 
     async def __aenter__(self) -> Self:
         return self

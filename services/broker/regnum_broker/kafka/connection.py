@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.log.info("connection closed", connection=self.name, reason=str(error) or "it said nothing")
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - of a task that nobody awaits: the supervisor hears of it
+        except Exception as error:  # noqa: BLE001 - the task is not awaited; the supervisor stops the process
             self._shared.defect(error)
         finally:
             self.close()
