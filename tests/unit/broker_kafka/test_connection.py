@@ -1,6 +1,7 @@
 """Connections of the Kafka listener: one request at a time, nothing parsed before its size is admitted."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
@@ -215,4 +216,16 @@ async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None
     assert await answer(pairs[0][0]) == (2, 10)
     for _, one in pairs:
         one.close()
+    await world.listener.stop()
+
+
+@pytest.mark.parametrize("limits", [ListenerLimits(connections_max=2), ListenerLimits(connections_per_address_max=2)])
+async def test_connections_that_come_all_at_once_are_bounded_too(limits: ListenerLimits) -> None:
+    world = World(limits=limits)
+    await world.listener.start()
+    ends = [socket.create_connection(("127.0.0.1", world.listener.address.port)) for _ in range(12)]
+    await until(lambda: world.listener.connections > 0)
+    await until(lambda: world.listener.connections == 2)
+    for end in ends:
+        end.close()
     await world.listener.stop()

@@ -202,7 +202,8 @@ class Connection(asyncio.BufferedProtocol):
         return None if self._transport is None else self._transport.get_extra_info(name)
 
     def close(self) -> None:
-        """End it."""
+        """End it. It counts no more from now on: of many that come in one turn of the loop, each closes another one."""
+        self._shared.open.pop(self, None)
         if self._transport is not None:
             self._transport.abort()
 

@@ -36,7 +36,7 @@ from regnum_service.errors import Code, RegnumError
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
-from regnum_broker.kafka.refusals import no_transactions
+from regnum_broker.kafka.refusals import is_waited_for, no_transactions
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
 
 BY_ID_PRODUCE: Final = 13
@@ -101,6 +101,9 @@ class Data:
         response = ProduceResponse(responses=answers)
         if places:
             done = await self._log.Produce(asked, context)
+            if all(is_waited_for(result.error_code) for result in done.results):
+                # (Nothing was appended. librdkafka takes that error for final, and sends one partition in a call.)
+                raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
             response.throttle_time_ms = done.throttle_time_ms
             for place, result in zip(places, done.results, strict=True):
                 self._tell_produced(place, result, context)

@@ -30,6 +30,7 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.refusals import is_waited_for
 from regnum_broker.limits.throttling import LOG_SERVICE
 
 AGAIN_S: Final = 0.2
@@ -150,7 +151,7 @@ class Door:
             else:
                 self._note(api, context.version, "NONE", began_s)
                 return response
-            if known.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+            if not is_waited_for(known.code):
                 self._note(api, context.version, reason_of(known.code), began_s)
                 return refuse(request, context, known.code)
             if making is not None:

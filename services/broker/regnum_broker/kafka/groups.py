@@ -34,7 +34,7 @@ from regnum_service.errors import Code, RegnumError
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
-from regnum_broker.kafka.refusals import no_transactions
+from regnum_broker.kafka.refusals import is_waited_for, no_transactions
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -308,6 +308,8 @@ class Groups:
             try:
                 found = await self._offsets(group.group_id, named, context)
             except RegnumError as error:
+                if is_waited_for(error.code):
+                    raise
                 answer.error_code = error.code
                 continue
             answer.topics = missing + [
