@@ -1,4 +1,4 @@
-"""What an overload refuses is said to no client of Kafka, not even of one group: the door waits, and makes the call again."""
+"""What an overload refuses is told to no client of Kafka: the door waits, and makes the call again."""
 
 import random
 from types import SimpleNamespace
