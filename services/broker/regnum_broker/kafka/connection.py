@@ -244,8 +244,7 @@ class Connection(asyncio.BufferedProtocol):
                     buffers = await shared.door.answer(frame, Context(call, head, self.session, shared.clock))
                     del frame
                 if buffers is not None:
-                    with shared.budget.unread.sending(self.name, sum(map(len, buffers))):
-                        await self._send(buffers)
+                    await self._send(buffers)
             finally:
                 call.leave()
 

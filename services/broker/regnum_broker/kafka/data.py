@@ -102,7 +102,7 @@ class Data:
         if places:
             done = await self._log.Produce(asked, context)
             if all(is_waited_for(result.error_code) for result in done.results):
-                # (Nothing was appended. librdkafka takes that error for final, and sends one partition in a call.)
+                # Nothing was appended.
                 raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
             response.throttle_time_ms = done.throttle_time_ms
             for place, result in zip(places, done.results, strict=True):
@@ -117,7 +117,10 @@ class Data:
         return response if request.acks else None
 
     def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
-        place.error_code, place.error_message = result.error_code, result.error_message or None
+        # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
+        behind = is_waited_for(result.error_code)
+        place.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR if behind else result.error_code
+        place.error_message = result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
         if result.HasField("log_append_time_ms") and not result.error_code:
             place.log_append_time_ms = result.log_append_time_ms

@@ -21,6 +21,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
 from regnum_service.limits.answers import Answers
+from regnum_service.request_sizes import RECORDS
 from regnum_service.status import from_rpc_error
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -129,35 +130,40 @@ class Door:
                 if passed is not None:
                     leaving.callback(passed.leave)
             request = read_request(api, head, frame)
-            answering = self._made(api, request, context, began_s)
+            answering = self._made(api, request, len(frame), context, began_s)
             if self._meter.is_on:
-                response = await self._meter.measured(context.call, request, answering)
-            else:
-                response = await answering
-        return None if response is None else write_response(api, head.version, head.correlation_id, response)
+                buffers: Buffers | None = await self._meter.measured(context.call, request, answering)
+                return buffers
+            return await answering
 
     def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
         duration.record(self._clock.monotonic() - began_s)
 
-    async def _made(self, api: Api, request: Any, context: Context, began_s: float) -> Any:
-        answering, refuse = self._rooms[api.key]
+    async def _made(self, api: Api, request: Any, size_bytes: int, context: Context, began_s: float) -> Buffers | None:
+        (answering, refuse), path = self._rooms[api.key], PATHS.get(api.key, api.name)
         while True:
-            making = self._answers.begin(PATHS.get(api.key, api.name), context.call)
+            making, error = self._answers.begin(path, context.call), "NONE"
             try:
+                if making is not None and path not in RECORDS:
+                    making.asked(request, size_bytes)
                 response = await answering(request, context)
-            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
-                known = _known(error)
-            else:
-                self._note(api, context.version, "NONE", began_s)
-                return response
-            if not is_waited_for(known.code):
-                self._note(api, context.version, reason_of(known.code), began_s)
-                return refuse(request, context, known.code)
+            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as failure:
+                known = _known(failure)
+                if is_waited_for(known.code):
+                    if making is not None:
+                        # Others may have it, who are waited for here.
+                        making.made(b"")
+                    await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+                    continue
+                error, response = reason_of(known.code), refuse(request, context, known.code)
+            self._note(api, context.version, error, began_s)
+            if response is None:
+                return None
+            buffers = write_response(api, context.version, context.head.correlation_id, response)
             if making is not None:
-                # Others may have it, who are waited for here.
-                making.made(b"")
-            await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+                making.made(buffers)
+            return buffers
 
 
 def _known(error: Exception) -> RegnumError:
