@@ -100,5 +100,6 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         request_bytes_max=settings.socket_request_max_bytes,
         clock=parts.clock,
         supervisor=parts.supervisor,
+        metrics=parts.metrics,
         chance=parts.machine.chance,
     )

@@ -29,6 +29,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.machine import MACHINE
+from regnum_telemetry.metrics import Counter
 
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
@@ -65,8 +66,10 @@ class Shared:
         request_bytes_max: int,
         idle_s: float,
         age_s: float,
-        connections_max: int | None,
+        connections_max: int,
         of_address_max: int | None,
+        too_many: Counter,
+        too_many_of_address: Counter,
         defect: Callable[[BaseException], None],
         chance: random.Random = MACHINE.chance,
     ) -> None:
@@ -80,8 +83,10 @@ class Shared:
             request_bytes_max: the largest request.
             idle_s: seconds without a request after which a connection is closed.
             age_s: seconds after which it takes no further request and is closed.
-            connections_max: connections; None: any number.
-            of_address_max: the same of one address.
+            connections_max: connections.
+            of_address_max: the same of one address; None: any number.
+            too_many: counts those that are closed because there are more.
+            too_many_of_address: likewise.
             defect: hears of errors that nobody expected.
             chance: makes ids of fetch sessions.
         """
@@ -98,6 +103,8 @@ class Shared:
         self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
         self.connections_max: Final = connections_max
         self.of_address_max: Final = of_address_max
+        self._too_many: Final = too_many
+        self._too_many_of_address: Final = too_many_of_address
         self.open: Final[dict[Connection, None]] = {}
         """Connections; first those that have asked for nothing for the longest time."""
         self.log: Final = structlog.get_logger("kafka")
@@ -105,12 +112,14 @@ class Shared:
     def opened(self, connection: "Connection") -> None:
         """One more; of too many the one is closed that has asked for nothing for the longest time."""
         self.open[connection] = None
-        if self.connections_max is not None and len(self.open) > self.connections_max:
+        if len(self.open) > self.connections_max:
             next(iter(self.open)).close()
+            self._too_many.add(1)
         if self.of_address_max is not None:
             own = [one for one in self.open if one.host == connection.host]
             if len(own) > self.of_address_max:
                 own[0].close()
+                self._too_many_of_address.add(1)
 
     def used(self, connection: "Connection") -> None:
         """It asks for something."""
