@@ -4,7 +4,16 @@ import random
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.kafka.fetch_sessions import BEGINS, ENDS, EPOCH_MAX, ConnectionSession, Place, Said, Sessions
+from regnum_broker.kafka.fetch_sessions import (
+    BEGINS,
+    ENDS,
+    EPOCH_MAX,
+    OWN_MAX,
+    ConnectionSession,
+    Place,
+    Said,
+    Sessions,
+)
 
 PLACE = Place(0, 1, -1, -1)
 A, B, C = (("t", bytes(16), number) for number in range(3))
@@ -78,3 +87,15 @@ def test_sessions_hold_no_more_than_they_may(sessions: Sessions) -> None:
     assert sessions.partitions == 1
     second.close()
     assert sessions.partitions == 0
+
+
+def test_one_session_has_no_more_than_a_fetch_reads() -> None:
+    sessions = Sessions()
+    many = {("t", bytes(16), number): PLACE for number in range(OWN_MAX)}
+    session = ConnectionSession(sessions, random.Random(1))
+    session.wanted(0, BEGINS, {**many, ("t", bytes(16), OWN_MAX): PLACE}, ())
+    assert (session.id, sessions.partitions) == (0, 0)
+    session.wanted(0, BEGINS, many, ())
+    assert sessions.partitions == OWN_MAX
+    grown = session.wanted(session.id, 1, {("u", bytes(16), 0): PLACE}, ())
+    assert (grown, sessions.partitions) == (errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND, 0)

@@ -13,6 +13,7 @@ from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.kafka.groups import Groups
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from regnum_kafka_wire.gen.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from regnum_kafka_wire.gen.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from regnum_service.errors import RegnumError
@@ -87,3 +88,12 @@ async def test_offsets_of_groups_are_told_each_on_its_own_but_for_what_is_to_be_
     with pytest.raises(RegnumError) as refused:
         await groups.committed(asked("a", "b"), asking)
     assert refused.value.code == BUSY
+
+
+async def test_a_session_keeps_no_name_that_no_topic_has() -> None:
+    data = Data(log=None, producers=None, addresses=SimpleNamespace())  # type: ignore[arg-type]
+    asking = context(1)
+    asked = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="x" * 30_000, partitions=[FetchPartition()])])
+    with pytest.raises(RegnumError) as refused:
+        await data.fetch(asked, asking)
+    assert (refused.value.code, asking.session.id) == (errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, 0)

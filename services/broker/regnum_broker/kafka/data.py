@@ -31,6 +31,7 @@ from regnum_kafka_wire.gen.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from regnum_model.topics import MAX_NAME_LENGTH
 from regnum_service.errors import Code, RegnumError
 
 from regnum_broker.kafka.addresses import Addresses
@@ -150,20 +151,13 @@ class Data:
 
     async def fetch(self, request: FetchRequest, context: Context) -> FetchResponse:
         """Read, in the session of the connection if it has one."""
-        named = {
-            (topic.topic, topic.topic_id, one.partition): Place(
-                one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch, one.last_fetched_epoch
-            )
-            for topic in request.topics
-            for one in topic.partitions
-        }
         forgotten = [
             (topic.topic, topic.topic_id, number)
             for topic in request.forgotten_topics_data
             for number in topic.partitions
         ]
         session = context.session
-        wanted = session.wanted(request.session_id, request.session_epoch, named, forgotten)
+        wanted = session.wanted(request.session_id, request.session_epoch, _places(request), forgotten)
         if not isinstance(wanted, Mapping):
             return FetchResponse(error_code=wanted)
         asked = log_pb2.FetchRequest(
@@ -350,6 +344,19 @@ class Data:
         """That there is none."""
         del request, context
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+def _places(request: FetchRequest) -> dict[Key, Place]:
+    """What a request names. Raises INVALID_TOPIC_EXCEPTION for a name that no topic has: a session would keep it."""
+    if any(len(topic.topic) > MAX_NAME_LENGTH for topic in request.topics):
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, "no topic has so long a name")
+    return {
+        (topic.topic, topic.topic_id, one.partition): Place(
+            one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch, one.last_fetched_epoch
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    }
 
 
 def _partition_data(result: log_pb2.FetchResult, context: Context, *, isolation: int) -> PartitionData:
