@@ -7,7 +7,7 @@ import importlib
 import io
 import itertools
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -53,9 +53,11 @@ class KafkaWorld:
 
 
 @contextmanager
-def kafka_world(root: Path) -> Iterator[KafkaWorld]:
+def kafka_world(
+    root: Path, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> Iterator[KafkaWorld]:
     """It knows itself and a controller; topics have one replica unless they say otherwise."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         cluster = EveryKind(root)
         world = KafkaWorld(runner, cluster)
         runner.run(cluster.start())

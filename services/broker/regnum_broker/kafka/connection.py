@@ -100,23 +100,34 @@ class Shared:
         self.of_address_max: Final = of_address_max
         self.open: Final[dict[Connection, None]] = {}
         """Connections; first those that have asked for nothing for the longest time."""
+        self._of_host: Final[dict[Host | None, dict[Connection, None]]] = {}
+        """The same by address: nothing is looked through when one more comes."""
         self.log: Final = structlog.get_logger("kafka")
 
     def opened(self, connection: "Connection") -> None:
         """One more; of too many the one is closed that has asked for nothing for the longest time."""
-        self.open[connection] = None
+        own = self._of_host.setdefault(connection.host, {})
+        self.open[connection] = own[connection] = None
         if self.connections_max is not None and len(self.open) > self.connections_max:
             next(iter(self.open)).close()
-        if self.of_address_max is not None:
-            own = [one for one in self.open if one.host == connection.host]
-            if len(own) > self.of_address_max:
-                own[0].close()
+        if self.of_address_max is not None and len(own) > self.of_address_max:
+            next(iter(own)).close()
 
     def used(self, connection: "Connection") -> None:
         """It asks for something."""
         if connection in self.open:
+            for those in (self.open, self._of_host[connection.host]):
+                del those[connection]
+                those[connection] = None
+
+    def closed(self, connection: "Connection") -> None:
+        """One less."""
+        if connection in self.open:
             del self.open[connection]
-            self.open[connection] = None
+            own = self._of_host[connection.host]
+            del own[connection]
+            if not own:
+                del self._of_host[connection.host]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -192,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed: what is under way for it ends."""
         del exc
-        self._shared.open.pop(self, None)
+        self._shared.closed(self)
         self.session.close()
         if self._serving is not None:
             self._serving.cancel()
@@ -212,6 +223,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while True:
                 await self._serve_one()
+                if self._ahead:
+                    # (The next one may be here: thousands that are answered without a wait would be one turn.)
+                    await asyncio.sleep(0)
         except (MalformedError, TooManyItemsError, RegnumError, TimeoutError) as error:
             self._shared.log.info("connection closed", connection=self.name, reason=str(error) or "it said nothing")
         except asyncio.CancelledError:

@@ -13,14 +13,16 @@ from typing import Any, Final
 import grpc
 from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
-from regnum_kafka_wire.frames import read_request, write_response
-from regnum_kafka_wire.primitives import MalformedError
+from regnum_kafka_wire.frames import is_longer, longest_array, read_request, write_response
+from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of
 from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
 from regnum_service.limits.answers import Answers
+from regnum_service.limits.threads import for_caller
+from regnum_service.request_sizes import LIST_MAX
 from regnum_service.status import from_rpc_error
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -34,6 +36,10 @@ from regnum_broker.limits.throttling import LOG_SERVICE
 
 AGAIN_S: Final = 0.2
 """When a call is made again that was refused for want of room, if it was not said when."""
+
+ITEMS_AT_ONCE: Final = 1_000
+"""Elements that a message may have to be read or written on the event loop, two milliseconds at most. A larger one is
+read and written on the thread that works for callers, in turns of them: 25,000 take 60 ms (safety rule S22)."""
 
 PATHS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -127,13 +133,22 @@ class Door:
                 passed = await gate.enter(PATHS.get(head.key, f"/kafka/{api.name}"), context.call)
                 if passed is not None:
                     leaving.callback(passed.leave)
-            request = read_request(api, head, frame)
+            request, is_too_long = await _read(api, context, frame)
+            if is_too_long:
+                response = await self._too_long(api, request, context, began_s)
+                return None if response is None else await _written(api, context, response)
             answering = self._made(api, request, context, began_s)
             if self._meter.is_on:
                 response = await self._meter.measured(context.call, request, answering)
             else:
                 response = await answering
-        return None if response is None else write_response(api, head.version, head.correlation_id, response)
+        return None if response is None else await _written(api, context, response)
+
+    async def _too_long(self, api: Api, request: Any, context: Context, began_s: float) -> Any:
+        """The refusal of a request with a list that is longer than one may be, at either door."""
+        self._note(api, context.version, reason_of(errors_pb2.ERROR_CODE_INVALID_REQUEST), began_s)
+        _, refuse = self._rooms[api.key]
+        return await for_caller(lambda: refuse(request, context, errors_pb2.ERROR_CODE_INVALID_REQUEST))
 
     def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
@@ -157,6 +172,27 @@ class Door:
                 # Others may have it, who are waited for here.
                 making.made(b"")
             await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+
+
+async def _read(api: Api, context: Context, frame: memoryview) -> tuple[Any, bool]:
+    """The request, and whether one of its lists is too long."""
+    head = context.head
+
+    def large() -> tuple[Any, bool]:
+        request = read_request(api, head, frame)
+        return request, longest_array(request) > LIST_MAX
+
+    try:
+        return read_request(api, head, frame, items_max=ITEMS_AT_ONCE), False
+    except TooManyItemsError:
+        return await for_caller(large)
+
+
+async def _written(api: Api, context: Context, response: Any) -> Buffers:
+    head = context.head
+    if is_longer(response, ITEMS_AT_ONCE):
+        return await for_caller(lambda: write_response(api, head.version, head.correlation_id, response))
+    return write_response(api, head.version, head.correlation_id, response)
 
 
 def _known(error: Exception) -> RegnumError:
