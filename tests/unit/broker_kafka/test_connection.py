@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from regnum_broker.kafka.connection import AHEAD_BYTES, SMALL_BYTES
+from regnum_broker.kafka.connection import AHEAD_BYTES, PIECE_BYTES, SMALL_BYTES, pieces
 from regnum_broker.kafka.listener import KafkaListener
 from regnum_kafka_wire.apis import Buffers
 from regnum_kafka_wire.primitives import MalformedError
@@ -254,3 +254,13 @@ async def test_of_one_address_too_many_the_one_is_closed_that_has_asked_for_noth
     for _, one in pairs:
         one.close()
     await world.listener.stop()
+
+
+def test_an_answer_of_many_small_buffers_is_few_pieces_and_a_large_one_is_not_copied() -> None:
+    large = bytes(2 * PIECE_BYTES + 1)
+    buffers: Buffers = [bytes([number % 256]) * 20 for number in range(20_000)] + [large, b"end"]
+    found = list(pieces(buffers))
+    assert b"".join(found) == b"".join(buffers)
+    assert len(found) == 20_000 * 20 // PIECE_BYTES + 1 + 3 + 1
+    assert max(map(len, found)) <= PIECE_BYTES
+    assert sum(isinstance(piece, memoryview) and piece.obj is large for piece in found) == 3

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, Protocol
 
@@ -43,6 +43,25 @@ PIECE_BYTES: Final = 256 * 1024
 """An answer goes to the transport in pieces of that size."""
 READ_S_MAX: Final = 30.0
 """Within so long the rest of a request comes."""
+
+
+def pieces(buffers: Buffers) -> Iterator[bytes | memoryview]:
+    """An answer in parts of PIECE_BYTES at most: what is small is put together, what is large is not copied."""
+    small: list[bytes | bytearray | memoryview] = []
+    size = 0
+    for buffer in buffers:
+        if size + len(buffer) > PIECE_BYTES:
+            yield b"".join(small)
+            small, size = [], 0
+        if len(buffer) > PIECE_BYTES:
+            view = memoryview(buffer)
+            for at in range(0, len(view), PIECE_BYTES):
+                yield view[at : at + PIECE_BYTES]
+        else:
+            small.append(buffer)
+            size += len(buffer)
+    if small:
+        yield b"".join(small)
 
 
 class Answering(Protocol):
@@ -311,8 +330,6 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(buffers))
             await self._writable.wait()
             return
-        for buffer in buffers:
-            view = memoryview(buffer)
-            for at in range(0, len(view), PIECE_BYTES):
-                transport.write(view[at : at + PIECE_BYTES])
-                await self._writable.wait()
+        for piece in pieces(buffers):
+            transport.write(piece)
+            await self._writable.wait()
