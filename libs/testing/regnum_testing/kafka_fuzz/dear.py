@@ -38,8 +38,8 @@ def arrays_of(struct: Struct, path: Path = ()) -> Iterator[Path]:
 class _Writing:
     """One request. Every number that it writes is another one."""
 
-    def __init__(self, large: Path, count: int) -> None:
-        self._large, self._count = large, count
+    def __init__(self, large: Path, count: int, text: bytes) -> None:
+        self._large, self._count, self._text = large, count, text
         self._numbers = itertools.count(1)
         self.frame = bytearray()
 
@@ -70,7 +70,7 @@ class _Writing:
         elif field.type in FIXED:
             self.frame += self._fixed(field)
         else:
-            text = b"" if field.type in ("bytes", "records") else b"dear-%d" % next(self._numbers)
+            text = b"" if field.type in ("bytes", "records") else self._text or b"dear-%d" % next(self._numbers)
             if field.name == "transactional_id":
                 self._length(layout, -1, short=True)
                 return
@@ -90,9 +90,11 @@ class _Writing:
         return struct.pack(form, field.type == "bool")
 
 
-def dear_request(api: Api, version: int, message: Struct, large: Path, count: int) -> bytes:
-    """A frame without its size."""
-    writing = _Writing(large, count)
+def dear_request(
+    api: Api, version: int, message: Struct, large: Path = (), count: int = 1, *, text: bytes = b""
+) -> bytes:
+    """A frame without its size: one element in each array but the large one, every text that one if it is given."""
+    writing = _Writing(large, count, text)
     writing.frame += struct.pack(">hhih", api.key, version, 7, len(CLIENT)) + CLIENT
     if version >= api.flexible_from:
         writing.frame.append(0)

@@ -17,7 +17,7 @@ from regnum_model.nodes import Address
 from regnum_service.collector import short_collections
 
 from regnum_testing.held_loop import HeldLoop, noting_loop
-from regnum_testing.kafka_fuzz.findings import Findings
+from regnum_testing.kafka_fuzz.findings import Findings, read_frame
 from regnum_testing.kafka_fuzz.mutations import mutated
 from regnum_testing.kafka_world import KafkaWorld, kafka_world
 from regnum_testing.process_memory import resident_bytes
@@ -31,6 +31,8 @@ DEAR_S: Final = 60.0
 """But for the answer to a request that is as large as it may be."""
 SIZE_WRONG: Final = 0.02
 """Part of the requests whose size is a lie."""
+READABLE: Final = 0.98
+"""How often a request that cannot be read is thrown away."""
 
 
 def sized(frame: bytes) -> bytes:
@@ -71,6 +73,9 @@ def mutants(frames: Sequence[bytes], inputs: int, seed: int) -> Iterable[tuple[b
         data = bytearray()
         for _ in range(count):
             frame = mutated(frames, chance)
+            # (One that cannot be read ends its connection: most are to get further.)
+            while chance.random() < READABLE and read_frame(frame) != "read":
+                frame = mutated(frames, chance)
             wrong = chance.random() < SIZE_WRONG
             data += struct.pack(">i", len(frame) + chance.choice((-3, 1, 500))) if wrong else sized(frame)[:4]
             data += frame

@@ -15,6 +15,8 @@ LENGTHS: Final = (
     *(b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x08", b"\xa9\xc3\x01", b"\0", b"\1"),
 )
 """Numbers as they stand on the wire, varints last: 25,000 elements, the most, and lengths that nothing has."""
+Frame = bytes | bytearray
+
 CHANGES_MAX: Final = 4
 REPEATS: Final = (2, 16, 300)
 
@@ -33,58 +35,58 @@ def _place(frame: bytearray, chance: random.Random) -> int:
     return chance.randrange(start, len(frame)) if len(frame) > start else 0
 
 
-def _flip(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _flip(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     if not frame:
         return b"\xff"
     frame[_place(frame, chance)] ^= 1 << chance.randrange(8)
     return frame
 
 
-def _number(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _number(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     at, number = _place(frame, chance), chance.choice(LENGTHS)
     frame[at : at + len(number)] = number
     return frame
 
 
-def _inserted(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _inserted(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     at = _place(frame, chance)
     frame[at:at] = chance.choice((*LENGTHS, chance.randbytes(chance.choice((1, 2, 16)))))
     return frame
 
 
-def _cut(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _cut(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     return frame[: _place(frame, chance)]
 
 
-def _removed(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _removed(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     at = _place(frame, chance)
     del frame[at : at + chance.choice((1, 2, 4, 16))]
     return frame
 
 
-def _repeated(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _repeated(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     at = _place(frame, chance)
     part = frame[at : at + chance.choice((2, 8, 40))]
     frame[at:at] = part * chance.choice(REPEATS)
     return frame
 
 
-def _spliced(frame: bytearray, frames: Sequence[bytes], chance: random.Random) -> bytes:
+def _spliced(frame: bytearray, frames: Sequence[bytes], chance: random.Random) -> Frame:
     other = chance.choice(frames)
     return frame[: _place(frame, chance)] + other[chance.randrange(len(other)) :]
 
 
-def _another_version(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> bytes:
+def _another_version(frame: bytearray, _: Sequence[bytes], chance: random.Random) -> Frame:
     frame[2:4] = struct.pack(">h", chance.choice((*range(18), -1, 2**15 - 1)))
     return frame
 
 
-def _another_call(frame: bytearray, frames: Sequence[bytes], chance: random.Random) -> bytes:
+def _another_call(frame: bytearray, frames: Sequence[bytes], chance: random.Random) -> Frame:
     frame[:4] = chance.choice(frames)[:4]
     return frame
 
 
-_CHANGES: Final[Sequence[Callable[[bytearray, Sequence[bytes], random.Random], bytes | bytearray]]] = (
+_CHANGES: Final[Sequence[Callable[[bytearray, Sequence[bytes], random.Random], Frame]]] = (
     _flip,
     _flip,
     _number,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from regnum_local.cluster import LocalCluster
 
-from regnum_testing.kafka_kill.killing import Verdict, kill_in_the_middle
+from regnum_testing.kafka_kill.killing import Verdict, back, kill_in_the_middle
 
 
 async def run(programs: list[str], count: int, rate: float) -> list[Verdict]:
@@ -29,6 +29,7 @@ async def run(programs: list[str], count: int, rate: float) -> list[Verdict]:
                 sys.stdout.write(f"{'clean' if verdict.clean else 'NOT CLEAN'}: {verdict}\n")
                 sys.stdout.flush()
                 verdicts.append(verdict)
+                await back(cluster)
     return verdicts
 
 

@@ -9,13 +9,16 @@ from typing import Any, Final
 
 import aiokafka
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from regnum_local.cluster import LocalCluster
+from regnum_local.cluster import LocalCluster, ProcessState
 
 from regnum_testing.kafka_kill.producer import HALF
 
 PROGRAM_S: Final = 300.0
 """A program that takes longer is ended."""
-READ_S: Final = 60.0
+READ_S: Final = 120.0
+"""Within so long all is read back."""
+BACK_S: Final = 300.0
+"""Within so long the broker that was killed serves again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,10 @@ def judge(numbers: Sequence[int], said: dict[str, Any]) -> Verdict:
 async def kill_in_the_middle(
     cluster: LocalCluster, program: Sequence[str], *, topic: str, count: int, rate: float
 ) -> Verdict:
-    """Make the topic, run the program, kill the leader at half, read everything back; the broker is started again."""
+    """Make the topic, run the program, kill the leader at half, read everything back. The broker stays killed.
+
+    Raises AssertionError: the program said nothing of a half, so that nothing was killed.
+    """
     bootstrap = ",".join(cluster.plan.kafka)
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
@@ -74,9 +80,15 @@ async def kill_in_the_middle(
     verdict = judge(await _numbers(bootstrap, topic), json.loads(line))
     if not killed:
         raise AssertionError(f"{program} never said {HALF}: {verdict}")
-    await cluster.restart(killed)
-    await cluster.wait_healthy(killed)
     return verdict
+
+
+async def back(cluster: LocalCluster) -> None:
+    """Start again what was killed, and wait until it serves."""
+    for row in cluster.status():
+        if row.state is ProcessState.EXITED:
+            await cluster.restart(row.name)
+            await cluster.wait_healthy(row.name, BACK_S)
 
 
 async def _numbers(bootstrap: str, topic: str) -> list[int]:
