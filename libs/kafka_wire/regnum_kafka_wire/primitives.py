@@ -31,10 +31,11 @@ class TooManyItemsError(Exception):
 class Room:
     """How many items a request may still make."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_most", "left")
 
     def __init__(self, items: int = ITEMS_MAX) -> None:
         """Only assigns."""
+        self._most = items
         self.left = items
         """Items."""
 
@@ -42,7 +43,7 @@ class Room:
         """So many more. Raises TooManyItemsError."""
         self.left -= items
         if self.left < 0:
-            raise TooManyItemsError(f"a request has at most {ITEMS_MAX} items; split it")
+            raise TooManyItemsError(f"a request has at most {self._most} items; split it")
 
 
 def short() -> MalformedError:

@@ -17,6 +17,7 @@ from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
+from regnum_kafka_wire.gen.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from regnum_kafka_wire.gen.heartbeat_response import HeartbeatResponse
 from regnum_kafka_wire.gen.list_groups_response import ListedGroup, ListGroupsResponse
 from regnum_kafka_wire.primitives import MalformedError
@@ -26,6 +27,7 @@ from regnum_service.limits.answers import Answers, making
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
+from regnum_service.request_sizes import LIST_MAX
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
@@ -60,6 +62,16 @@ class Room:
     def no_versions(self, request: Any, context: Context, code: int) -> ApiVersionsResponse:
         del request, context
         return ApiVersionsResponse(error_code=code, api_keys=offered())
+
+    def no_delete(self, request: Any, context: Context, code: int) -> DeleteTopicsResponse:
+        del context
+        return DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name=name, error_code=code) for name in request.topic_names]
+        )
+
+    async def delete(self, request: Any, context: Context) -> DeleteTopicsResponse:
+        self.seen.append(request)
+        return self.no_delete(request, context, 0)
 
     def __getattr__(self, _name: str) -> Any:
         return self.heartbeat
@@ -219,3 +231,14 @@ async def test_versions_that_nobody_knows_are_answered_in_the_oldest_form(world:
 async def test_what_is_not_offered_ends_the_connection(world: World, key: int, version: int) -> None:
     with pytest.raises(MalformedError, match="not offered"):
         await world.ask(struct.pack(">hhih", key, version, 7, 1) + b"c")
+
+
+@pytest.mark.parametrize(("count", "code"), [(LIST_MAX, 0), (LIST_MAX + 1, errors_pb2.ERROR_CODE_INVALID_REQUEST)])
+async def test_a_list_as_long_as_one_may_be_is_answered_and_a_longer_one_refused(
+    world: World, count: int, code: int
+) -> None:
+    names = b"".join(struct.pack(">h5s", 5, b"%05d" % number) for number in range(count))
+    answer = await world.ask(struct.pack(">hhihsi", 20, 1, 7, 1, b"c", count) + names + bytes(4))
+    size, number, _, topics, length, name, told = struct.unpack_from(">iiiih5sh", answer)
+    assert (size, number, topics, length, name, told) == (len(answer) - 4, 7, count, 5, b"00000", code)
+    assert [len(request.topic_names) for request in world.room.seen] == ([] if code else [count])

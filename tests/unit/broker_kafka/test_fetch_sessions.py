@@ -8,7 +8,7 @@ from regnum_broker.kafka.fetch_sessions import (
     BEGINS,
     ENDS,
     EPOCH_MAX,
-    OWN_MAX,
+    OF_SESSION_MAX,
     ConnectionSession,
     Place,
     Said,
@@ -89,13 +89,10 @@ def test_sessions_hold_no_more_than_they_may(sessions: Sessions) -> None:
     assert sessions.partitions == 0
 
 
-def test_one_session_has_no_more_than_a_fetch_reads() -> None:
+def test_a_session_grows_to_as_many_partitions_as_one_request_may_ask_for() -> None:
     sessions = Sessions()
-    many = {("t", bytes(16), number): PLACE for number in range(OWN_MAX)}
     session = ConnectionSession(sessions, random.Random(1))
-    session.wanted(0, BEGINS, {**many, ("t", bytes(16), OWN_MAX): PLACE}, ())
+    places = {("t", bytes(16), number): PLACE for number in range(OF_SESSION_MAX)}
+    session.wanted(0, BEGINS, places, ())
+    assert session.wanted(session.id, 1, {("u", bytes(16), 0): PLACE}, ()) == 70, "FETCH_SESSION_ID_NOT_FOUND"
     assert (session.id, sessions.partitions) == (0, 0)
-    session.wanted(0, BEGINS, many, ())
-    assert sessions.partitions == OWN_MAX
-    grown = session.wanted(session.id, 1, {("u", bytes(16), 0): PLACE}, ())
-    assert (grown, sessions.partitions) == (errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND, 0)

@@ -33,11 +33,13 @@ from regnum_kafka_wire.gen.produce_response import (
 )
 from regnum_model.topics import MAX_NAME_LENGTH
 from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
 from regnum_broker.kafka.refusals import is_waited_for, no_transactions
+from regnum_broker.serving.fetching.admission import check_count
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
 
 BY_ID_PRODUCE: Final = 13
@@ -51,6 +53,8 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 """KIP-405: of logs that are on this broker, which all are."""
 READ_COMMITTED: Final = 1
+SLICE: Final = 500
+"""Partitions between two turns of the event loop (safety rule S22)."""
 NO_ID: Final = bytes(16)
 
 ACKS: Final[Mapping[int, log_pb2.Acks.ValueType]] = {
@@ -85,12 +89,14 @@ class Data:
         asked.header.client_id = context.call.client_id
         answers: list[TopicProduceResponse] = []
         places: list[PartitionProduceResponse] = []
+        turns = Turns(SLICE)
         for topic in request.topic_data:
             name = topic.name if context.version < BY_ID_PRODUCE else self._addresses.name_of(topic.topic_id)
             answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
             answers.append(answer)
             found: list[PartitionProduceResponse] = []
             for one in topic.partition_data:
+                await turns.took()
                 place = PartitionProduceResponse(index=one.index, base_offset=-1)
                 found.append(place)
                 if name is None:
@@ -107,6 +113,7 @@ class Data:
                 raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
             response.throttle_time_ms = done.throttle_time_ms
             for place, result in zip(places, done.results, strict=True):
+                await turns.took()
                 self._tell_produced(place, result, context)
             if context.version >= HINTS_PRODUCE:
                 response.node_endpoints = [
@@ -151,13 +158,16 @@ class Data:
 
     async def fetch(self, request: FetchRequest, context: Context) -> FetchResponse:
         """Read, in the session of the connection if it has one."""
+        check_count(sum(len(topic.partitions) for topic in request.topics))
+        named, turns = _places(request), Turns(SLICE)
+        await turns.took(len(named))
         forgotten = [
             (topic.topic, topic.topic_id, number)
             for topic in request.forgotten_topics_data
             for number in topic.partitions
         ]
         session = context.session
-        wanted = session.wanted(request.session_id, request.session_epoch, _places(request), forgotten)
+        wanted = session.wanted(request.session_id, request.session_epoch, named, forgotten)
         if not isinstance(wanted, Mapping):
             return FetchResponse(error_code=wanted)
         asked = log_pb2.FetchRequest(
@@ -170,6 +180,7 @@ class Data:
         keys: list[Key] = []
         answers: list[tuple[Key, PartitionData]] = []
         for key, place in wanted.items():
+            await turns.took()
             name = key[0] if context.version < BY_ID_FETCH else self._addresses.name_of(key[1])
             if name is None:
                 unknown = PartitionData(key[2], errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, -1, records=b"")
@@ -192,17 +203,20 @@ class Data:
             done = await self._log.Fetch(asked, context)
             throttle_ms = done.throttle_time_ms
             for key, result in zip(keys, done.results, strict=True):
+                await turns.took()
                 answers.append((key, _partition_data(result, context, isolation=request.isolation_level)))
                 if result.HasField("current_leader"):
                     leaders.add(result.current_leader.leader)
-        return self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
+        return await self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
 
-    def _fetched(
+    async def _fetched(
         self, answers: Sequence[tuple[Key, PartitionData]], context: Context, *, throttle_ms: int, leaders: set[int]
     ) -> FetchResponse:
         session, topics = context.session, dict[tuple[str, bytes], list[PartitionData]]()
         full: list[Key] = []
+        turns = Turns(SLICE)
         for key, data in answers:
+            await turns.took()
             has_records = bool(data.records)
             worth_saying = (
                 has_records
@@ -250,8 +264,11 @@ class Data:
         """Offsets of the beginning, the end, and of times."""
         asked = log_pb2.ListOffsetsRequest()
         asked.header.client_id = context.call.client_id
+        check_count(sum(len(topic.partitions) for topic in request.topics))
+        turns = Turns(SLICE)
         for topic in request.topics:
             for one in topic.partitions:
+                await turns.took()
                 query = asked.queries.add(topic=topic.name, partition=one.partition_index)
                 if one.timestamp == MAX_TIMESTAMP:
                     query.max_timestamp.SetInParent()
@@ -289,8 +306,11 @@ class Data:
     ) -> OffsetForLeaderEpochResponse:
         """Where leader epochs end."""
         asked = log_pb2.OffsetForLeaderEpochRequest()
+        check_count(sum(len(topic.partitions) for topic in request.topics))
+        turns = Turns(SLICE)
         for topic in request.topics:
             for one in topic.partitions:
+                await turns.took()
                 query = asked.queries.add(topic=topic.topic, partition=one.partition, leader_epoch=one.leader_epoch)
                 if one.current_leader_epoch >= 0:
                     query.current_leader_epoch = one.current_leader_epoch

@@ -60,7 +60,12 @@ async def write_bundle(
         "findings.json": [as_row(finding) for finding in findings],
         "build.json": {"client": this_build(), "made_unix_ms": time.time_ns() // 1_000_000},
         "status.json": document(
-            process_rows(gathered.status.processes), health, gathered.status.figures, gathered.status.services, ()
+            process_rows(gathered.status.processes),
+            health,
+            gathered.status.figures,
+            gathered.status.services,
+            gathered.status.kafka,
+            (),
         ),
         "lags.json": _or_message(
             gathered.lags

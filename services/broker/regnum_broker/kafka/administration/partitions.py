@@ -25,6 +25,7 @@ from regnum_kafka_wire.gen.list_partition_reassignments_response import (
 from regnum_model.access import Operation, ResourceType
 from regnum_service.access.authorization import Authorizer, Right
 from regnum_service.errors import Code
+from regnum_service.slices import Turns
 
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
 from regnum_broker.kafka.administration.rooms import Room
@@ -37,6 +38,8 @@ ELECTIONS: Final = (admin_pb2.ELECTION_TYPE_PREFERRED, admin_pb2.ELECTION_TYPE_U
 """By Kafka's number."""
 PAGE: Final = 1_000
 """Reassignments that the controller tells in one answer."""
+SLICE: Final = 500
+"""Topics between two turns of the event loop (safety rule S22)."""
 
 ALTER_CLUSTER: Final = Right(Operation.ALTER, ResourceType.CLUSTER)
 
@@ -72,7 +75,9 @@ class PartitionAdministration:
         asked = admin_pb2.CreatePartitionsRequest(
             header=header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
         )
+        turns = Turns(SLICE)
         for topic in request.topics:
+            await turns.took()
             new = asked.topics.add(name=topic.name, count=topic.count, mutation_id=self._controller.new_mutation_id())
             # Kafka's clients name the replicas of new partitions only, in their order.
             for number, one in enumerate(topic.assignments or (), start=self._partitions_of(topic.name)):
