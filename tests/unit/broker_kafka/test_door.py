@@ -207,15 +207,24 @@ async def test_an_answer_is_held_until_it_has_left_whatever_call_it_answers() ->
     assert (world.held.total, world.budget.unread.overdue()) == (0, frozenset())
 
 
-async def test_a_large_request_is_not_carried_out_while_there_is_no_memory_for_its_answer(world: World) -> None:
+async def test_a_large_request_is_not_carried_out_while_there_is_no_memory_for_its_answer() -> None:
+    seen: list[Any] = []
+
+    async def list_groups(request: Any, _context: Context) -> ListGroupsResponse:
+        seen.append(request)
+        return ListGroupsResponse()
+
+    world = World({16: (list_groups, lambda *_: ListGroupsResponse())})
     other = world.budget.holding(Call(peer="ipv4:10.0.0.2:1"), Purpose.CONTROL)
     other.grant(TOTAL - 1_000, TOTAL - 1_000)
-    asking = asyncio.create_task(world.ask(HEARTBEAT + bytes(4_096)))
+    asking = asyncio.create_task(world.ask(struct.pack(">hhih", 16, 0, 7, 1) + b"c" + bytes(4_096)))
     await world.clock.advance(0.1)
-    assert (asking.done(), world.room.seen) == (False, [])
+    assert (asking.done(), seen) == (False, [])
+    assert await world.ask(HEARTBEAT + bytes(4_096)) == answered(0), "a member is kept"
     other.close()
     await world.clock.advance(1.0)
-    assert await within(asking) == answered(0)
+    await within(asking)
+    assert len(seen) == 1
 
 
 async def test_versions_that_nobody_knows_are_answered_in_the_oldest_form(world: World) -> None:

@@ -22,7 +22,7 @@ from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
 from regnum_service.limits.answers import Answer, Answers
 from regnum_service.limits.threads import for_caller
-from regnum_service.request_sizes import LIST_MAX, RECORDS
+from regnum_service.request_sizes import LIST_MAX
 from regnum_service.status import from_rpc_error
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -41,6 +41,10 @@ AGAIN_S: Final = 0.2
 ITEMS_AT_ONCE: Final = 1_000
 """Elements that a message may have to be read or written on the event loop, two milliseconds at most. A larger one is
 read and written on the thread that works for callers, in turns of them: 25,000 take 60 ms (safety rule S22)."""
+
+NOT_RESERVED: Final = frozenset({0, 11, 12, 13, 14})
+"""Calls whose answers are held once they are there, and not reserved before: Produce, whose answer is small, and what
+makes and keeps a member of a group: those that wait for one another must not keep each other out."""
 
 PATHS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -160,7 +164,7 @@ class Door:
         while True:
             making, error = self._answers.begin(path, context.call), "NONE"
             try:
-                if making is not None and path not in RECORDS:
+                if making is not None and api.key not in NOT_RESERVED:
                     making.asked(request, size_bytes)
                 response = await answering(request, context)
             except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as failure:
