@@ -24,6 +24,7 @@ from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_service.access.identity import Caller, calling
 from regnum_service.clock import Clock
+from regnum_service.connection_limit import Uses
 from regnum_service.connections import peer_name, plain_address
 from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import Budget
@@ -86,6 +87,7 @@ class Shared:
         idle_s: float,
         age_s: float,
         connections_max: int,
+        uses: Uses,
         of_address_max: int | None,
         too_many: Counter,
         too_many_of_address: Counter,
@@ -103,6 +105,7 @@ class Shared:
             idle_s: seconds without a request after which a connection is closed.
             age_s: seconds after which it takes no further request and is closed.
             connections_max: connections.
+            uses: is told which have come through their handshakes.
             of_address_max: the same of one address; None: any number.
             too_many: counts those that are closed because there are more.
             too_many_of_address: likewise.
@@ -121,6 +124,7 @@ class Shared:
         self.chance: Final = chance
         self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
         self.connections_max: Final = connections_max
+        self._uses: Final = uses
         self.of_address_max: Final = of_address_max
         self._too_many: Final = too_many
         self._too_many_of_address: Final = too_many_of_address
@@ -132,6 +136,7 @@ class Shared:
 
     def opened(self, connection: "Connection") -> None:
         """One more; of too many the one is closed that has asked for nothing for the longest time."""
+        self._uses.began(connection.name)
         own = self._of_host.setdefault(connection.host, {})
         self.open[connection] = own[connection] = None
         if len(self.open) > self.connections_max:
@@ -151,6 +156,7 @@ class Shared:
     def closed(self, connection: "Connection") -> None:
         """One less."""
         if connection in self.open:
+            self._uses.ended(connection.name)
             del self.open[connection]
             own = self._of_host[connection.host]
             del own[connection]
