@@ -209,7 +209,9 @@ class Admin:
         asked = admin_pb2.CreateTopicsRequest(
             header=header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
         )
+        turns = Turns(SLICE)
         for topic in request.topics:
+            await turns.took()
             new = asked.topics.add(name=topic.name, mutation_id=self._controller.new_mutation_id())
             for one in topic.assignments:
                 new.assignment.add(partition=one.partition_index, replicas=one.broker_ids)
