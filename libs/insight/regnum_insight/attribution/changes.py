@@ -191,7 +191,7 @@ def spread_of(chains: Sequence[Chain]) -> dict[str, Spread]:
         for segment in chain.segments:
             lengths[segment.step].append(segment.ms)
     return {
-        step: Spread(n=len(of), min_ms=min(of), median_ms=median(of), max_ms=max(of))
+        step: Spread(len(of), min(of), median(of), max(of)) if len(of) > 1 else Spread(1, of[0], of[0], of[0])
         for step in steps.ALL_STEPS
         if (of := lengths.get(step))
     }

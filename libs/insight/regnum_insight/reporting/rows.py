@@ -4,16 +4,17 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from regnum_telemetry import conventions as names
 
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import Chain
+from regnum_insight.attribution.chains import Chain, Segment
 from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
 
 _DIGITS: Final = 6
-"""To the nanosecond: a sum of steps is to show what was measured, and not what was rounded."""
+"""To the nanosecond: a sum of steps is to show what was measured, and not what was rounded. A single length is a whole
+number of them already."""
 
 SEGMENT_COLUMNS: Final = (
     "trace_id", "kind", "cause", "victim", "started", "partition", "leader", "client", "seen_by", "outage_ms",
@@ -75,20 +76,30 @@ def started(change: Change) -> str:
     return datetime.fromtimestamp(change.start_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
-def csv_of(changes: Iterable[Change]) -> str:
+def write_csv(file: IO[bytes], changes: Iterable[Change]) -> None:
     """A line for each segment of each chain, with SEGMENT_COLUMNS above."""
-    text = io.StringIO()
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=False)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(SEGMENT_COLUMNS)
     for change in changes:
-        about: Sequence[object] = (change.trace_id, change.kind, change.cause, change.victim, started(change))
+        about = (change.trace_id, change.kind, change.cause, change.victim, started(change))
         for chain in chains_of(change):
-            of = (chain.name, chain.leader, chain.client, chain.seen_by, f"{chain.outage_ms:.6f}")
-            for position, segment in enumerate(chain.segments):
-                bound = "" if segment.bound_ms is None else f"{segment.bound_ms:.6f}"
-                lengths = (f"{segment.ms:.6f}", f"{segment.raw_ms:.6f}", bound, str(segment.uncertain).lower())
-                writer.writerow([*about, *of, position, segment.step, segment.until, *lengths, segment.process])
-    return text.getvalue()
+            of = (*about, chain.name, chain.leader, chain.client, chain.seen_by, f"{chain.outage_ms:.6f}")
+            writer.writerows([
+                (*of, position, step, until, *_lengths(segment), process)
+                for position, segment in enumerate(chain.segments)
+                for step, _, _, _, until, process in (segment,)
+            ])  # fmt: skip
+    # The file is its owner's to close.
+    text.detach()
+
+
+def _lengths(segment: Segment) -> tuple[str, str, str, str]:
+    """As the CSV has them: corrected, as the clocks were, the bound, and whether it is within that."""
+    ms = f"{segment.ms:.6f}"
+    raw_ms = ms if segment.raw_ms == segment.ms else f"{segment.raw_ms:.6f}"
+    bound_ms = "" if segment.bound_ms is None else f"{segment.bound_ms:.6f}"
+    return ms, raw_ms, bound_ms, "true" if segment.uncertain else "false"
 
 
 def chain_row(chain: Chain) -> dict[str, Any]:
@@ -105,20 +116,23 @@ def chain_row(chain: Chain) -> dict[str, Any]:
         "error": chain.error or None,
         "segments": [
             {
-                "step": segment.step,
-                "until": segment.until,
-                "ms": _rounded(segment.ms),
-                "raw_ms": _rounded(segment.raw_ms),
-                "bound_ms": _rounded(segment.bound_ms),
+                "step": step,
+                "until": until,
+                "ms": ms,
+                "raw_ms": raw_ms,
+                "bound_ms": bound_ms,
                 "uncertain": segment.uncertain,
-                "process": segment.process,
+                "process": process,
             }
             for segment in chain.segments
+            for step, ms, raw_ms, bound_ms, until, process in (segment,)
         ],
     }
 
 
 def _spread(of: Any) -> Mapping[str, Any]:
+    if of.n == 1:
+        return {"n": 1, "min_ms": of.min_ms, "median_ms": of.min_ms, "max_ms": of.min_ms}
     return {
         "n": of.n, "min_ms": _rounded(of.min_ms), "median_ms": _rounded(of.median_ms), "max_ms": _rounded(of.max_ms)
     }  # fmt: skip
