@@ -168,10 +168,10 @@ class Change(NamedTuple):
 
     @property
     def steps_ms(self) -> dict[str, float]:
-        """Steps of the worst chain, in order; they add up to ``total_ms``."""
+        """Steps of the worst chain, in order; they add up to ``total_ms``. To the nanosecond."""
         found: dict[str, float] = {}
-        for segment in self.worst.segments:
-            found[segment.step] = found.get(segment.step, 0.0) + segment.ms
+        for step, ms, *_ in self.worst.segments:
+            found[step] = round(found[step] + ms, 6) if step in found else ms
         return found
 
 
