@@ -168,10 +168,10 @@ class Change(NamedTuple):
 
     @property
     def steps_ms(self) -> dict[str, float]:
-        """Steps of the worst chain, in order; they add up to ``total_ms``."""
+        """Steps of the worst chain, in order; they add up to ``total_ms``. To the nanosecond."""
         found: dict[str, float] = {}
-        for segment in self.worst.segments:
-            found[segment.step] = found.get(segment.step, 0.0) + segment.ms
+        for step, ms, *_ in self.worst.segments:
+            found[step] = round(found[step] + ms, 6) if step in found else ms
         return found
 
 
@@ -191,7 +191,7 @@ def spread_of(chains: Sequence[Chain]) -> dict[str, Spread]:
         for segment in chain.segments:
             lengths[segment.step].append(segment.ms)
     return {
-        step: Spread(n=len(of), min_ms=min(of), median_ms=median(of), max_ms=max(of))
+        step: Spread(len(of), min(of), median(of), max(of)) if len(of) > 1 else Spread(1, of[0], of[0], of[0])
         for step in steps.ALL_STEPS
         if (of := lengths.get(step))
     }

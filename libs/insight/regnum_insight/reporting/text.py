@@ -27,10 +27,11 @@ def tables_of(changes: Sequence[Change]) -> str:
 
 
 def _table(changes: Sequence[Change], what: str) -> str:
-    used = [step for step in steps.ALL_STEPS if any(change.steps_ms.get(step, 0) >= _SHOWN_MS for change in changes)]
+    steps_ms = [change.steps_ms for change in changes]
+    used = [step for step in steps.ALL_STEPS if any(of.get(step, 0) >= _SHOWN_MS for of in steps_ms)]
     lines = [["started", "kind", "victim", "parts", "worst", *map(title, used), "total", "outage"]]
-    for change in changes:
-        lengths = [_ms(change.steps_ms.get(step)) for step in used]
+    for change, of in zip(changes, steps_ms, strict=True):
+        lengths = [_ms(of.get(step)) for step in used]
         about = [started(change)[11:23], marked_label_of(change), change.victim or "-", str(change.partitions)]
         lines.append([*about, change.worst.name, *lengths, _ms(change.total_ms), _ms(change.outage_ms)])
     return "\n".join([f"changes of {what} (ms)", *_aligned(lines, left=(0, 1, 2, 4))])

@@ -23,6 +23,8 @@ _VERSION: Final = "service.version"
 _ZONE: Final = "cloud.availability_zone"
 _RESOURCE: Final = frozenset({_SERVICE, _INSTANCE, _VERSION, _ZONE})
 _HEXADECIMAL: Final = "0123456789abcdef"
+_NO_TRACE: Final = "0" * 2 * TRACE_ID_BYTES
+_NO_SPAN: Final = "0" * 2 * SPAN_ID_BYTES
 _VALUES: Final = frozenset({
     "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
     "string_value", "int_value", "bool_value", "double_value", "bytes_value",
@@ -122,9 +124,12 @@ def _span(raw: Any, process: str, selection: Selection) -> Span | Refused | Pass
         plain = (
             type(name) is str
             and name != ""
-            and _is_id(trace_id, 2 * TRACE_ID_BYTES)
-            and _is_id(span_id, 2 * SPAN_ID_BYTES)
-            and (not parent_id or _is_id(parent_id, 2 * SPAN_ID_BYTES))
+            and len(trace_id) == len(_NO_TRACE)
+            and len(span_id) == len(_NO_SPAN)
+            and (not parent_id or len(parent_id) == len(_NO_SPAN))
+            and not (trace_id + span_id + parent_id).strip(_HEXADECIMAL)
+            and trace_id != _NO_TRACE
+            and _NO_SPAN not in (span_id, parent_id)
             and type(kind) is int
             and 0 <= kind <= _KIND_MAX
             and 0 < start_ns <= end_ns < INTEGER_LIMIT
@@ -136,11 +141,6 @@ def _span(raw: Any, process: str, selection: Selection) -> Span | Refused | Pass
     attributes = _attributes(raw.get("attributes"), selection.attributes)
     links = _links(raw["links"]) if raw.get("links") else ()
     return Span(trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links)
-
-
-def _is_id(raw: str, digits: int) -> bool:
-    """Whether it is an id as OTLP writes it: hexadecimal digits in lower case, and not all zero."""
-    return len(raw) == digits and not raw.strip(_HEXADECIMAL) and bool(raw.strip("0"))
 
 
 def _odd_span(raw: object, process: str, selection: Selection) -> Span | Refused | Passed:
