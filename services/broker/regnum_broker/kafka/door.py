@@ -32,6 +32,7 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.refusals import told
 from regnum_broker.limits.throttling import LOG_SERVICE
 
 AGAIN_S: Final = 0.2
@@ -162,16 +163,19 @@ class Door:
                 response = await answering(request, context)
             except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
                 known = _known(error)
+                code, retry_ms = known.code, known.retry_after_ms
+                # (Its frames hold the request, and are not to hold themselves.)
+                del known
             else:
                 self._note(api, context.version, "NONE", began_s)
                 return response
-            if known.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
-                self._note(api, context.version, reason_of(known.code), began_s)
-                return refuse(request, context, known.code)
+            if code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                self._note(api, context.version, reason_of(code), began_s)
+                return refuse(request, context, told(api.key, code))
             if making is not None:
                 # Others may have it, who are waited for here.
                 making.made(b"")
-            await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+            await self._clock.sleep(retry_ms / 1000 if retry_ms else AGAIN_S)
 
 
 async def _read(api: Api, context: Context, frame: memoryview) -> tuple[Any, bool]:
