@@ -19,6 +19,8 @@ from regnum_kafka_wire.primitives import ITEMS_MAX, put_unsigned
 from regnum_testing.kafka_wire.schema import FIXED, MESSAGES, Field, Struct, versions_of
 
 CLIENT: Final = b"dear"
+NUMBER: Final = 7
+"""The correlation id of each."""
 PADDING: Final = 100
 """Items that are left for arrays with one element."""
 
@@ -95,7 +97,7 @@ def dear_request(
 ) -> bytes:
     """A frame without its size: one element in each array but the large one, every text that one if it is given."""
     writing = _Writing(large, count, text)
-    writing.frame += struct.pack(">hhih", api.key, version, 7, len(CLIENT)) + CLIENT
+    writing.frame += struct.pack(">hhih", api.key, version, NUMBER, len(CLIENT)) + CLIENT
     if version >= api.flexible_from:
         writing.frame.append(0)
     writing.message(message)

@@ -25,7 +25,7 @@ from regnum_testing.process_memory import resident_bytes
 ATTACKERS: Final = 8
 FRAMES_MAX: Final = 6
 """Requests that an attacker sends before it reads anything."""
-ANSWER_S: Final = 0.1
+ANSWER_S: Final = 0.3
 """Nobody waits longer for one."""
 DEAR_S: Final = 60.0
 """But for the answer to a request that is as large as it may be."""
