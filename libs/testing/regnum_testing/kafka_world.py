@@ -121,9 +121,9 @@ async def made(world: KafkaWorld, name: str, partitions: int = 1) -> None:
 class KafkaConnection:
     """One connection, over which any version of any call goes. ``connected`` makes one."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "kio") -> None:
         """Only assigns."""
-        self._reader, self.writer = reader, writer
+        self._reader, self.writer, self._client_id = reader, writer, client_id
 
     def send(self, message: str, version: int, **fields: Any) -> int:
         """Send a request; its correlation id. Several may be sent before an answer is read."""
@@ -133,7 +133,7 @@ class KafkaConnection:
         header = kind.__header_schema__
         given = {"request_api_key": kind.__api_key__, "request_api_version": version, "correlation_id": number}
         if "client_id" in header.__dataclass_fields__:
-            given["client_id"] = "kio"
+            given["client_id"] = self._client_id
         entity_writer(header)(buffer, header(**given))
         entity_writer(kind)(buffer, _built(kind, fields))
         frame = buffer.getvalue()
@@ -157,11 +157,11 @@ class KafkaConnection:
 
 
 @asynccontextmanager
-async def connected(address: Address) -> AsyncIterator[KafkaConnection]:
+async def connected(address: Address, client_id: str = "kio") -> AsyncIterator[KafkaConnection]:
     """A connection, which is closed."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
-        yield KafkaConnection(reader, writer)
+        yield KafkaConnection(reader, writer, client_id)
     finally:
         writer.close()
 

@@ -1,9 +1,11 @@
 """Connections of the Kafka listener: one request at a time, nothing parsed before its size is admitted."""
 
 import asyncio
+import gc
 import resource
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -173,6 +175,32 @@ async def test_what_is_under_way_for_a_client_that_hangs_up_ends(world: World) -
     assert world.held.held_for(Purpose.PRODUCE) == 0
 
 
+@pytest.mark.parametrize("end", ["hung up on while it works", "hung up on while it waits", "malformed", "cut short"])
+async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cycles(world: World, end: str) -> None:
+    """Where a process is large, what was alive at a full collection is never looked at again (``collector``)."""
+    world.door.may_answer.clear()
+    gc.disable()
+    try:
+        reader, writer = await world.connect()
+        await until(lambda: world.listener.connections == 1)
+        ended = weakref.ref(next(iter(world.listener._shared.open)))
+        match end:
+            case "hung up on while it works":
+                writer.write(request(1, MIB))
+                await until(lambda: world.door.under_way == 1)
+            case "malformed":
+                writer.write(request(1, key=99))
+                assert await closed(reader)
+            case "cut short":
+                writer.write(request(1, MIB)[: MIB // 2])
+                await until(lambda: world.held.total == MIB)
+        writer.transport.abort()
+        await until(lambda: ended() is None)
+    finally:
+        gc.enable()
+    assert (world.listener.connections, world.held.total) == (0, 0)
+
+
 async def test_a_call_that_is_not_offered_ends_its_connection_and_no_other(world: World) -> None:
     reader, writer = await world.connect()
     other_reader, other = await world.connect()
@@ -228,6 +256,20 @@ async def test_thousands_of_small_requests_of_one_connection_leave_turns_to_othe
     assert [(await answer(reader))[0] for _ in range(count)] == list(range(count))
     for one in (writer, other):
         one.close()
+
+
+async def test_who_connects_and_says_nothing_is_hung_up_on_and_who_has_spoken_may_be_silent() -> None:
+    world = World(limits=ListenerLimits(handshake_timeout_s=0.2))
+    await world.listener.start()
+    (silent, other), (spoken, writer) = [await world.connect() for _ in range(2)]
+    writer.write(request(1))
+    assert await answer(spoken) == (1, 10)
+    assert await closed(silent)
+    writer.write(request(2))
+    assert await answer(spoken) == (2, 10)
+    for one in (other, writer):
+        one.close()
+    await world.listener.stop()
 
 
 async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None:

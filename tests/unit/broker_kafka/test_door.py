@@ -19,6 +19,7 @@ from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
 from regnum_kafka_wire.gen.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from regnum_kafka_wire.gen.heartbeat_response import HeartbeatResponse
+from regnum_kafka_wire.gen.init_producer_id_response import InitProducerIdResponse
 from regnum_kafka_wire.gen.list_groups_response import ListedGroup, ListGroupsResponse
 from regnum_kafka_wire.primitives import MalformedError
 from regnum_model.shares import Shares
@@ -69,6 +70,13 @@ class Room:
             responses=[DeletableTopicResult(name=name, error_code=code) for name in request.topic_names]
         )
 
+    async def producer_id(self, request: Any, context: Context) -> Any:
+        return await self.heartbeat(request, context)
+
+    def no_producer_id(self, request: Any, context: Context, code: int) -> InitProducerIdResponse:
+        del request, context
+        return InitProducerIdResponse(error_code=code)
+
     async def delete(self, request: Any, context: Context) -> DeleteTopicsResponse:
         self.seen.append(request)
         return self.no_delete(request, context, 0)
@@ -95,17 +103,21 @@ class Gate:
 
 
 class Meter:
-    """Nothing is measured."""
+    """Measures when it is on, and finds that 9 ms are to be waited."""
 
-    is_on = False
+    def __init__(self) -> None:
+        self.is_on = False
 
     async def measured(self, call: Call, request: Any, answering: Any) -> Any:
-        raise NotImplementedError
+        assert call.client_id == "c"
+        answer = await answering
+        answer.throttle_time_ms = 9
+        return answer
 
 
 class World:
     def __init__(self, administration: Mapping[int, kafka_room.Room] = MappingProxyType({})) -> None:
-        self.clock, self.room, self.gate = FakeClock(), Room(), Gate()
+        self.clock, self.room, self.gate, self.meter = FakeClock(), Room(), Gate(), Meter()
         room: Any = self.room
         self.metrics = Metrics()
         self.held = HeldBytes(Shares(total_max=TOTAL, connection_max=TOTAL))
@@ -117,7 +129,7 @@ class World:
             administration=administration,
             gates=(self.gate,),
             answers=Answers(self.budget),
-            meter=Meter(),
+            meter=self.meter,
             clock=self.clock,
             metrics=self.metrics,
         )
@@ -160,12 +172,32 @@ async def test_an_answer_has_the_number_of_its_request(world: World) -> None:
 async def test_a_refusal_is_an_error_of_the_answer(world: World) -> None:
     world.room.outcomes = [RegnumError(errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS, "x"), TimeoutError()]
     assert await world.ask(HEARTBEAT) == answered(27)
-    assert await world.ask(HEARTBEAT) == answered(7)
+    assert await world.ask(HEARTBEAT) == answered(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE)
     (counted,) = [one for one in world.metrics.read() if one.instrument is instruments.KAFKA_REQUESTS]
     assert {labels for labels, _ in counted.histograms} == {
         ("Heartbeat", "0", "REBALANCE_IN_PROGRESS"),
         ("Heartbeat", "0", "REQUEST_TIMED_OUT"),
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the rules are not read yet"), 15),
+        (RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID, "nobody"), 25),
+    ],
+)
+async def test_a_member_is_told_that_its_coordinator_is_away_and_nothing_that_ends_it(
+    world: World, error: Exception, code: int
+) -> None:
+    world.room.outcomes = [error]
+    assert await world.ask(HEARTBEAT) == answered(code)
+
+
+async def test_a_producer_that_asks_a_broker_without_a_controller_comes_again(world: World) -> None:
+    world.room.outcomes = [RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "there is no controller")]
+    answer = await world.ask(struct.pack(">hhih", 22, 0, 7, 1) + b"c" + struct.pack(">hi", -1, 60_000))
+    assert struct.unpack_from(">iiih", answer)[1:] == (7, 0, errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT)
 
 
 async def test_what_overload_refuses_waits_and_is_made_again(world: World) -> None:
@@ -251,3 +283,10 @@ async def test_a_list_as_long_as_one_may_be_is_answered_and_a_longer_one_refused
     size, number, _, topics, length, name, told = struct.unpack_from(">iiiih5sh", answer)
     assert (size, number, topics, length, name, told) == (len(answer) - 4, 7, count, 5, b"00000", code)
     assert [len(request.topic_names) for request in world.room.seen] == ([] if code else [count])
+
+
+async def test_time_that_a_call_takes_is_measured_and_told(world: World) -> None:
+    heartbeat = struct.pack(">hhih", 12, 1, 7, 1) + HEARTBEAT[10:]
+    assert await world.ask(heartbeat) == struct.pack(">iiih", 10, 7, 0, 0)
+    world.meter.is_on = True
+    assert await world.ask(heartbeat) == struct.pack(">iiih", 10, 7, 9, 0)

@@ -33,7 +33,7 @@ from regnum_testing.kafka_world import KafkaConnection, connected, made
 from regnum_testing.kafka_world import KafkaWorld as World
 from regnum_testing.waiting import eventually
 
-NONE, TOO_LARGE, UNKNOWN_TOPIC_ID = 0, 10, 100
+NONE, TOO_LARGE, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 0, 10, 42, 100
 WAIT_MS = 300
 CODECS: dict[int, CodecName] = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
@@ -317,3 +317,20 @@ def test_a_batch_that_is_too_large_is_refused_alone(world: World) -> None:
             return [await produce(connection, "too-large", small, large, small) for _ in range(2)]
 
     assert world.run(work()) == [[(NONE, n), (TOO_LARGE, -1), (NONE, n)] for n in range(2)]
+
+
+def test_what_is_named_again_and_again_is_told_once_or_refused(world: World) -> None:
+    """A few bytes for each, and thousands of partitions, settings, offsets, or producers in the answer."""
+    world.run(made(world, "named-often", 2))
+    how = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
+    topics = [{"name": "named-often"}] * 50
+    metadata = world.ask("metadata", 9, topics=topics, allow_auto_topic_creation=False, **how)
+    assert [len(topic.partitions) for topic in metadata.topics] == [2]
+    resources = [{"resource_type": 2, "resource_name": "named-often", "configuration_keys": None}] * 50
+    told = {"include_synonyms": False, "include_documentation": False}
+    assert len(world.ask("describe_configs", 4, resources=resources, **told).results) == 1
+    groups = [{"group_id": "g", "topics": None}] * 2
+    offsets = world.ask("offset_fetch", 8, groups=groups, require_stable=False)
+    assert {int(group.error_code) for group in offsets.groups} == {INVALID_REQUEST}
+    producers = world.ask("describe_producers", 0, topics=[{"name": "named-often", "partition_indexes": [0, 1, 0]}])
+    assert {int(one.error_code) for one in producers.topics[0].partitions} == {INVALID_REQUEST}

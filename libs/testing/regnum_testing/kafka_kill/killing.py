@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import aiokafka
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from regnum_client import Admin
 from regnum_local.cluster import LocalCluster, ProcessState
 
 from regnum_testing.kafka_kill.producer import HALF
@@ -55,28 +55,22 @@ async def kill_in_the_middle(
     Raises AssertionError: the program said nothing of a half, so that nothing was killed.
     """
     bootstrap = ",".join(cluster.plan.kafka)
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic(topic, 1, 3)])
+    killed, line = "", ""
+    async with Admin(cluster.bootstrap, timeout_s=BACK_S) as admin, asyncio.timeout(PROGRAM_S):
+        await admin.create_topic(topic, partitions=1, replication_factor=3)
         running = await asyncio.create_subprocess_exec(
             *program, bootstrap, topic, str(count), str(rate), stdout=asyncio.subprocess.PIPE
         )
-        killed = ""
         try:
-            async with asyncio.timeout(PROGRAM_S):
-                assert running.stdout is not None
-                while (line := (await running.stdout.readline()).decode().strip()) and not line.startswith("{"):
-                    if line == HALF:
-                        ((described, *_),) = [await admin.describe_topics([topic])]
-                        killed = f"broker-{described['partitions'][0]['leader']}"
-                        await cluster.kill(killed)
-                await running.wait()
+            assert running.stdout is not None
+            while (line := (await running.stdout.readline()).decode().strip()) and not line.startswith("{"):
+                if line == HALF:
+                    killed = f"broker-{(await admin.describe_topic(topic)).partitions[0].leader}"
+                    await cluster.kill(killed)
+            await running.wait()
         finally:
             if running.returncode is None:
                 running.kill()
-    finally:
-        await admin.close()
     verdict = judge(await _numbers(bootstrap, topic), json.loads(line))
     if not killed:
         raise AssertionError(f"{program} never said {HALF}: {verdict}")

@@ -84,6 +84,7 @@ class Shared:
         clock: Clock,
         caller_of: Callable[["Connection"], Caller],
         request_bytes_max: int,
+        first_s: float,
         idle_s: float,
         age_s: float,
         connections_max: int,
@@ -102,6 +103,7 @@ class Shared:
             clock: source of time.
             caller_of: who is at the other end; raises RegnumError where that is not believed.
             request_bytes_max: the largest request.
+            first_s: seconds within which the first request of a connection begins.
             idle_s: seconds without a request after which a connection is closed.
             age_s: seconds after which it takes no further request and is closed.
             connections_max: connections.
@@ -117,6 +119,7 @@ class Shared:
         self.clock: Final = clock
         self.caller_of: Final = caller_of
         self.request_bytes_max: Final = request_bytes_max
+        self.first_s: Final = first_s
         self.idle_s: Final = idle_s
         self.age_s: Final = age_s
         self.defect: Final = defect
@@ -178,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         self._came = asyncio.Event()
         self._writable = asyncio.Event()
         self._paused = False
+        self._silence_s = min(shared.first_s, shared.idle_s)
+        """For so long it may say nothing now."""
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
         self.session: Final = ConnectionSession(shared.sessions, shared.chance)
@@ -239,8 +244,11 @@ class Connection(asyncio.BufferedProtocol):
         del exc
         self._shared.closed(self)
         self.session.close()
-        if self._serving is not None:
-            self._serving.cancel()
+        # (What ends in a cycle may stay for ever in a large process: it was alive at a full collection, ``collector``.)
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.cancel()
+        self._ahead, self._large = bytearray(), None
 
     def get_extra_info(self, name: str) -> Any:
         """Of the transport."""
@@ -275,8 +283,9 @@ class Connection(asyncio.BufferedProtocol):
         left_s = self._ends_s - shared.clock.monotonic()
         if left_s <= 0.0:
             raise TimeoutError("it is as old as it may be")
-        async with asyncio.timeout(min(shared.idle_s, left_s)):
+        async with asyncio.timeout(min(self._silence_s, left_s)):
             await self._until(SIZE_BYTES)
+        self._silence_s = shared.idle_s
         size = size_of(self._ahead)
         if size > shared.request_bytes_max:
             raise MalformedError(f"a request of {size} bytes is larger than {shared.request_bytes_max}")

@@ -32,7 +32,7 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
-from regnum_broker.kafka.refusals import is_waited_for
+from regnum_broker.kafka.refusals import is_waited_for, told
 from regnum_broker.limits.throttling import LOG_SERVICE
 
 AGAIN_S: Final = 0.2
@@ -141,11 +141,13 @@ class Door:
             request, is_too_long = await _read(api, context, frame)
             if is_too_long:
                 return await self._too_long(api, request, context, began_s)
-            answering = self._made(api, request, len(frame), context, began_s)
+            attempts: list[Answer | None] = []
+            answering = self._made(api, request, len(frame), context, began_s, attempts)
             if self._meter.is_on:
-                buffers: Buffers | None = await self._meter.measured(context.call, request, answering)
-                return buffers
-            return await answering
+                response = await self._meter.measured(context.call, request, answering)
+            else:
+                response = await answering
+        return await _written(api, context, response, *attempts)
 
     async def _too_long(self, api: Api, request: Any, context: Context, began_s: float) -> Buffers | None:
         """The refusal of a request with a list that is longer than one may be, at either door."""
@@ -159,25 +161,39 @@ class Door:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
         duration.record(self._clock.monotonic() - began_s)
 
-    async def _made(self, api: Api, request: Any, size_bytes: int, context: Context, began_s: float) -> Buffers | None:
+    async def _made(
+        self,
+        api: Api,
+        request: Any,
+        size_bytes: int,
+        context: Context,
+        began_s: float,
+        attempts: list[Answer | None],
+    ) -> Any:
+        """The response; what holds it is in ``attempts``."""
         (answering, refuse), path = self._rooms[api.key], PATHS.get(api.key, api.name)
         while True:
-            making, error = self._answers.begin(path, context.call), "NONE"
+            making = self._answers.begin(path, context.call)
+            attempts[:] = [making]
             try:
                 if making is not None and api.key not in NOT_RESERVED:
                     making.asked(request, size_bytes)
                 response = await answering(request, context)
-            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as failure:
-                known = _known(failure)
-                if is_waited_for(known.code):
-                    if making is not None:
-                        # Others may have it, who are waited for here.
-                        making.made(b"")
-                    await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
-                    continue
-                error, response = reason_of(known.code), refuse(request, context, known.code)
-            self._note(api, context.version, error, began_s)
-            return await _written(api, context, response, making)
+            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
+                known = _known(error)
+                code, retry_ms = known.code, known.retry_after_ms
+                # (Its frames hold the request, and are not to hold themselves.)
+                del known
+            else:
+                self._note(api, context.version, "NONE", began_s)
+                return response
+            if not is_waited_for(code):
+                self._note(api, context.version, reason_of(code), began_s)
+                return refuse(request, context, told(api.key, code))
+            if making is not None:
+                # Others may have it, who are waited for here.
+                making.made(b"")
+            await self._clock.sleep(retry_ms / 1000 if retry_ms else AGAIN_S)
 
 
 async def _read(api: Api, context: Context, frame: memoryview) -> tuple[Any, bool]:

@@ -122,6 +122,7 @@ class KafkaListener:
             clock=clock,
             caller_of=_Believed(authentication, access.denials).caller_of,
             request_bytes_max=request_bytes_max,
+            first_s=limits.handshake_timeout_s,
             idle_s=limits.idle_s or math.inf,
             age_s=limits.age_s or math.inf,
             connections_max=most,
