@@ -7,7 +7,6 @@ to a client of Kafka, which may know no such error: the call waits, and is made 
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of
 from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError, reason_of
+from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
 from regnum_service.limits.answers import Answer, Answers
 from regnum_service.limits.threads import for_caller
@@ -142,9 +141,13 @@ class Door:
             request, is_too_long = await _read(api, context, frame)
             if is_too_long:
                 return await self._too_long(api, request, context, began_s)
-            making = self._made(api, request, len(frame), context, began_s)
-            made: _Made = await (self._meter.measured(context.call, request, making) if self._meter.is_on else making)
-            return await _written(api, context, made.response, made.answer)
+            attempts: list[Answer | None] = []
+            answering = self._made(api, request, len(frame), context, began_s, attempts)
+            if self._meter.is_on:
+                response = await self._meter.measured(context.call, request, answering)
+            else:
+                response = await answering
+        return await _written(api, context, response, *attempts)
 
     async def _too_long(self, api: Api, request: Any, context: Context, began_s: float) -> Buffers | None:
         """The refusal of a request with a list that is longer than one may be, at either door."""
@@ -158,48 +161,39 @@ class Door:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
         duration.record(self._clock.monotonic() - began_s)
 
-    async def _made(self, api: Api, request: Any, size_bytes: int, context: Context, began_s: float) -> "_Made":
+    async def _made(
+        self,
+        api: Api,
+        request: Any,
+        size_bytes: int,
+        context: Context,
+        began_s: float,
+        attempts: list[Answer | None],
+    ) -> Any:
+        """The response; what holds it is in ``attempts``."""
         (answering, refuse), path = self._rooms[api.key], PATHS.get(api.key, api.name)
         while True:
             making = self._answers.begin(path, context.call)
-            code: Code = errors_pb2.ERROR_CODE_NONE
-            retry_ms: int | None = None
+            attempts[:] = [making]
             try:
                 if making is not None and api.key not in NOT_RESERVED:
                     making.asked(request, size_bytes)
                 response = await answering(request, context)
-            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as failure:
-                known = _known(failure)
+            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
+                known = _known(error)
                 code, retry_ms = known.code, known.retry_after_ms
                 # (Its frames hold the request, and are not to hold themselves.)
                 del known
-            if is_waited_for(code):
-                if making is not None:
-                    # Others may have it, who are waited for here.
-                    making.made(b"")
-                await self._clock.sleep(retry_ms / 1000 if retry_ms else AGAIN_S)
-                continue
-            if code:
-                response = refuse(request, context, told(api.key, code))
-            self._note(api, context.version, reason_of(code), began_s)
-            return _Made(response, making)
-
-
-@dataclass(slots=True)
-class _Made:
-    """A response that is not written yet; the meter tells its caller in it how long to wait."""
-
-    response: Any
-    answer: Answer | None
-
-    @property
-    def throttle_time_ms(self) -> int:
-        return getattr(self.response, "throttle_time_ms", 0)
-
-    @throttle_time_ms.setter
-    def throttle_time_ms(self, wait_ms: int) -> None:
-        if hasattr(self.response, "throttle_time_ms"):
-            self.response.throttle_time_ms = wait_ms
+            else:
+                self._note(api, context.version, "NONE", began_s)
+                return response
+            if not is_waited_for(code):
+                self._note(api, context.version, reason_of(code), began_s)
+                return refuse(request, context, told(api.key, code))
+            if making is not None:
+                # Others may have it, who are waited for here.
+                making.made(b"")
+            await self._clock.sleep(retry_ms / 1000 if retry_ms else AGAIN_S)
 
 
 async def _read(api: Api, context: Context, frame: memoryview) -> tuple[Any, bool]:

@@ -166,7 +166,8 @@ class KafkaListener:
         self._budget.start(self._supervisor, self.address.port)
         if self._tls is not None:
             self._supervisor.start("certificates of kafka", self._follow_certificates())
-            self._supervisor.start("handshakes of kafka", self._handshakes.run())
+        # (Also without handshakes: it forgets connections that are gone.)
+        self._supervisor.start("handshakes of kafka", self._handshakes.run())
 
     async def stop(self) -> None:
         """Close it, and all its connections."""
