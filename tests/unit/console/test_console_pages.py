@@ -181,7 +181,12 @@ async def test_the_page_of_a_broker_says_whether_it_may_be_stopped() -> None:
     console = FakeConsole()
     assert "No: wait" in words(await shown(console, "/brokers/2"))
     console.cluster.topics = {"orders": topic_of("orders", [[1, 2, 3]])}
+    assert "Not known: 1 of 2 partitions" in words(await shown(console, "/brokers/2"))
+    console.cluster.health = health_of(partitions=1)
     assert "Yes: every partition keeps a leader" in words(await shown(console, "/brokers/2"))
+    console.cluster.controller = False
+    assert "Not known: 1 partitions may be seen" in words(await shown(console, "/brokers/2"))
+    console.cluster.controller = True
     await shown(console, "/brokers/9", status=404)
 
 
