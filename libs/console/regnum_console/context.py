@@ -22,6 +22,8 @@ TOGETHER_MAX: Final = 8
 """Calls of one page that run beside one another."""
 SEARCHES_MAX: Final = 2
 """Searches that run at a time, and so many questions about all partitions."""
+READS_MAX: Final = 16
+"""Pages of records that are made or followed at a time."""
 
 
 class Turns:
@@ -66,6 +68,8 @@ class Context:
     """Shown by every form that changes something."""
     searches: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
     """Taken by what goes through records."""
+    reads: "Turns" = field(default_factory=lambda: Turns(READS_MAX))
+    """Taken by pages of records, and by those that follow them: each may hold the reader's buffer."""
     scans: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
     """Taken by what asks about all partitions."""
     visitor: str | None = None

@@ -1,7 +1,7 @@
 """Connections of browsers: taken, bounded, and let go.
 
-Goals: whoever connects and says nothing, says it slowly, or reads slowly, takes the place of nobody else for long, and
-memory stays bounded. That is asked of a listener beyond this machine, where anything connects.
+Goals: a client that connects and says nothing, says it slowly, or reads slowly, takes the place of no other for long,
+and memory stays bounded. That is asked of a listener beyond this machine, where anything connects.
 
 Algorithm: connections are counted from the moment in which they are taken, before TLS is spoken: so many in all and of
 one address; what comes beyond is closed at once. A handshake has HANDSHAKE_S, a request REQUEST_S from its first byte

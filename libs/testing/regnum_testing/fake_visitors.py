@@ -48,7 +48,7 @@ class FakeVisitors:
         self.app: Final = Guard(application(Visitors(self.sessions, self.clock)), lambda: hosts)
 
     def add(self, name: str, *topics: str) -> FakeConsoleCluster:
-        """Somebody who has a token, and sees these topics."""
+        """A visitor with a token, who sees these topics."""
         cluster = FakeConsoleCluster(topics={topic: topic_of(topic, [[1, 2, 3], [2, 3]]) for topic in topics})
         self.clusters[credential_of(name)] = cluster
         log = self.logs[name] = FakeLog()

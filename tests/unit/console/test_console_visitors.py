@@ -1,6 +1,7 @@
 """A console beyond its machine has no rights of its own: each visitor signs in, and is asked for by name."""
 
 import asyncio
+import contextlib
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from regnum_console.app import CHANGES, PAGES
 from regnum_console.live.streams import VISITOR_STREAMS_MAX
 from regnum_console.live.tail import TraceTail
 from regnum_console.visitors.attempts import ADDRESSES_MAX, BURST, EVERY_S, Attempts
+from regnum_console.visitors.contexts import VISITOR_READS_MAX
 from regnum_console.visitors.sessions import IDLE_S, LIFETIME_S, OF_TOKEN_MAX
 from regnum_console.visitors.visitors import CHECKS_MAX, WAITING_MAX
 from regnum_insight.attribution.changes import SELECTION
@@ -88,7 +90,7 @@ async def test_a_page_token_is_of_no_use_but_in_its_own_session() -> None:
 
 
 @pytest.mark.parametrize("origin", [None, "https://evil.example", "null", "http://console.example:8443"])
-async def test_another_site_signs_nobody_in(origin: str | None) -> None:
+async def test_another_site_signs_no_browser_in(origin: str | None) -> None:
     console = FakeVisitors()
     console.add("mallory")
     assert (await console.post("/sign-in", origin=origin, token=credential_of("mallory"))).status == 403
@@ -208,7 +210,7 @@ async def test_a_visitor_without_rights_sees_nothing_of_traces(tmp_path: Path) -
         await stream.next("trouble")
 
 
-async def test_ten_thousand_wrong_tokens_cost_next_to_nothing_and_shut_out_nobody_else() -> None:
+async def test_ten_thousand_wrong_tokens_cost_next_to_nothing_and_shut_out_no_other_visitor() -> None:
     console = FakeVisitors()
     console.add("alice")
     statuses = [
@@ -268,6 +270,7 @@ async def test_a_visitor_takes_no_place_of_others() -> None:
     assert (len(console.sessions), console.open) == (OF_TOKEN_MAX + 1, OF_TOKEN_MAX + 1)
     assert (await console.get("/", cookie=cookies[0])).status == 200
     assert [(await console.get("/", cookie=one)).status for one in mallorys[:4]] == [401, 401, 401, 200]
+    assert await _follows(console, mallorys[-1], times=3) == [False, False, True]
     streams = [console.stream("/live/moves", cookie=mallorys[-1]) for _ in range(VISITOR_STREAMS_MAX + 1)]
     try:
         for stream in streams:
@@ -310,3 +313,14 @@ async def test_every_page_with_a_session_is_as_closed_as_without() -> None:
         assert answer.headers["cache-control"] == "no-store"
     assert (await console.get("/topics", cookie=cookie)).headers.get("access-control-allow-origin") is None
     assert ORIGIN not in (await console.get("/", cookie=cookie)).text
+
+
+async def _follows(console: FakeVisitors, cookie: str, *, times: int) -> list[bool]:
+    """Of pages that follow records, opened one after another, which wait for the others."""
+    waits = []
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(times):
+            stream = await stack.enter_async_context(console.stream("/live/tail/orders", cookie=cookie))
+            await stream.next("open")
+            waits.append(number >= VISITOR_READS_MAX and "Other pages" in (await stream.next("part"))["html"])
+    return waits

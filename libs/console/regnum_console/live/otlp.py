@@ -1,7 +1,7 @@
 """Spans that processes or a collector send to the console itself: OTLP over gRPC.
 
-Constraints: what sends spans is not asked who it is, as at a collector, and may send anything. Nothing may look at
-changes for a long time.
+Constraints: senders are not authenticated, as at a collector, and may send anything. Nothing may look at changes for a
+long time.
 
 Algorithm: of each message the spans that say something of changes are taken, by their names, before anything of them is
 decoded; all else is let go. They wait for the next look, PENDING_MAX of them, the newest: OTLP has a way to say how

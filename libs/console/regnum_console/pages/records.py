@@ -69,7 +69,7 @@ async def _browse(context: Context, request: Request, topic: TopicView) -> Child
         raise HTTPException(404, f"topic {topic.name} has no partition {number}")
     partition, form = TopicPartition(topic.name, number), _as(request)
     place = _place(context, request, otherwise=LATEST)
-    async with context.ports.read() as reader:
+    async with context.reads, context.ports.read() as reader:
         first = (await reader.beginning_offsets([partition]))[partition]
         end = (await reader.end_offsets([partition]))[partition]
         if isinstance(place, AtTime):

@@ -1,1 +1,1 @@
-"""People who reach a console from elsewhere: each signs in, and is asked for by name at the cluster."""
+"""Visitors of a console from other machines: each signs in, and the cluster answers with that person's rights."""

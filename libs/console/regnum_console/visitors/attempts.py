@@ -1,7 +1,7 @@
 """How often one address may try to sign in. Pure.
 
-Goals: whoever guesses tokens costs the cluster next to nothing, and locks out nobody at another address. (What proves
-a token has 512 bits: to be guessed is not what it has to be kept from.)
+Goals: guessing tokens costs the cluster next to nothing, and locks out no visitor at another address. (What proves a
+token has 512 bits: the bound is for the cost of tries, and not against a right guess.)
 
 Algorithm: each address has a bucket of BURST tries, which gains one every EVERY_S; a sign-in that works costs one as
 well. An IPv6 network of /64 counts as one address: a single machine has as many as it likes there. Of more than

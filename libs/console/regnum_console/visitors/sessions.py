@@ -1,8 +1,9 @@
-"""Who has signed in: what the browser keeps, and what it stands for.
+"""Sessions of visitors: what the browser keeps, and what it stands for.
 
 Constraints: a session is worth as much as its token for as long as it lives. It ends when its visitor signs out, when
 the cluster no longer believes its token, IDLE_S after the last page that was asked for (open pages that are kept up to
-date do not count: nobody may be there), and after LIFETIME_S in any case. With it end its streams and its connections.
+date do not count: their visitor may have left), and after LIFETIME_S in any case. Its streams and its connections end
+with it.
 
 What the browser shows is chance of 256 bits; only its digest is kept here. The token's credential is in the
 connections of the session and nowhere else.
@@ -26,9 +27,9 @@ IDLE_S: Final = 1_800.0
 """A session of which no page is asked for ends after so long."""
 LIFETIME_S: Final = 43_200.0
 """Every session ends after so long."""
-SESSIONS_MAX: Final = 256
-"""Sessions at a time: of more, the one that was idle longest ends."""
-OF_TOKEN_MAX: Final = 8
+SESSIONS_MAX: Final = 64
+"""Sessions at a time, each with connections to brokers of its own: of more, the one that was idle longest ends."""
+OF_TOKEN_MAX: Final = 4
 """The same of one token, so that a visitor takes no place of another one's."""
 
 Enter: TypeAlias = Callable[[str], AbstractAsyncContextManager[Ports]]

@@ -1,7 +1,7 @@
 """Signing in and out, and which visitor a request is of.
 
 Goals: a request without a session learns nothing and costs the cluster nothing; a sign-in costs one question to it, and
-so many at a time; another site can neither sign a browser in (as somebody else, whose records its visitor would then
+so many at a time; another site can neither sign a browser in (as another person, whose records its visitor would then
 produce) nor out.
 
 Algorithm: the form's token goes to the cluster as it is, over a connection of its own, and the cluster says whether it
@@ -74,7 +74,7 @@ class Visitors:
         """``POST /sign-in``."""
         if request.headers.get("origin") is None:
             # (Every browser says where a form was sent from; the guard has compared it.)
-            raise HTTPException(403, "who signs in says from which origin: send the header Origin")
+            raise HTTPException(403, "a sign-in says from which origin it comes: send the header Origin")
         wait_s = self._attempts.take(request.client.host if request.client else "", self._clock.monotonic())
         if wait_s:
             told = form("/", f"Too many tries from your address: wait {wait_s:.0f} s.", status=429)

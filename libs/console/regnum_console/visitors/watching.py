@@ -1,7 +1,7 @@
 """Changes of leadership for a visitor: traces have no rights of their own, so that those of the event log count.
 
-Spans name topics, brokers and clients. Whoever may read the cluster's events may see what becomes of leadership; a
-visitor who may not is refused by the cluster, in its own words.
+Spans name topics, brokers and clients. A visitor that may read the cluster's events may see what becomes of leadership;
+another one is refused by the cluster, in its own words.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from regnum_client.admin.describing.quota_usage import ClientUsage
 from regnum_client.admin.groups.views import CommittedOffset
 from regnum_client.admin.health.figures import BrokerFigures
 from regnum_client.admin.health.views import TroubleCount, TroubledPartition
-from regnum_client.admin.reassignment.values import OngoingReassignment
+from regnum_client.admin.reassignment.values import AddedReplica, OngoingReassignment
 from regnum_client.records import TopicPartition
 from regnum_console.guard import Hosts
 from regnum_console.listening import served
@@ -60,7 +60,7 @@ LOOKS: Final = (("light", 1100, 900, False), ("dark", 1100, 900, True), ("narrow
 
 
 def busy_console(traces: Path, hosts: Hosts) -> FakeConsole:
-    """A cluster in which something is wrong, something moves, and somebody waits."""
+    """A cluster in which something is wrong, something moves, and clients wait."""
     FullChangeTrace().write(traces)
     console = FakeConsole(writes=True, source=TraceTail(traces, SELECTION), hosts=hosts)
     cluster = console.cluster
@@ -121,7 +121,7 @@ def busy_console(traces: Path, hosts: Hosts) -> FakeConsole:
             isr=(1, 2, 3),
             bytes_total=2_000_000_000,
             bytes_done=500_000_000,
-            added=(),
+            added=(AddedReplica(broker=4, live=True, in_sync=False, log_end_offset=400, bytes=500_000_000),),
         ),
     )
     for n in range(60):
@@ -207,7 +207,7 @@ def _complaints(page: Page, url: str, picture: Path) -> Iterator[str]:
     page.requests.clear()
     page.complaints.clear()
     page.go(url)
-    page.until("['open', 'done', undefined].includes(document.getElementById('live')?.dataset.state)")
+    page.until("!document.getElementById('live') || document.getElementById('live').dataset.state")
     page.wait(0.3)
     page.picture(picture)
     base = url[: url.index("/", len("http://"))]
