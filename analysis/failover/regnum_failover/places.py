@@ -12,7 +12,8 @@ from regnum_failover.objects.address import BucketAddress, is_bucket, parse
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.store import ObjectStore, StoreError
 from regnum_failover.traces.listing import in_bucket, in_folder
-from regnum_failover.traces.source import write_plan
+from regnum_failover.traces.plan import parts_of
+from regnum_failover.traces.planned import Planned, write_plan
 
 Opened = Callable[[BucketAddress], ObjectStore]
 """Makes the store of a bucket."""
@@ -74,7 +75,7 @@ def traces_of(place: str, opened: Opened, clocks: Clocks, *, days: float) -> Ite
         listing = in_folder(place)
     with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
         plan = Path(folder) / "plan.json"
-        write_plan(listing.files, plan)
+        write_plan(Planned(parts=parts_of(listing.files)), plan)
         yield Traces(place=place, plan=str(plan), notes=listing.notes)
 
 
