@@ -155,7 +155,7 @@ def _say(changes: Sequence[Change]) -> None:
 
 
 def _told(report: Report, target: Target, form: str) -> int:
-    removed = target.finish(f"{report.to_text()}\n")
+    removed = target.finish(lambda: f"{report.to_text()}\n")
     sys.stdout.write(f"{report.to_json() if form == 'json' else report.to_text()}\n")
     if removed:
         sys.stderr.write(f"removed what was old: {', '.join(removed)}\n")

@@ -42,7 +42,7 @@ def test_a_run_is_visible_at_once_and_old_ones_go(tmp_path):
         (Path(target.folder) / "failovers").mkdir()
         assert target.named == str(tmp_path / RUN)
         assert not (tmp_path / RUN).exists()
-        assert target.finish("report\n") == ["2026-10-01", "2026-10-02T000000Z.unfinished"]
+        assert target.finish(lambda: "report\n") == ["2026-10-01", "2026-10-02T000000Z.unfinished"]
     assert {path.name for path in (tmp_path / RUN).iterdir()} == {"_SUCCESS", "failovers", "report.txt"}
     assert (tmp_path / RUN / "report.txt").read_text("utf-8") == "report\n"
     assert {path.name for path in tmp_path.iterdir()} == {RUN, "2026-11-01T000000Z", "2026-09-01", *FOREIGN}
@@ -77,7 +77,7 @@ def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
         with into as target, traces_of(f"s3://{bucket.name}/traces", opened, CLOCKS, days=30) as traces:
             records = records_of(spark, traces.place, plan=traces.plan, **variables)
             report = write_report(records, target.folder, named=target.named, notes=traces.notes)
-            assert target.finish(report.to_text()) == []
+            assert target.finish(report.to_text) == []
     assert list(tmp_path.iterdir()) == []
     (row,) = report.failovers
     tally = report.tally

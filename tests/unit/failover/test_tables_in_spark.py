@@ -20,10 +20,16 @@ PAGE = Path(__file__).parents[3] / "docs" / "tables.md"
 NOW_S = 1_795_400_000.0
 
 
-def grown(spark, traces: Path | str, tables: Path | str, *, settle_s: float = 10**6) -> Grew:
+def grown(spark, traces: Path | str, tables: Path | str, *, settle_s: float = 10**6, **variables: str) -> Grew:
     growing = Growing(
-        traces=str(traces), tables=str(tables), days=30, store_timeout_s=30, settle_s=settle_s, with_spans=True
-    )  # fmt: skip
+        traces=str(traces),
+        tables=str(tables),
+        days=30,
+        store_timeout_s=30,
+        settle_s=settle_s,
+        with_spans=True,
+        variables=variables,
+    )
     return grow(lambda: nullcontext(spark), growing, now_s=NOW_S)
 
 
@@ -121,7 +127,7 @@ def test_from_one_bucket_into_another(spark, tmp_path, monkeypatch, capsys):
         store = S3ObjectStore(parse("s3://traces-of-ours"), variables, timeout_s=30)
         for file in (tmp_path / "traces").rglob("*.jsonl"):
             store.write(f"in/{file.parent.name}/{file.name}", file)
-        told = grown(spark, "s3://traces-of-ours/in", "s3://traces-of-ours/out")
+        told = grown(spark, "s3://traces-of-ours/in", "s3://traces-of-ours/out", **variables)
         assert told.changes == 12
         for found in store.objects("out"):
             path = tmp_path / found.key

@@ -14,9 +14,9 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +72,8 @@ class Growing:
     """See SETTLE_S."""
     with_spans: bool = False
     """Whether there is a table of spans."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """``AWS_*`` variables besides those that each process has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +121,10 @@ def grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growin
 
 
 def _grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growing, now_s: float) -> Grew:
-    shelf = shelf_of(of.tables, os.environ, of.store_timeout_s)
+    shelf = shelf_of(of.tables, {**os.environ, **of.variables}, of.store_timeout_s)
     ledger = read_ledger(shelf)
     options = Options(
-        place=of.traces, plan=None, days=of.days, store_timeout_s=of.store_timeout_s, variables={}
+        place=of.traces, plan=None, days=of.days, store_timeout_s=of.store_timeout_s, variables=of.variables
     )  # fmt: skip
     found = options.look(ledger.files, now_s)
     if not found and not ledger.files:
@@ -146,7 +148,7 @@ def _grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growi
             ),
             plan,
         )
-        records = records_of(spark, of.traces, plan=str(plan), store_timeout_s=str(of.store_timeout_s))
+        records = records_of(spark, of.traces, plan=str(plan), store_timeout_s=str(of.store_timeout_s), **of.variables)
         placed = placed_of(gathered(records.groupBy("trace_id")), run, with_spans=of.with_spans)
         placed.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -184,11 +186,14 @@ def _placed(trace_id: str | None, packs: list[bytes], run: int, *, with_spans: b
     ]
 
 
-def merged(placed: DataFrame, tables: str, run: int, timeout_s: float) -> list[Merged]:
+def merged(
+    placed: DataFrame, tables: str, run: int, timeout_s: float, variables: Mapping[str, str] | None = None
+) -> list[Merged]:
     """Put the rows of ``placed_of`` into the partitions of a place, each in a task."""
+    more = dict(variables or {})
 
     def put(clusters: pa.Array, dates: pa.Array, told: pa.Array) -> pa.Array:
-        shelf = shelf_of(tables, os.environ, timeout_s)
+        shelf = shelf_of(tables, {**os.environ, **more}, timeout_s)
         places = map(Place, clusters.to_pylist(), dates.to_pylist())
         # One after another: a partition may have much to tell.
         counts = [merge(shelf, here, some.as_py(), run) for here, some in zip(places, told, strict=True)]
@@ -204,7 +209,7 @@ def _write(placed: DataFrame, of: Growing, shelf: Shelf, ledger: Ledger, now_s: 
     # First: what is cached then has been told once.
     newest_us = placed.agg(F.max("ended_us").alias("newest")).collect()[0]["newest"] or 0
     newest_us = max(newest_us, ledger.newest_us)
-    partitions = merged(placed, of.tables, ledger.run, of.store_timeout_s)
+    partitions = merged(placed, of.tables, ledger.run, of.store_timeout_s, of.variables)
     tally = Tally()
     for row in placed.where(F.col("trace_id").isNull()).select(F.explode("spans").alias("told")).toLocalIterator():
         tally.add(pickle.loads(row["told"]))  # noqa: S301 - of this job's own workers
