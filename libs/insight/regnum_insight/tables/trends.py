@@ -112,9 +112,9 @@ def trends_of(changes: Iterable[Mapping[str, Any]], period: Period) -> Trends:
 
 def _part(begin: date, cluster: str, rows: Sequence[Mapping[str, Any]]) -> Part:
     waits = [row["outage_ms"] for row in rows if row["outage_ms"] is not None]
-    shares = [percentile(waits, share) if waits else None for share in (0.5, 0.9, 0.99)]
+    p50, p90, p99 = (percentile(waits, share) if waits else None for share in (0.5, 0.9, 0.99))
     planned = sum(row["planned"] for row in rows)
-    return Part(begin, cluster, len(rows), planned, len(waits), *shares, max(waits, default=None))
+    return Part(begin, cluster, len(rows), planned, len(waits), p50, p90, p99, max(waits, default=None))
 
 
 def _in_order(version: str) -> tuple[list[int], str]:
