@@ -1,7 +1,6 @@
 """Aimed schedules, each the way to a loss that one or more mutants open (``mutants``). The product is clean in all.
 
-Most go the same way: the last acknowledged records are on two brokers, which are killed, and a third one must not lead,
-or must have them.
+Most go one way: the last acknowledged records are on two brokers, both killed; a third must not lead, or has them.
 """
 
 import errno
@@ -21,11 +20,9 @@ from regnum_testing.simulation.schedules.scene import STATE, Scene
 
 Story = Callable[[Scene], Awaitable[None]]
 
-ELECTIONS: Final = ("election-1", "election-2")
-QUOTA: Final = ("quota-1", "quota-2")
+ELECTIONS, QUOTA = ("election-1", "election-2"), ("quota-1", "quota-2")
 FETCH: Final = "FetchReplica"
-LAG_S: Final = 14.0
-"""Longer than a follower may lag."""
+LAG_S: Final = 14.0  # longer than a follower may lag
 
 
 async def _left_alone(scene: Scene, name: str, *others: str) -> None:
@@ -500,5 +497,4 @@ STORIES: Final[dict[str, Story]] = {
         an_answer_of_a_creation_is_lost,
         quota_processes_die,
     )
-}
-"""By name."""
+}  # by name
