@@ -35,14 +35,17 @@ SERVER_OPTIONS: Final[tuple[Option, ...]] = (
 """Of every server."""
 
 
-def make_server(*options: Option, interceptors: Sequence[Any] = ()) -> grpc.aio.Server:
+def make_server(*options: Option, interceptors: Sequence[Any] = (), calls_max: int | None = None) -> grpc.aio.Server:
     """A server that does not listen yet, on the running event loop. Servers of ours are made nowhere else.
 
     Args:
         options: of this server, besides those of every one, which it cannot change.
         interceptors: the first is the outermost.
+        calls_max: calls at a time; others are refused with RESOURCE_EXHAUSTED.
     """
     fixed = {name for name, _ in SERVER_OPTIONS}
     if changed := fixed.intersection(name for name, _ in options):
         raise ValueError(f"every server has the same {', '.join(sorted(changed))}")
-    return grpc.aio.server(interceptors=interceptors, options=(*SERVER_OPTIONS, *options))
+    return grpc.aio.server(
+        interceptors=interceptors, options=(*SERVER_OPTIONS, *options), maximum_concurrent_rpcs=calls_max
+    )

@@ -16,6 +16,8 @@ from regnum_console.live.otlp import MESSAGE_BYTES_MAX, SpanReceiver, receiving
 from regnum_insight.attribution.changes import SELECTION
 from regnum_insight.engine import analyse
 from regnum_insight.spans.otlp import ALL
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
 from regnum_service.errors import PortTakenError
 from regnum_testing.asgi import ask
 from regnum_testing.change_traces import FullChangeTrace
@@ -52,7 +54,7 @@ async def test_a_change_that_is_sent_is_that_of_the_report(tmp_path: Path) -> No
     receiver = SpanReceiver(SELECTION)
     async with (
         receiving("127.0.0.1:0", receiver) as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        open_channel(Address(host="127.0.0.1", port=port)) as channel,
     ):
         for request in requests_of(tmp_path):
             answer = await TraceServiceStub(channel).Export(request)  # type: ignore[no-untyped-call]
@@ -100,7 +102,7 @@ async def test_an_odd_span_costs_itself(changed: dict[str, str]) -> None:
 async def test_a_message_that_is_too_large_and_a_port_that_is_taken_are_refused() -> None:
     receiver = SpanReceiver(ALL)
     async with receiving("127.0.0.1:0", receiver) as port:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with open_channel(Address(host="127.0.0.1", port=port)) as channel:
             export: Any = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await export(bytes(MESSAGE_BYTES_MAX + 1))

@@ -53,7 +53,8 @@ def test_the_job_understands_its_arguments_and_keeps_what_it_says(objects: list[
 def test_the_job_reads_the_volume_of_the_collector_on_its_node(objects: list[dict[str, Any]], name: str) -> None:
     if not has(name, "failovers"):
         return
-    job, (collector,) = job_of(objects), of(objects, "Deployment")
+    job = job_of(objects)
+    (collector,) = [item for item in of(objects, "Deployment") if component(item) == "collector"]
 
     def claimed(item: Mapping[str, Any]) -> dict[str, str]:
         volumes = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in template(item)["spec"]["volumes"]
@@ -82,7 +83,8 @@ def test_the_job_reads_the_volume_of_the_collector_on_its_node(objects: list[dic
 def test_the_collector_writes_to_the_bucket_what_the_job_reads_there(objects: list[dict[str, Any]], name: str) -> None:
     if not has(name, "object-store"):
         return
-    job, (collector,) = job_of(objects), of(objects, "Deployment")
+    job = job_of(objects)
+    (collector,) = [item for item in of(objects, "Deployment") if component(item) == "collector"]
     (shared,) = [item for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum-collector"]
     told = yaml.safe_load(shared["data"]["collector.config.yaml"])
     known = environment(objects, collector, "", 0)

@@ -31,7 +31,7 @@ def test_spans_go_where_the_collector_listens_and_writes_what_the_job_reads(
         assert choose(shared["regnum"], has_folder=False) is Destination.NOWHERE
         return
     assert choose(shared["regnum"], has_folder=False) is Destination.COLLECTOR
-    (collector,) = of(objects, "Deployment")
+    (collector,) = [item for item in of(objects, "Deployment") if component(item) == "collector"]
     (container,) = containers(collector)
     told = yaml.safe_load(shared["regnum-collector"]["collector.config.yaml"])
     (service,) = [item for item in of(objects, "Service") if component(item) == "collector"]
@@ -72,7 +72,7 @@ def test_spans_go_on_to_a_back_end_by_a_pipeline_of_their_own(objects: list[dict
     for kind in ("receivers", "processors", "exporters"):
         assert not set(first[kind]) & set(second.get(kind, {}))
         assert set(told[kind]) <= set(first[kind]) | set(second.get(kind, {}))
-    (collector,) = of(objects, "Deployment")
+    (collector,) = [item for item in of(objects, "Deployment") if component(item) == "collector"]
     assert second["exporters"]["otlp/backend"]["endpoint"] == "${env:TRACES_BACKEND}"
     assert environment(objects, collector, "", 0)["TRACES_BACKEND"] == CLUSTER["tracesBackend"]
 

@@ -1,7 +1,7 @@
 """Spans that processes or a collector send to the console itself: OTLP over gRPC.
 
-Constraints: senders are not authenticated, as at a collector, and may send anything. Nothing may look at changes for a
-long time.
+Constraints: senders are not authenticated, as at a collector, and may send anything, uncompressed. Nothing may look at
+changes for a long time.
 
 Algorithm: of each message the spans that say something of changes are taken, by their names, before anything of them is
 decoded; all else is let go. They wait for the next look, PENDING_MAX of them, the newest: OTLP has a way to say how
@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import grpc
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -27,6 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from regnum_insight.spans.otlp import Selection, spans_of
 from regnum_insight.spans.span import Span
 from regnum_service.errors import PortTakenError
+from regnum_service.listening import make_server
 
 PENDING_MAX: Final = 50_000
 """Spans that wait to be looked at, the newest."""
@@ -79,10 +79,7 @@ class SpanReceiver(TraceServiceServicer):
 @asynccontextmanager
 async def receiving(address: str, receiver: SpanReceiver) -> AsyncIterator[int]:
     """Listen at ``host:port`` until the context ends; the port. Raises PortTakenError."""
-    server = grpc.aio.server(
-        maximum_concurrent_rpcs=MESSAGES_MAX,
-        options=[("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)],
-    )
+    server = make_server(("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), calls_max=MESSAGES_MAX)
     add_TraceServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]  # generated without types
     try:
         port = server.add_insecure_port(address)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from regnum_service.tls.files import TlsFiles
 
 from regnum_client.commands.invocation import (
     BootstrapOption,
@@ -72,6 +71,7 @@ def console(
     async def work() -> None:
         check_installed()
         from regnum_console.serving import Options, serve  # noqa: PLC0415 - only this command needs a web server
+        from regnum_service.tls.files import TlsFiles  # noqa: PLC0415 - and gRPC, which no command of files loads
 
         def ready(address: str) -> None:
             if output is Output.TABLE:
