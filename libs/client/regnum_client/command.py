@@ -87,8 +87,8 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
 NEVER_EMPTY: Final = frozenset(
     {
         *("--bundle", "--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--tables", "--traces"),
-        *("--certificate", "--key"),
         *("--tls-ca", "--tls-certificate", "--tls-key", "--bootstrap", "--coordination"),
+        *("--serve-certificate", "--serve-key"),
         *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
         *("--profile", "--token-file"),
         *("--owner", "--renewer", "--client", "--host", "--kind"),

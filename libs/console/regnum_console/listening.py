@@ -236,3 +236,7 @@ async def served(
         taking.cancel()
         await asyncio.wait({taking, task})
         await door.close()
+        # What failed is not passed over.
+        if not taking.cancelled():
+            taking.result()
+        task.result()

@@ -125,7 +125,7 @@ async def _for_visitors(options: Options, clock: Clock, feed: Feed) -> AsyncIter
     if files is None:
         raise StartRefusedError(
             "visitors sign in with delegation tokens, which are shown to a cluster over TLS only: give the console what"
-            " it connects to the cluster with (REGNUM_TLS_CA, --tls-ca)",
+            " it connects to the cluster with (REGNUM_TLS_CA, or a profile)",
             exit_status=ExitStatus.WRONG_USE,
         )
 
@@ -161,7 +161,8 @@ def _listener(options: Options) -> socket.socket:
     if options.served_with is None and not is_loopback(options.host):
         raise StartRefusedError(
             f"the console is not served on {options.host} without a certificate: beyond this machine it speaks TLS, and"
-            " each visitor signs in; give --certificate and --key, or listen on 127.0.0.1, and reach it through SSH: "
+            " each visitor signs in; give --serve-certificate and --serve-key, or listen on 127.0.0.1, and reach it"
+            " through SSH: "
             f"ssh -L {options.port or PORT}:127.0.0.1:{options.port or PORT} HOST",
             exit_status=ExitStatus.WRONG_USE,
         )

@@ -141,11 +141,24 @@ def test_a_token_file_that_is_no_use_is_refused_without_saying_what_is_in_it(
     assert content is None or content not in str(refused.value)
 
 
+def test_a_token_in_memory_is_shown_and_in_no_representation(tmp_path: Path) -> None:
+    watched = WatchedFiles(TlsFiles(credential=CREDENTIAL))
+    assert watched.pem.token == CREDENTIAL.encode()
+    assert "h" * 80 not in f"{watched.pem!r}{vars(watched)!r}"
+    with pytest.raises(TlsFilesError, match="no credential") as refused:
+        WatchedFiles(TlsFiles(credential=f"{CREDENTIAL}\n"))
+    assert "h" * 80 not in str(refused.value)
+    with pytest.raises(TlsFilesError, match="give one of them"):
+        WatchedFiles(TlsFiles(credential=CREDENTIAL, token=tmp_path / "token"))
+
+
 def test_the_environment_names_a_token_and_over_plaintext_it_is_not_shown(tmp_path: Path) -> None:
     environment = {TOKEN: str(tmp_path / "token")}
     assert with_token(TlsFiles(), environment) == TlsFiles(token=tmp_path / "token")
     own = TlsFiles(token=tmp_path / "own")
     assert with_token(own, environment) is own
+    in_memory = TlsFiles(credential=CREDENTIAL)
+    assert with_token(in_memory, environment) is in_memory, "another token would be another caller"
     assert with_token(None, {}) is None
     with pytest.raises(RegnumError) as refused:
         with_token(None, environment)

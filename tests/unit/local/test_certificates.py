@@ -9,11 +9,12 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from regnum_client.cluster.security.channels import TlsFiles, tls_files
 from regnum_client.command import main
-from regnum_local.certificates import ADMIN, GUEST, add_missing, add_store, client_files, make, renew
+from regnum_local.certificates import ADMIN, GUEST, add_missing, add_store, add_token_secret, client_files, make, renew
 from regnum_local.identity import ProcessIdentity
 from regnum_local.local_tls import LocalTls
-from regnum_local.plan import CLIENT_CA, CLUSTER_CA, STORE_ADMIN, STORE_PEER_CA, Member, Plan, Role
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, STORE_ADMIN, STORE_PEER_CA, TOKEN_SECRET, Member, Plan, Role
 from regnum_local.profile import Profile, ProfileTls, write_profile
+from regnum_service.access.tokens.secrets import read_secrets
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.tls.files import WatchedFiles
 
@@ -163,3 +164,13 @@ def test_a_certificate_that_does_not_name_a_host_is_made_anew_and_others_stay(tm
     assert [file.name for file in made] == ["broker-1.pem", "broker-1.key"]
     assert (tmp_path / CLUSTER_CA).read_bytes() == authority
     assert add_missing(tmp_path, ["broker-1"], hosts=("10.0.0.5",)) == []
+
+
+def test_the_secret_of_tokens_is_its_owners_alone_and_stays(tmp_path: Path) -> None:
+    add_token_secret(tmp_path)
+    file = tmp_path / TOKEN_SECRET
+    made = file.read_bytes()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read_secrets(file, None) is not None
+    add_token_secret(tmp_path)
+    assert file.read_bytes() == made

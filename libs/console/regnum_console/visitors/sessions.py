@@ -15,10 +15,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
 
 from regnum_console.context import Context
 from regnum_console.port import Ports
@@ -72,6 +71,7 @@ class Sessions:
         self._enter: Final = enter
         self._make: Final = make
         self._sessions: Final[dict[bytes, Session]] = {}
+        self._keepers: Final[set[asyncio.Task[None]]] = set()
 
     def __len__(self) -> int:
         """How many there are."""
@@ -82,12 +82,19 @@ class Sessions:
         shown = secrets.token_urlsafe(32)
         entered: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
         keeper = asyncio.create_task(self._keep(_digest(shown), credential, entered), name="session of a visitor")
+        self._keepers.add(keeper)
+        keeper.add_done_callback(self._keepers.discard)
+        waited: set[asyncio.Future[Any]] = {entered, keeper}
         try:
-            session = await asyncio.shield(entered)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             # The browser has gone while the cluster was asked.
             keeper.cancel()
             raise
+        if not entered.done():
+            # Raises why it did not enter.
+            await keeper
+        session = entered.result()
         of_token = [one for one in self._sessions.values() if one.token_id == session.token_id]
         for crowd, most in ((of_token, OF_TOKEN_MAX), (list(self._sessions.values()), SESSIONS_MAX)):
             if len(crowd) > most:
@@ -107,9 +114,13 @@ class Sessions:
         await session.ended.wait()
 
     async def close(self) -> None:
-        """End all."""
+        """End all, and give up what is signing in."""
         for session in list(self._sessions.values()):
             await self.end(session)
+        entering = tuple(self._keepers)
+        for keeper in entering:
+            keeper.cancel()
+        await asyncio.gather(*entering, return_exceptions=True)
 
     async def _keep(self, key: bytes, credential: str, entered: asyncio.Future[Session]) -> None:
         """The life of a session: it is there from the moment in which it is ``entered`` until this returns."""
@@ -125,10 +136,6 @@ class Sessions:
                 )
                 entered.set_result(session)
                 await self._over(session)
-        except RegnumError as error:
-            if entered.done():
-                raise
-            entered.set_exception(error)
         finally:
             ended = self._sessions.pop(key, None)
             if ended is not None:

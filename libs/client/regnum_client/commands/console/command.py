@@ -56,12 +56,12 @@ def console(
     certificate: Annotated[
         Path | None,
         typer.Option(
-            "--certificate",
+            "--serve-certificate",
             metavar="FILE",
             help="Speak TLS with this certificate, and have each visitor sign in: needed beyond this machine.",
         ),
     ] = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Key of the certificate.")] = None,
+    key: Annotated[Path | None, typer.Option("--serve-key", metavar="FILE", help="Key of the certificate.")] = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     _debug: DebugOption = False,
