@@ -46,12 +46,12 @@ kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hu
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
 # Needs Chromium (Debian: apt-get install chromium); leaves screenshots in ARGS="--out DIR".
-picture-judge: install ## the report of failovers in a real browser: no request, no error, figures as in JSON, light and dark
+picture-judge: install ## the report and the console in a real browser: no request elsewhere, no error, figures as in JSON, light, dark and narrow; ten kills
 	@$(BIN)/python -m regnum_testing.pictures $(ARGS)
 
 # Tests wait for much, so that five parts run at once, the longest first, and each of the others behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
-test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
+test: install ## every check, and every test but the longest (about 15 minutes on two processors)
 	@$(BIN)/python -m regnum_testing.suite \
 	  "check-clusters check-services check-units check-other-clusters check-other-units check-brokers check-clients check-stores lint" \
 	  "check-loops-of-election check-loops"

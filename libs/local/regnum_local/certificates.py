@@ -7,6 +7,7 @@ one clients, so that no client gets in where processes talk to one another.
 import datetime as dt
 import ipaddress
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from regnum_service.errors import ExitStatus, StartRefusedError
 
-from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES, STORE_ADMIN, STORE_PEER_CA, store_peer
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES, STORE_ADMIN, STORE_PEER_CA, TOKEN_SECRET, store_peer
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Where the processes of one machine are reached."""
@@ -131,6 +132,12 @@ def add_store(folder: Path, store: str) -> list[Path]:
         signed = _signed(peer, "Stores", _read(folder / STORE_PEER_CA), hosts=(peer, *HOSTS), days=DAYS)
         made += _write(folder / f"{peer}.pem", signed)
     return made
+
+
+def add_token_secret(folder: Path) -> None:
+    """What proves delegation tokens in this cluster, in a file that its owner alone may read, unless it is there."""
+    if not (folder / TOKEN_SECRET).exists():
+        _replace(folder / TOKEN_SECRET, secrets.token_urlsafe(48).encode(), mode=0o600)
 
 
 def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: float = DAYS) -> list[Path]:

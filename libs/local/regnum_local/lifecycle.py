@@ -19,7 +19,8 @@ from regnum_local.counts import counts_of
 from regnum_local.data_dir import DataDirLock, end_leftovers, gone
 from regnum_local.files import read_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import EMPTY, STORES, Member, Plan, Role
+from regnum_local.local_tls import CERTIFICATES
+from regnum_local.plan import EMPTY, STORES, TOKEN_SECRET, Member, Plan, Role
 from regnum_local.profile import (
     Profile,
     ProfileTls,
@@ -133,8 +134,14 @@ def _plan_in(folder: Path) -> Plan:
 
 
 def _make_cluster(options: UpOptions) -> LocalCluster:
-    checked = ("--authorizer", "acl", "--super-users", "User:admin", "--require-store-authentication", "true")
-    roles = [role for role in Role if role not in STORES]
+    flags: dict[Role, list[str]] = {role: [] for role in Role if role not in STORES}
+    if options.protection.tls:
+        secret = options.data_dir / CERTIFICATES / TOKEN_SECRET
+        for role in (Role.ELECTION, Role.METADATA, Role.BROKER):
+            flags[role] += ["--delegation-token-secret-file", str(secret)]
+    if options.protection.acl:
+        for added in flags.values():
+            added += ["--authorizer", "acl", "--super-users", "User:admin", "--require-store-authentication", "true"]
     return LocalCluster(
         options.data_dir,
         brokers=options.brokers,
@@ -145,7 +152,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         port_base=options.port_base,
         bind=options.bind,
         report=options.report,
-        extra=dict.fromkeys(roles, checked) if options.protection.acl else None,
+        extra=flags,
         tls=options.protection.tls,
     )
 

@@ -30,7 +30,7 @@ class LocalTls:
         There is one of a guest, too. Raises StartRefusedError.
         """
         try:
-            from regnum_local.certificates import ADMIN, GUEST, HOSTS, add_missing, add_store  # noqa: PLC0415 - the library is there with services only
+            from regnum_local.certificates import ADMIN, GUEST, HOSTS, add_missing, add_store, add_token_secret  # noqa: PLC0415 - the library is there with services only
         except ImportError as error:
             raise StartRefusedError(
                 f"certificates cannot be made here ({error}); install regnum[services]", exit_status=ExitStatus.FAILED
@@ -38,6 +38,7 @@ class LocalTls:
         processes = [member.name for member in plan.members if member.role not in STORES]
         hosts = tuple(dict.fromkeys((*HOSTS, plan.bind)))
         add_missing(self.folder, processes, hosts=hosts, clients=(ADMIN, GUEST))
+        add_token_secret(self.folder)
         if plan.store is not None:
             add_store(self.folder, plan.store.name)
 

@@ -91,6 +91,8 @@ CLIENT_MAPPING_RULES: Final = r"RULE:^CN=([^,\\]+),OU=Clients,O=Regnum$/$1/,DEFA
 """The same at the listener for clients, without the rule of processes."""
 ROLE_RULES: Final = r"RULE:^CN=(broker|election|metadata|quota)-[0-9]+,OU=Processes,O=Regnum$/$1/"
 """Which process a certificate stands for: each has one of its own, with its name."""
+TOKEN_SECRET: Final = "tokens.secret"  # noqa: S105 - the name of a file
+"""File with what proves delegation tokens, beside the certificates."""
 STORES: Final = (Role.ETCD, Role.ZOOKEEPER)
 """Roles that are a coordination store; a cluster has at most one embedded."""
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import resource
+import socket
 import struct
 import weakref
 from collections.abc import AsyncIterator
@@ -19,6 +21,8 @@ from regnum_service.clock import SystemClock
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.waiting import until, within
 
 MIB = 1024 * 1024
@@ -53,6 +57,7 @@ class World:
         self.door = Door()
         self.held = HeldBytes(Shares(total_max=8 * MIB, connection_max=8 * MIB))
         self.supervisor = Supervisor("test")
+        self.metrics = Metrics()
         self.listener = KafkaListener(
             Address(host="127.0.0.1", port=0),
             door=self.door,
@@ -61,7 +66,13 @@ class World:
             request_bytes_max=REQUEST_MAX,
             clock=SystemClock(),
             supervisor=self.supervisor,
+            metrics=self.metrics,
         )
+
+    def closed(self) -> tuple[float, float]:
+        """Connections that were too many: at the listener, and of an address."""
+        whole = self.metrics.counter(instruments.CONNECTIONS_CLOSED, "kafka", "listener")
+        return whole.value, self.metrics.counter(instruments.CONNECTIONS_CLOSED, "kafka", "address").value
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.listener.address.port)
@@ -283,6 +294,30 @@ async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None
     await until(lambda: world.listener.connections == 0)
     assert not world.listener._shared._of_host
     await world.listener.stop()
+
+
+@pytest.mark.parametrize("limits", [ListenerLimits(connections_max=2), ListenerLimits(connections_per_address_max=2)])
+async def test_connections_that_come_all_at_once_are_bounded_too(limits: ListenerLimits) -> None:
+    world = World(limits=limits)
+    await world.listener.start()
+    ends = [socket.create_connection(("127.0.0.1", world.listener.address.port)) for _ in range(12)]
+    await until(lambda: sum(world.closed()) == 10)
+    assert world.listener.connections == 2
+    assert 0 in world.closed(), "for one of both reasons"
+    for end in ends:
+        end.close()
+    await world.listener.stop()
+
+
+@pytest.mark.parametrize("connections_max", [10_000, None])
+def test_connections_leave_files_for_logs(connections_max: int | None) -> None:
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, most))
+    try:
+        world = World(limits=ListenerLimits(connections_max=connections_max))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    assert world.listener._shared.connections_max == 100
 
 
 async def test_of_one_address_too_many_the_one_is_closed_that_has_asked_for_nothing_for_the_longest_time() -> None:

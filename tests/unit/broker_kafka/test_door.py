@@ -3,11 +3,14 @@
 import asyncio
 import random
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.kafka.admin import offered
+from regnum_broker.kafka.administration import rooms as kafka_room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.door import Door
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
@@ -17,6 +20,7 @@ from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
 from regnum_kafka_wire.gen.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from regnum_kafka_wire.gen.heartbeat_response import HeartbeatResponse
 from regnum_kafka_wire.gen.init_producer_id_response import InitProducerIdResponse
+from regnum_kafka_wire.gen.list_groups_response import ListedGroup, ListGroupsResponse
 from regnum_kafka_wire.primitives import MalformedError
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
@@ -112,7 +116,7 @@ class Meter:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, administration: Mapping[int, kafka_room.Room] = MappingProxyType({})) -> None:
         self.clock, self.room, self.gate, self.meter = FakeClock(), Room(), Gate(), Meter()
         room: Any = self.room
         self.metrics = Metrics()
@@ -122,7 +126,7 @@ class World:
             data=room,
             groups=room,
             admin=room,
-            administration={},
+            administration=administration,
             gates=(self.gate,),
             answers=Answers(self.budget),
             meter=self.meter,
@@ -130,10 +134,10 @@ class World:
             metrics=self.metrics,
         )
 
-    async def ask(self, frame: bytes) -> bytes:
+    async def ask(self, frame: bytes, call: Call | None = None) -> bytes:
         view = memoryview(frame)
         head = Head.read(view)
-        call = Call(peer="ipv4:10.0.0.1:1", client_id=head.client_id)
+        call = call or Call(peer="ipv4:10.0.0.1:1", client_id=head.client_id)
         session = ConnectionSession(Sessions(), random.Random(1))
         buffers = await self.door.answer(view, Context(call, head, session, self.clock))
         assert buffers is not None
@@ -219,6 +223,40 @@ async def test_what_there_is_no_memory_for_waits_until_there_is(world: World) ->
     other.close()
     await world.clock.advance(1.0)
     assert await within(asking) == answered(0)
+
+
+async def test_an_answer_is_held_until_it_has_left_whatever_call_it_answers() -> None:
+    async def list_groups(_request: Any, _context: Context) -> ListGroupsResponse:
+        return ListGroupsResponse(groups=[ListedGroup("g" * 100, "consumer", "Stable", "classic")] * 1_000)
+
+    world = World({16: (list_groups, lambda *_: ListGroupsResponse())})
+    call = Call(peer="ipv4:10.0.0.1:1", client_id="c")
+    answer = await world.ask(struct.pack(">hhih", 16, 0, 7, 1) + b"c", call)
+    assert world.held.held_for(Purpose.CONTROL) == len(answer) > 100_000
+    await world.clock.advance(31.0)
+    assert world.budget.unread.overdue() == {call.peer}, "one that is not taken costs its connection where others wait"
+    call.leave()
+    assert (world.held.total, world.budget.unread.overdue()) == (0, frozenset())
+
+
+async def test_a_large_request_is_not_carried_out_while_there_is_no_memory_for_its_answer() -> None:
+    seen: list[Any] = []
+
+    async def list_groups(request: Any, _context: Context) -> ListGroupsResponse:
+        seen.append(request)
+        return ListGroupsResponse()
+
+    world = World({16: (list_groups, lambda *_: ListGroupsResponse())})
+    other = world.budget.holding(Call(peer="ipv4:10.0.0.2:1"), Purpose.CONTROL)
+    other.grant(TOTAL - 1_000, TOTAL - 1_000)
+    asking = asyncio.create_task(world.ask(struct.pack(">hhih", 16, 0, 7, 1) + b"c" + bytes(4_096)))
+    await world.clock.advance(0.1)
+    assert (asking.done(), seen) == (False, [])
+    assert await world.ask(HEARTBEAT + bytes(4_096)) == answered(0), "a member is kept"
+    other.close()
+    await world.clock.advance(1.0)
+    await within(asking)
+    assert len(seen) == 1
 
 
 async def test_versions_that_nobody_knows_are_answered_in_the_oldest_form(world: World) -> None:

@@ -71,17 +71,19 @@ def named(topic: str, offset: int = 0, **changed: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_arrives_as_it_was_compressed(world: World, codec: int) -> None:
     topic, values = f"compressed-{codec}", [b"same" * 50, b"same" * 50]
+    # Once: gzip writes the time into what it makes.
+    sent = batch_of(*values, codec=CODECS[codec])
 
     async def work() -> bytes:
         await made(world, topic)
         async with connected(world.cluster.kafka) as connection:
-            assert await produce(connection, topic, batch_of(*values, codec=CODECS[codec])) == [(NONE, 0)]
+            assert await produce(connection, topic, sent) == [(NONE, 0)]
             answer = await connection.ask("fetch", 11, **fetched(named(topic)))
             return bytes(answer.responses[0].partitions[0].records)
 
     batch = world.run(work())
     assert batch[22] & 7 == codec, "attributes: the codec"
-    assert batch[23:] == batch_of(*values, codec=CODECS[codec])[23:]
+    assert batch[23:] == sent[23:]
     assert values_of(batch) == values
 
 

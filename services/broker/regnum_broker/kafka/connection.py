@@ -24,11 +24,13 @@ from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_service.access.identity import Caller, calling
 from regnum_service.clock import Clock
+from regnum_service.connection_limit import Uses
 from regnum_service.connections import peer_name, plain_address
 from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.machine import MACHINE
+from regnum_telemetry.metrics import Counter
 
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
@@ -85,8 +87,11 @@ class Shared:
         first_s: float,
         idle_s: float,
         age_s: float,
-        connections_max: int | None,
+        connections_max: int,
+        uses: Uses,
         of_address_max: int | None,
+        too_many: Counter,
+        too_many_of_address: Counter,
         defect: Callable[[BaseException], None],
         chance: random.Random = MACHINE.chance,
     ) -> None:
@@ -101,8 +106,11 @@ class Shared:
             first_s: seconds within which the first request of a connection begins.
             idle_s: seconds without a request after which a connection is closed.
             age_s: seconds after which it takes no further request and is closed.
-            connections_max: connections; None: any number.
-            of_address_max: the same of one address.
+            connections_max: connections.
+            uses: is told which have come through their handshakes.
+            of_address_max: the same of one address; None: any number.
+            too_many: counts those that are closed because there are more.
+            too_many_of_address: likewise.
             defect: hears of errors that nobody expected.
             chance: makes ids of fetch sessions.
         """
@@ -119,7 +127,10 @@ class Shared:
         self.chance: Final = chance
         self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
         self.connections_max: Final = connections_max
+        self._uses: Final = uses
         self.of_address_max: Final = of_address_max
+        self._too_many: Final = too_many
+        self._too_many_of_address: Final = too_many_of_address
         self.open: Final[dict[Connection, None]] = {}
         """Connections; first those that have asked for nothing for the longest time."""
         self._of_host: Final[dict[Host | None, dict[Connection, None]]] = {}
@@ -128,12 +139,15 @@ class Shared:
 
     def opened(self, connection: "Connection") -> None:
         """One more; of too many the one is closed that has asked for nothing for the longest time."""
+        self._uses.began(connection.name)
         own = self._of_host.setdefault(connection.host, {})
         self.open[connection] = own[connection] = None
-        if self.connections_max is not None and len(self.open) > self.connections_max:
+        if len(self.open) > self.connections_max:
             next(iter(self.open)).close()
+            self._too_many.add(1)
         if self.of_address_max is not None and len(own) > self.of_address_max:
             next(iter(own)).close()
+            self._too_many_of_address.add(1)
 
     def used(self, connection: "Connection") -> None:
         """It asks for something."""
@@ -145,6 +159,7 @@ class Shared:
     def closed(self, connection: "Connection") -> None:
         """One less."""
         if connection in self.open:
+            self._uses.ended(connection.name)
             del self.open[connection]
             own = self._of_host[connection.host]
             del own[connection]
@@ -240,7 +255,8 @@ class Connection(asyncio.BufferedProtocol):
         return None if self._transport is None else self._transport.get_extra_info(name)
 
     def close(self) -> None:
-        """End it."""
+        """End it. It counts no more from now on: of many that come in one turn of the loop, each closes another one."""
+        self._shared.closed(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -285,8 +301,7 @@ class Connection(asyncio.BufferedProtocol):
                     buffers = await shared.door.answer(frame, Context(call, head, self.session, shared.clock))
                     del frame
                 if buffers is not None:
-                    with shared.budget.unread.sending(self.name, sum(map(len, buffers))):
-                        await self._send(buffers)
+                    await self._send(buffers)
             finally:
                 call.leave()
 

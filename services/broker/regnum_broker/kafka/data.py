@@ -31,13 +31,14 @@ from regnum_kafka_wire.gen.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from regnum_model.topics import MAX_NAME_LENGTH
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
-from regnum_broker.kafka.refusals import no_transactions
+from regnum_broker.kafka.refusals import is_waited_for, no_transactions
 from regnum_broker.serving.fetching.admission import check_count
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
 
@@ -107,6 +108,9 @@ class Data:
         response = ProduceResponse(responses=answers)
         if places:
             done = await self._log.Produce(asked, context)
+            if all(is_waited_for(result.error_code) for result in done.results):
+                # Nothing was appended.
+                raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
             response.throttle_time_ms = done.throttle_time_ms
             for place, result in zip(places, done.results, strict=True):
                 await turns.took()
@@ -121,7 +125,10 @@ class Data:
         return response if request.acks else None
 
     def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
-        place.error_code, place.error_message = result.error_code, result.error_message or None
+        # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
+        behind = is_waited_for(result.error_code)
+        place.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR if behind else result.error_code
+        place.error_message = result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
         if result.HasField("log_append_time_ms") and not result.error_code:
             place.log_append_time_ms = result.log_append_time_ms
@@ -152,14 +159,7 @@ class Data:
     async def fetch(self, request: FetchRequest, context: Context) -> FetchResponse:
         """Read, in the session of the connection if it has one."""
         check_count(sum(len(topic.partitions) for topic in request.topics))
-        named = {
-            (topic.topic, topic.topic_id, one.partition): Place(
-                one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch, one.last_fetched_epoch
-            )
-            for topic in request.topics
-            for one in topic.partitions
-        }
-        turns = Turns(SLICE)
+        named, turns = _places(request), Turns(SLICE)
         await turns.took(len(named))
         forgotten = [
             (topic.topic, topic.topic_id, number)
@@ -364,6 +364,19 @@ class Data:
         """That there is none."""
         del request, context
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+def _places(request: FetchRequest) -> dict[Key, Place]:
+    """What a request names. Raises INVALID_TOPIC_EXCEPTION for a name that no topic has: a session would keep it."""
+    if any(len(topic.topic) > MAX_NAME_LENGTH for topic in request.topics):
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, "no topic has so long a name")
+    return {
+        (topic.topic, topic.topic_id, one.partition): Place(
+            one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch, one.last_fetched_epoch
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    }
 
 
 def _partition_data(result: log_pb2.FetchResult, context: Context, *, isolation: int) -> PartitionData:

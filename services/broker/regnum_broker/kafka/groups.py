@@ -35,7 +35,7 @@ from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
-from regnum_broker.kafka.refusals import check_once, no_transactions
+from regnum_broker.kafka.refusals import check_once, is_waited_for, no_transactions, told
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -313,7 +313,9 @@ class Groups:
             try:
                 found = await self._offsets(group.group_id, named, context)
             except RegnumError as error:
-                answer.error_code = error.code
+                if is_waited_for(error.code):
+                    raise
+                answer.error_code = told(context.head.key, error.code)
                 continue
             answer.topics = missing + [
                 OffsetFetchResponseTopics(

@@ -30,6 +30,11 @@ def no_transactions() -> RegnumError:
     )
 
 
+def is_waited_for(code: Code) -> bool:
+    """Whether a client is not told of it: the door waits, and makes the call again."""
+    return code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+
+
 def check_once(named: Iterable[Hashable], what: str) -> None:
     """Raise RegnumError where the same is asked for twice: a few bytes more would be as much again of an answer."""
     seen: set[Hashable] = set()
