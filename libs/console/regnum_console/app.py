@@ -14,6 +14,9 @@ from starlette.routing import Route
 from regnum_console.context import Context
 from regnum_console.html import el
 from regnum_console.pages import changes, cluster, events, groups, layout, moves, partition, quotas, records, topics
+from regnum_console.pages.layout import SIGN_IN, SIGN_OUT
+from regnum_console.port import is_believed_no_more
+from regnum_console.visitors.visitors import NotSignedInError, Visitors, not_signed_in
 
 Handler = Callable[[Context, Request], Awaitable[Response]]
 
@@ -71,19 +74,32 @@ TITLES: Final = {
 }
 
 
-def application(context: Context) -> Starlette:
-    """The pages of one console. ``guard.Guard`` belongs around it."""
-    routes = [Route(path, _bound(context, handler), methods=["GET"]) for path, handler in PAGES]
-    routes += [Route(path, _bound(context, handler), methods=["POST"]) for path, handler in CHANGES]
+def application(of: Context | Visitors) -> Starlette:
+    """The pages of one console, for everything that reaches it or for visitors; ``guard.Guard`` belongs around it."""
+    context_of = of.context_of if isinstance(of, Visitors) else lambda _request: of
+    routes = [Route(path, _bound(context_of, handler), methods=["GET"]) for path, handler in PAGES]
+    routes += [Route(path, _bound(context_of, handler), methods=["POST"]) for path, handler in CHANGES]
     routes.append(Route("/static/{name}", _static, methods=["GET"]))
-    return Starlette(routes=routes, exception_handlers={RegnumError: _refused, HTTPException: _failed})
+    if isinstance(of, Visitors):
+        routes += [Route(SIGN_IN, of.sign_in, methods=["POST"]), Route(SIGN_OUT, of.sign_out, methods=["POST"])]
+    return Starlette(
+        routes=routes,
+        exception_handlers={RegnumError: _refused, HTTPException: _failed, NotSignedInError: not_signed_in},
+    )
 
 
-def _bound(context: Context, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _bound(context_of: Callable[[Request], Context], handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
+        context = request.state.context = context_of(request)
         return await handler(context, request)
 
     return handle
+
+
+def _context_of(request: Request) -> Context | None:
+    """That of the page that failed; None: the request came to none."""
+    context = getattr(request.state, "context", None)
+    return context if isinstance(context, Context) else None
 
 
 async def _static(request: Request) -> Response:
@@ -95,20 +111,25 @@ async def _static(request: Request) -> Response:
     return Response(data, media_type=media_type)
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     """The cluster refused, or did not answer."""
     if not isinstance(error, RegnumError):
         raise error
-    return _page(STATUS.get(error.traits.exit_status, 502), error.message)
+    context = _context_of(request)
+    if context is not None and context.visitor is not None and is_believed_no_more(error):
+        # With its streams.
+        context.streams.closing.set()
+        return await not_signed_in(request, error)
+    return _page(context, STATUS.get(error.traits.exit_status, 502), error.message)
 
 
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     """The address, or what was sent, is none that there is."""
     if not isinstance(error, HTTPException):
         raise error
-    return _page(error.status_code, error.detail)
+    return _page(_context_of(request), error.status_code, error.detail)
 
 
-def _page(status: int, message: str) -> Response:
+def _page(context: Context | None, status: int, message: str) -> Response:
     title = TITLES.get(status, "That did not work")
-    return layout.page(title, el("p", message, class_="bad"), status=status)
+    return layout.page(context, title, el("p", message, class_="bad"), status=status)

@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from regnum_console.html import Child, Markup, el
-from regnum_console.live.feed import ChangeFeed
+from regnum_console.live.feed import Feed
 from regnum_console.live.streams import Streams
-from regnum_console.port import Ports
+from regnum_console.port import Ports, is_believed_no_more
 
 T = TypeVar("T")
 
@@ -22,6 +22,34 @@ TOGETHER_MAX: Final = 8
 """Calls of one page that run beside one another."""
 SEARCHES_MAX: Final = 2
 """Searches that run at a time, and so many questions about all partitions."""
+READS_MAX: Final = 16
+"""Pages of records that are made or followed at a time."""
+
+
+class Turns:
+    """So much work at a time: of all, and of one visitor, who waits for the own work and takes no turn meanwhile."""
+
+    def __init__(self, most: int, *, within: "Turns | None" = None) -> None:
+        self._own: Final = asyncio.Semaphore(most)
+        self._within: Final = within
+
+    def locked(self) -> bool:
+        """Whether more work would have to wait."""
+        return self._own.locked() or (self._within is not None and self._within.locked())
+
+    async def __aenter__(self) -> None:
+        await self._own.acquire()
+        if self._within is not None:
+            try:
+                await self._within.__aenter__()
+            except BaseException:
+                self._own.release()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._within is not None:
+            await self._within.__aexit__()
+        self._own.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +60,20 @@ class Context:
     """The cluster."""
     clock: Clock
     """Source of time."""
-    feed: ChangeFeed
+    feed: Feed
     """Changes of leadership."""
     streams: Streams
     """Streams to open pages."""
     token: str
     """Shown by every form that changes something."""
-    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
-    """Held by what goes through records."""
-    scans: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
-    """Held by what asks about all partitions."""
+    searches: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
+    """Taken by what goes through records."""
+    reads: "Turns" = field(default_factory=lambda: Turns(READS_MAX))
+    """Taken by pages of records, and by those that follow them: each may hold the reader's buffer."""
+    scans: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
+    """Taken by what asks about all partitions."""
+    visitor: str | None = None
+    """Id of the token that the visitor signed in with; None: pages have the rights of the console's caller."""
 
     @property
     def writes(self) -> bool:
@@ -50,10 +82,12 @@ class Context:
 
 
 async def told(call: Awaitable[T]) -> T | RegnumError:
-    """What a call answers, or why it does not: a page shows the rest."""
+    """What a call answers, or why it does not: a page shows the rest. Raises for a caller who is not believed."""
     try:
         return await call
     except RegnumError as error:
+        if is_believed_no_more(error):
+            raise
         return error
 
 

@@ -8,6 +8,10 @@ VOID: Final = frozenset({"input", "link", "meta", "br"})
 """Elements that have no end."""
 
 
+WORDS: Final = 40
+"""A cell with more characters is broken into lines; others stay in one, and the table scrolls."""
+
+
 class Markup(str):
     """Text that is HTML already: everything else is escaped."""
 
@@ -59,10 +63,13 @@ def table(
     ``numbers``: so many of the last columns are numbers.
     """
     from_number = len(columns) - numbers
-    body = [
-        el("tr", [el("td", cell, class_="n" if at >= from_number else None) for at, cell in enumerate(row)])
-        for row in rows
-    ]
+
+    def kind(at: int, cell: Child) -> str | None:
+        if at >= from_number:
+            return "n"
+        return "words" if isinstance(cell, str) and not isinstance(cell, Markup) and len(cell) > WORDS else None
+
+    body = [el("tr", [el("td", cell, class_=kind(at, cell)) for at, cell in enumerate(row)]) for row in rows]
     if not body:
         return el("p", empty, class_="quiet")
     head = el(

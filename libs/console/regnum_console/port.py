@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+import grpc
 from regnum_client.admin.describing.events import ClusterEvent, EventFilter, EventPage, EventPosition
 from regnum_client.admin.describing.offset_admin import PartitionOffsets
 from regnum_client.admin.describing.quota_usage import ClientUsage, QuotaUsages
@@ -145,3 +146,8 @@ class Ports:
     """Opens a reader."""
     write: Callable[[], AbstractAsyncContextManager[Writer]] | None
     """Opens a writer; None: the console is read-only."""
+
+
+def is_believed_no_more(error: RegnumError) -> bool:
+    """Whether an error says that a token has ended, or was never one."""
+    return error.traits.status is grpc.StatusCode.UNAUTHENTICATED

@@ -7,6 +7,7 @@ one clients, so that no client gets in where processes talk to one another.
 import datetime as dt
 import ipaddress
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from regnum_service.errors import ExitStatus, StartRefusedError
 
-from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES, STORE_ADMIN, STORE_PEER_CA, store_peer
+from regnum_local.plan import CLIENT_CA, CLUSTER_CA, PROCESSES, STORE_ADMIN, STORE_PEER_CA, TOKEN_SECRET, store_peer
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """Where the processes of one machine are reached."""
@@ -90,7 +91,9 @@ def add_missing(
     clients: Sequence[str] = (ADMIN,),
     days: int = DAYS,
 ) -> list[Path]:
-    """What ``make`` makes, in a folder that may have a part of it; what is there stays as it is. Returns the new files.
+    """What ``make`` makes, in a folder that may have a part of it. Returns the new files.
+
+    What is there stays as it is, but for certificates of processes that do not name all hosts.
 
     Raises StartRefusedError for an authority without its key.
     """
@@ -99,7 +102,7 @@ def add_missing(
         return make(folder, names, hosts=hosts, clients=clients, days=days)
     made: list[Path] = []
     for name in names:
-        if not (folder / f"{name}.pem").exists():
+        if not _names(folder / f"{name}.pem", hosts):
             made += renew(folder, name, hosts=hosts, days=days)
     for name in clients:
         certificate, _ = client_files(folder, name)
@@ -129,6 +132,12 @@ def add_store(folder: Path, store: str) -> list[Path]:
         signed = _signed(peer, "Stores", _read(folder / STORE_PEER_CA), hosts=(peer, *HOSTS), days=DAYS)
         made += _write(folder / f"{peer}.pem", signed)
     return made
+
+
+def add_token_secret(folder: Path) -> None:
+    """What proves delegation tokens in this cluster, in a file that its owner alone may read, unless it is there."""
+    if not (folder / TOKEN_SECRET).exists():
+        _replace(folder / TOKEN_SECRET, secrets.token_urlsafe(48).encode(), mode=0o600)
 
 
 def renew(folder: Path, name: str, *, hosts: Sequence[str] = HOSTS, days: float = DAYS) -> list[Path]:
@@ -202,6 +211,15 @@ def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str]
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return _Authority(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _names(file: Path, hosts: Sequence[str]) -> bool:
+    """Whether there is a certificate, for all these hosts."""
+    if not file.exists():
+        return False
+    shown = x509.load_pem_x509_certificate(file.read_bytes()).extensions
+    named = shown.get_extension_for_class(x509.SubjectAlternativeName).value
+    return all(_host(host) in named for host in hosts)
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -28,8 +28,8 @@ class Answer:
         return self.body.decode()
 
 
-def scope_of(path: str, method: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """An HTTP request as ASGI has it; ``path`` with its query."""
+def scope_of(path: str, method: str, headers: Mapping[str, str], client: str = "127.0.0.1") -> dict[str, Any]:
+    """An HTTP request as ASGI has it; ``path`` with its query, ``client``: address that it comes from."""
     raw, _, query = path.partition("?")
     return {
         "type": "http",
@@ -42,13 +42,19 @@ def scope_of(path: str, method: str, headers: Mapping[str, str]) -> dict[str, An
         "query_string": query.encode(),
         "root_path": "",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-        "client": ("127.0.0.1", 50_000),
+        "client": (client, 50_000),
         "server": ("127.0.0.1", 8090),
     }
 
 
 async def ask(
-    app: Application, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
+    app: Application,
+    path: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    client: str = "127.0.0.1",
 ) -> Answer:
     """The whole answer."""
     answer = Answer()
@@ -73,7 +79,7 @@ async def ask(
             ended.set()
 
     async with asyncio.timeout(DEADLINE_S):
-        await app(scope_of(path, method, {"Host": HOST, **(headers or {})}), receive, send)
+        await app(scope_of(path, method, {"Host": HOST, **(headers or {})}, client), receive, send)
     return answer
 
 

@@ -31,7 +31,7 @@ from regnum_client.consumer.positions import EARLIEST, LATEST, Start
 from regnum_client.records import ConsumedRecord, RecordMetadata, TopicPartition
 from regnum_console.app import application
 from regnum_console.context import Context
-from regnum_console.guard import Guard
+from regnum_console.guard import Guard, Hosts
 from regnum_console.live.feed import ChangeFeed, Source
 from regnum_console.live.streams import Streams
 from regnum_console.port import Ports
@@ -40,10 +40,10 @@ from regnum_model.nodes import Address
 from regnum_model.topic_filter import TopicFilter
 from regnum_service.errors import RegnumError
 
-from regnum_testing.asgi import HOST
 from regnum_testing.clock import FakeClock
 
 TOKEN: Final = "the-token-of-the-page"  # noqa: S105 - of a test
+HOSTS: Final = Hosts(scheme="http", names=("127.0.0.1", "localhost"), port=8090)
 WHEN_MS: Final = 1_700_000_000_000
 """Time of records, commits and events, milliseconds since 1970."""
 
@@ -393,7 +393,7 @@ class FakeWriter:
 class FakeConsole:
     """The console of such a cluster, as an ASGI application with its guard."""
 
-    def __init__(self, *, writes: bool = False, source: Source | None = None) -> None:
+    def __init__(self, *, writes: bool = False, source: Source | None = None, hosts: Hosts = HOSTS) -> None:
         self.cluster: Final = FakeConsoleCluster(topics={"orders": topic_of("orders", [[1, 2, 3], [2, 3]])})
         self.log: Final = FakeLog()
         self.log.gate.set()
@@ -412,4 +412,4 @@ class FakeConsole:
         context = Context(
             ports=ports, clock=self.clock, feed=ChangeFeed(source, self.clock), streams=self.streams, token=TOKEN
         )
-        self.app: Final = Guard(application(context), hosts=frozenset({HOST, "localhost:8090"}))
+        self.app: Final = Guard(application(context), lambda: hosts)

@@ -45,7 +45,9 @@ class Part:
 
 
 PARTS: Final = (
-    Part(file="services.lock", purpose="the image of the services", extras=("services", "etcd", "zookeeper")),
+    Part(
+        file="services.lock", purpose="the image of the services", extras=("services", "etcd", "zookeeper", "console")
+    ),
     Part(file="failovers.lock", purpose="the image of the job that reads traces", extras=("spark", "s3")),
     Part(file="build.lock", purpose="what the images are built with", tools=("hatchling", "setuptools")),
 )

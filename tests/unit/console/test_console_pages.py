@@ -58,6 +58,30 @@ async def test_the_first_page_says_what_is_wrong_why_and_what_helps() -> None:
     assert 'href="/topics/orders/1"' in page
 
 
+@pytest.mark.parametrize(
+    "clicks",
+    [
+        ["/groups"],
+        ["/topics", "/topics/orders", "/topics/orders/0"],
+        ["/quotas"],
+        ["/brokers/2"],
+        ["/changes"],
+        ["/moves"],
+        ["/topics?trouble=under-replicated"],
+        ["/topics", "/topics/orders", "/records/orders"],
+        ["/events"],
+    ],
+)
+async def test_a_task_of_an_operator_takes_three_clicks_at_most(clicks: list[str]) -> None:
+    console = FakeConsole()
+    console.cluster.health = health_of(troubles={Trouble.UNDER_REPLICATED: TroubleCount(partitions=1, for_long=0)})
+    assert len(clicks) <= 3
+    page = await shown(console, "/")
+    for address in clicks:
+        assert f'href="{address}"' in page
+        page = await shown(console, address)
+
+
 async def test_a_page_shows_the_rest_when_no_controller_answers() -> None:
     console = FakeConsole()
     console.cluster.controller = False
@@ -181,7 +205,12 @@ async def test_the_page_of_a_broker_says_whether_it_may_be_stopped() -> None:
     console = FakeConsole()
     assert "No: wait" in words(await shown(console, "/brokers/2"))
     console.cluster.topics = {"orders": topic_of("orders", [[1, 2, 3]])}
+    assert "Not known: 1 of 2 partitions" in words(await shown(console, "/brokers/2"))
+    console.cluster.health = health_of(partitions=1)
     assert "Yes: every partition keeps a leader" in words(await shown(console, "/brokers/2"))
+    console.cluster.controller = False
+    assert "Not known: 1 partitions may be seen" in words(await shown(console, "/brokers/2"))
+    console.cluster.controller = True
     await shown(console, "/brokers/9", status=404)
 
 

@@ -21,6 +21,8 @@ from regnum_testing.waiting import until
         (b"12", "json", "12"),
         (b"{broken", "json", "{broken"),
         (b"\xff\x00A", "auto", f"0000  {'ff 00 41':<48} ..A"),
+        (b"\x00\x01A", "auto", f"0000  {'00 01 41':<48} ..A"),
+        (b"a\tb\r\nc", "auto", "a\tb\r\nc"),
         (b"A", "bytes", f"0000  {'41':<48} A"),
         ("é".encode() * 3_000, "auto", "é" * 2_048 + "\n... 1,904 bytes more"),
         (b"[" * 3_000, "json", "[" * 3_000),

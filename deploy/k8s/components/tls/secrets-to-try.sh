@@ -59,6 +59,11 @@ for client in admin guest; do
   signed $client $client client-ca clientAuth
   tls "regnum-$client-tls" $client cluster-ca
 done
+# What the component console shows: to browsers, and to brokers.
+signed console regnum-console cluster-ca serverAuth localhost regnum-console "regnum-console.$namespace" "regnum-console.$namespace.svc"
+tls regnum-console-tls console cluster-ca
+signed console-client console client-ca clientAuth
+tls regnum-console-client-tls console-client cluster-ca
 secret regnum-client-ca Opaque ca.crt=client-ca.crt
 openssl rand -base64 64 > token-secret
 secret regnum-tokens Opaque secret=token-secret

@@ -32,6 +32,18 @@ class Source(Protocol):
         """Spans that came since the last look. Called on threads, one at a time."""
 
 
+class Sources:
+    """Several sources as one."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        """Only assigns."""
+        self._sources: Final = sources
+
+    def look(self) -> list[Span]:
+        """See Source."""
+        return [span for source in self._sources for span in source.look()]
+
+
 class Known(NamedTuple):
     """A change as far as it is known."""
 
@@ -90,6 +102,17 @@ class Changes:
         return tuple(sorted(self._known.values(), key=lambda one: (-one.change.start_ns, one.change.trace_id)))
 
 
+class Feed(Protocol):
+    """Changes as a page may see them."""
+
+    @property
+    def has_traces(self) -> bool:
+        """Whether spans come from anywhere."""
+
+    async def look(self) -> tuple[Known, ...]:
+        """The changes as of now, the newest first. Raises RegnumError for a visitor who may not see them."""
+
+
 class ChangeFeed:
     """Changes of a source, which is read while the feed has subscribers."""
 
@@ -125,6 +148,7 @@ class ChangeFeed:
         self._changes.take(spans)
         return self._changes.newest_first()
 
-    def find(self, trace_id: str) -> Known | None:
-        """The change with a trace id."""
-        return next((one for one in self.newest if one.change.trace_id == trace_id), None)
+
+def found_in(known: Iterable[Known], trace_id: str) -> Known | None:
+    """The change with a trace id."""
+    return next((one for one in known if one.change.trace_id == trace_id), None)

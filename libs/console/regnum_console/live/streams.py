@@ -14,11 +14,14 @@ from regnum_service.errors import RegnumError
 from starlette.responses import StreamingResponse
 
 from regnum_console.html import Markup
+from regnum_console.port import is_believed_no_more
 
 SILENCE_S: Final = 15.0
 """So often something is sent at least: a connection that is gone is found out by it."""
 STREAMS_MAX: Final = 64
-"""Streams at a time."""
+"""Streams of a console at a time, or of one visitor:"""
+VISITOR_STREAMS_MAX: Final = 8
+"""those who sign in have so many each."""
 
 
 class Part(NamedTuple):
@@ -53,22 +56,24 @@ Parts = AsyncGenerator[Part | Done | None, None]
 
 
 class Streams:
-    """The open streams of a console."""
+    """The open streams of a console, or of one of its visitors."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Only assigns."""
+    def __init__(self, clock: Clock, *, of_visitor: bool = False) -> None:
+        """Only assigns; those of a visitor end, all of them, when the cluster does not believe the visitor any more."""
         self._clock: Final = clock
+        self._of_visitor: Final = of_visitor
+        self._most: Final = VISITOR_STREAMS_MAX if of_visitor else STREAMS_MAX
         self._open = 0
         self.closing: Final = asyncio.Event()
-        """Set when the console stops."""
+        """Set when the console stops, or the visitor's session ends: ends the streams, and that session."""
 
     def answer(self, parts: Parts) -> StreamingResponse:
         """The stream as an answer."""
         return StreamingResponse(self._sent(parts), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def _sent(self, parts: Parts) -> AsyncGenerator[str, None]:
-        if self._open >= STREAMS_MAX:
-            yield _line("done", {"html": f"{STREAMS_MAX} pages are open already: close some, and reload this one"})
+        if self._open >= self._most:
+            yield _line("done", {"html": f"{self._most} pages are open already: close some, and reload this one"})
             return
         self._open += 1
         closing = asyncio.create_task(self.closing.wait(), name="end of the console")
@@ -88,6 +93,8 @@ class Streams:
                     yield _line("part", part.data, id=part.place)
                 said_s = now_s
         except RegnumError as error:
+            if self._of_visitor and is_believed_no_more(error):
+                self.closing.set()
             yield _line("trouble", {"text": error.message})
         finally:
             self._open -= 1

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from regnum_console.context import Context, link, part, told, untold
 from regnum_console.html import Child, Markup, el, join, table
-from regnum_console.live.feed import LOOK_S, Known
+from regnum_console.live.feed import LOOK_S, Known, found_in
 from regnum_console.live.from_events import KINDS, EventChange, changes_from, picture
 from regnum_console.live.streams import Part, Parts
 from regnum_console.pages.events import events_table
@@ -36,6 +36,7 @@ async def show(context: Context, _request: Request) -> Response:
     """``/changes``."""
     newest, listed = await _content(context)
     return page(
+        context,
         "Changes",
         Markup(key()) if context.feed.has_traces else el("p", FROM_EVENTS, class_="note"),
         area("newest", newest),
@@ -116,8 +117,7 @@ def listed(known: tuple[Known, ...]) -> Markup:
 async def show_change(context: Context, request: Request) -> Response:
     """``/changes/{trace id}``."""
     trace_id = request.path_params["change"]
-    await context.feed.look()
-    known = context.feed.find(trace_id)
+    known = found_in(await context.feed.look(), trace_id)
     events = await told(context.ports.cluster.last_events(EventFilter(), limit=EVENTS))
     of = [] if isinstance(events, RegnumError) else [one for one in events if one.trace_id == trace_id]
     if known is None:
@@ -127,8 +127,9 @@ async def show_change(context: Context, request: Request) -> Response:
             raise HTTPException(404, "neither the traces that are here nor the newest events tell of that change")
         note = el("p", FROM_EVENTS, class_="note")
         body: Child = [note, _drawn_from_events(change), events_table(list(reversed(change.events)))]
-        return page("Change", body, here="/changes")
+        return page(context, "Change", body, here="/changes")
     return page(
+        context,
         "Change",
         Markup(key()),
         area("change", _whole(known)),
@@ -144,8 +145,7 @@ async def stream_change(context: Context, request: Request) -> Response:
     trace_id = request.path_params["change"]
 
     async def render() -> Markup:
-        await context.feed.look()
-        known = context.feed.find(trace_id)
+        known = found_in(await context.feed.look(), trace_id)
         return el("p", "It is not held any more.", class_="quiet") if known is None else _whole(known)
 
     return context.streams.answer(context.streams.changing("change", render, every_s=LOOK_S))

@@ -30,7 +30,7 @@ PARTITIONS_MAX: Final = 100_000
 
 async def show(context: Context, _request: Request) -> Response:
     """``/``."""
-    return page("Cluster", area("cluster", await _content(context)), here="/", live="/live/cluster")
+    return page(context, "Cluster", area("cluster", await _content(context)), here="/", live="/live/cluster")
 
 
 async def stream(context: Context, _request: Request) -> Response:
@@ -248,13 +248,13 @@ async def show_broker(context: Context, request: Request) -> Response:
     seen = {} if isinstance(figures, RegnumError) else {id: one for id, one in figures.items() if id == broker}
     known = isinstance(view, RegnumError) or broker in {int(id) for id in view.brokers}
     stop = stop_of(broker, topics)
-    limit = f" The first {partitions:,} partitions were looked at." if partitions >= PARTITIONS_MAX else ""
     if not known:
-        return page(f"Broker {broker}", el("p", "No live broker has that id.", class_="bad"), status=404)
+        return page(context, f"Broker {broker}", el("p", "No live broker has that id.", class_="bad"), status=404)
     return page(
+        context,
         f"Broker {broker}",
         el("h2", "May it be stopped?"),
-        _verdict(stop, limit),
+        _verdict(stop, health, partitions),
         el("h2", "What it does"),
         _table_of([broker], health, seen, view),
         el("p", f"It leads {stop.leads:,} partitions and follows {stop.follows:,} others.", class_="quiet"),
@@ -262,20 +262,27 @@ async def show_broker(context: Context, request: Request) -> Response:
     )
 
 
-def _verdict(stop: Stop, limit: str) -> Markup:
-    if not stop.without_leader and not stop.without_writes:
+def _verdict(stop: Stop, health: HealthView | RegnumError, looked_at: int) -> Markup:
+    """What is known of ``looked_at`` partitions: a caller may see fewer than there are, and a look is bounded."""
+    if stop.without_leader or stop.without_writes:
         return el(
-            "p",
-            f"Yes: every partition keeps a leader, and as many replicas in sync as acks=all asks for.{limit} "
-            "Stop it with SIGTERM: it hands over first what it leads.",
-            class_="good",
+            "div",
+            el("p", "No: wait until replicas are in sync again, or move these partitions first."),
+            _of("Would have no leader", stop.without_leader),
+            _of("Would take no writes with acks=all", stop.without_writes),
+            class_="bad",
         )
+    if isinstance(health, RegnumError):
+        told = f"Not known: {looked_at:,} partitions may be seen from here, and how many there are is not told: "
+        return el("p", told, health.message, class_="bad")
+    if looked_at < health.partitions:
+        told = f"Not known: {looked_at:,} of {health.partitions:,} partitions were looked at, or may be seen from here."
+        return el("p", told, class_="bad")
     return el(
-        "div",
-        el("p", f"No: wait until replicas are in sync again, or move these partitions first.{limit}"),
-        _of("Would have no leader", stop.without_leader),
-        _of("Would take no writes with acks=all", stop.without_writes),
-        class_="bad",
+        "p",
+        "Yes: every partition keeps a leader, and as many replicas in sync as acks=all asks for. "
+        "Stop it with SIGTERM: it hands over first what it leads.",
+        class_="good",
     )
 
 

@@ -39,6 +39,7 @@ async def show(context: Context, request: Request) -> Response:
     query = {name: value for name, value in keep.items() if value}
     live = f"/live/events?{urlencode({'after': f'{newest.epoch}.{newest.number}', **query})}" if before is None else ""
     return page(
+        context,
         "Events",
         _form(request),
         None

@@ -97,6 +97,7 @@ async def show(context: Context, request: Request) -> Response:
         link("/groups", "Lag", sort="lag"),
     ]  # fmt: skip
     return page(
+        context,
         "Groups",
         el("p", f"Groups: {len(groups):,}, by {sort}.{note}", class_="quiet"),
         table(heads, [_row(one, lags[one.group_id]) for one in shown], empty="There are no groups.", numbers=1),
@@ -135,6 +136,7 @@ async def show_group(context: Context, request: Request) -> Response:
     known: Ends = {} if isinstance(ends, RegnumError) else ends
     lag = lag_of(committed, known)
     return page(
+        context,
         name,
         el(
             "p",

@@ -21,7 +21,7 @@ EVERY_S: Final = 2.0
 
 async def show(context: Context, _request: Request) -> Response:
     """``/moves``."""
-    return page("Moves", area("moves", await _content(context)), here="/moves", live="/live/moves")
+    return page(context, "Moves", area("moves", await _content(context)), here="/moves", live="/live/moves")
 
 
 async def stream(context: Context, _request: Request) -> Response:

@@ -33,6 +33,7 @@ async def show(context: Context, request: Request) -> Response:
         topic, [number], await told(cluster.describe_replicas(partition)), await told(cluster.list_offsets(partition))
     )
     return page(
+        context,
         f"{name}/{number}",
         el(
             "p", link(f"/topics/{part(name)}", name), " · ", link(f"/records/{part(name)}", "Records", partition=number)
@@ -51,8 +52,10 @@ async def show(context: Context, request: Request) -> Response:
 async def _timing(context: Context, topic: str, partition: int) -> Child:
     if not context.feed.has_traces:
         return el("p", "There are no traces here, so that only the events below are known.", class_="quiet")
-    changes = [one.change for one in await context.feed.look()]
-    found = change_of_partition(changes, topic, partition)
+    known = await told(context.feed.look())
+    if isinstance(known, RegnumError):
+        return untold("Where the time went is not known", known)
+    found = change_of_partition([one.change for one in known], topic, partition)
     if found is None:
         return el("p", "The traces that are here tell of no change of its leader.", class_="quiet")
     change, chain = found

@@ -50,6 +50,7 @@ async def show(context: Context, _request: Request) -> Response:
         )
     )
     return page(
+        context,
         "Quotas",
         el("h2", "Who waits at brokers"),
         unknown,

@@ -1,8 +1,7 @@
 """Records of a topic: browsed by offset and time, followed, searched; produced where the console may."""
 
-from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 from regnum_client.cluster.view import TopicView
 from regnum_client.commands.records.places import BeforeEnd, place_of
@@ -13,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from regnum_console.context import Context, link, part, whole_number, wrong
-from regnum_console.guard import is_token
+from regnum_console.forms import posted
+from regnum_console.guard import NOT_THE_PAGE, is_token
 from regnum_console.html import Child, Markup, el
 from regnum_console.pages.layout import area, page
 from regnum_console.records.reading import page_of, search, tail
@@ -26,7 +26,7 @@ FORM_BYTES_MAX: Final = 1_100_000
 """A form that is longer is refused: a record is at most 1 MB unless brokers are told otherwise."""
 
 
-async def choose(_context: Context, request: Request) -> Response:
+async def choose(context: Context, request: Request) -> Response:
     """``/records?topic=``: which topic."""
     topic = request.query_params.get("topic", "")
     if topic:
@@ -38,7 +38,9 @@ async def choose(_context: Context, request: Request) -> Response:
         method="get",
         action="/records",
     )
-    return page("Records", form, el("p", "Or choose one of the ", link("/topics", "topics"), "."), here="/records")
+    return page(
+        context, "Records", form, el("p", "Or choose one of the ", link("/topics", "topics"), "."), here="/records"
+    )
 
 
 async def show(context: Context, request: Request) -> Response:
@@ -51,12 +53,14 @@ async def show(context: Context, request: Request) -> Response:
     if asked.get("search"):
         body: Child = [_stop(), area("progress", el("p", "The search begins.")), area("found")]
         query = urlencode({key: value for key, value in keep.items() if value})
-        return page(topic.name, head, body, here="/records", live=f"/live/search/{name}?{query}")
+        return page(context, topic.name, head, body, here="/records", live=f"/live/search/{name}?{query}")
     if asked.get("follow"):
         query = urlencode({key: value for key, value in keep.items() if value and key != "from"})
         body = [_stop(), el("p", "Records that come from now on:", class_="quiet"), area("new")]
-        return page(topic.name, head, body, here="/records", live=f"/live/tail/{name}?{query}")
-    return page(topic.name, head, await _browse(context, request, topic), _produce(context, topic), here="/records")
+        return page(context, topic.name, head, body, here="/records", live=f"/live/tail/{name}?{query}")
+    return page(
+        context, topic.name, head, await _browse(context, request, topic), _produce(context, topic), here="/records"
+    )
 
 
 async def _browse(context: Context, request: Request, topic: TopicView) -> Child:
@@ -65,7 +69,7 @@ async def _browse(context: Context, request: Request, topic: TopicView) -> Child
         raise HTTPException(404, f"topic {topic.name} has no partition {number}")
     partition, form = TopicPartition(topic.name, number), _as(request)
     place = _place(context, request, otherwise=LATEST)
-    async with context.ports.read() as reader:
+    async with context.reads, context.ports.read() as reader:
         first = (await reader.beginning_offsets([partition]))[partition]
         end = (await reader.end_offsets([partition]))[partition]
         if isinstance(place, AtTime):
@@ -111,9 +115,9 @@ async def produce(context: Context, request: Request) -> Response:
     """``POST /records/orders``: one record. Raises HTTPException 403 where that is not allowed."""
     if context.ports.write is None:
         raise HTTPException(403, "this console changes nothing: start it with --writes")
-    asked = await _posted(request)
+    asked = await posted(request, bytes_max=FORM_BYTES_MAX)
     if not is_token(asked.get("token", ""), context.token):
-        raise HTTPException(403, "the page's token is missing: it was not this page that asked, or it is an old one")
+        raise HTTPException(403, NOT_THE_PAGE)
     topic = request.path_params["topic"]
     text = asked.get("partition", "")
     if text and not (text.isascii() and text.isdigit() and int(text) <= PARTITION_MAX):
@@ -129,19 +133,6 @@ async def produce(context: Context, request: Request) -> Response:
         where = await delivery
     query = urlencode({"partition": where.partition, "from": max(0, where.offset)})
     return RedirectResponse(f"/records/{part(topic)}?{query}", status_code=303)
-
-
-async def _posted(request: Request) -> Mapping[str, str]:
-    """Fields of a form. Raises HTTPException 413 and 415."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "a form is sent as application/x-www-form-urlencoded")
-    body = bytearray()
-    async for some in request.stream():
-        body += some
-        if len(body) > FORM_BYTES_MAX:
-            raise HTTPException(413, f"a form has at most {FORM_BYTES_MAX:,} bytes")
-    fields = parse_qs(body.decode("ascii", "replace"), keep_blank_values=True)
-    return {name: values[-1] for name, values in fields.items()}
 
 
 def _produce(context: Context, topic: TopicView) -> Markup | None:

@@ -39,7 +39,7 @@ async def show(context: Context, request: Request) -> Response:
         body = await (_largest(context, chosen) if asked.get("by") == BY_SIZE else _by_name(context, request, chosen))
     except InvalidTopicFilterError as error:
         raise wrong(str(error)) from None
-    return page("Topics", _form(request), body, here="/topics")
+    return page(context, "Topics", _form(request), body, here="/topics")
 
 
 def _chosen(request: Request) -> TopicFilter:
@@ -175,6 +175,7 @@ async def show_topic(context: Context, request: Request) -> Response:
     if len(numbers) > PAGE:
         steps.append(link(f"/topics/{part(name)}", "Next page", first=numbers[PAGE]))
     return page(
+        context,
         name,
         el(
             "p",

@@ -4,6 +4,7 @@ What is shown of each record is bounded, so that a page of records is.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,12 +14,15 @@ from regnum_client.records import ConsumedRecord
 from regnum_console.html import Child, Markup, el, table
 
 FORMS: Final = ("auto", "text", "json", "bytes")
-"""How bytes are shown; auto: JSON that is an object or a list is laid out, other UTF-8 is text, all else bytes."""
+"""How bytes are shown; auto: JSON that is an object or a list is laid out, other UTF-8 without control characters is
+text, all else bytes."""
 SHOWN_BYTES: Final = 4_096
 """So much of a key or a value is shown."""
 HEADERS_SHOWN: Final = 20
 """Headers of a record that are shown."""
 _LINE: Final = 16
+_UNREADABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
+"""What no text has: control characters but for those of lines and tabs, and what was no UTF-8."""
 
 
 def shown(data: bytes | None, form: str) -> str:
@@ -32,7 +36,7 @@ def shown(data: bytes | None, form: str) -> str:
     if form != "bytes":
         # The cut may lie within a character.
         text = cut.decode("utf-8", "ignore" if more else "replace")
-        if form == "text" or "�" not in text:
+        if form == "text" or not _UNREADABLE.search(text):
             return text + more
     return _bytes(cut) + more
 

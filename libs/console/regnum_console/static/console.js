@@ -43,7 +43,8 @@ if (main.dataset.live) {
   source.addEventListener("trouble", (event) => say("lost", JSON.parse(event.data).text));
   source.onerror = () => {
     // A search that began anew would find everything twice.
-    if (document.getElementById("progress")) end("connection lost: search again");
+    if (source.readyState === EventSource.CLOSED) end("ended: load this page again");
+    else if (document.getElementById("progress")) end("connection lost: search again");
     else if (live.dataset.state === "open") say("lost", "connection lost, trying again");
   };
   document.getElementById("stop")?.addEventListener("click", () => end("stopped"));

@@ -78,16 +78,7 @@ def _write_document(file: IO[bytes], analysis: Analysis, out: Path) -> None:
 
 def _compared(comparison: Comparison) -> dict[str, Any]:
     return {
-        "steps": [
-            {
-                "step": step.step,
-                "n": [step.n_first, step.n_second],
-                "differs": step.is_clear,
-                "difference_ms": None if step.of is None else round(step.of.value, 6),
-                "interval_ms": None if step.of is None else [round(step.of.low, 6), round(step.of.high, 6)],
-            }
-            for step in comparison.steps
-        ],
+        "steps": [step.to_value() for step in comparison.steps],
         "around": list(comparison.around),
     }
 

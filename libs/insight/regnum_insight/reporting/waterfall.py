@@ -44,7 +44,7 @@ _SPAN_CLASS: Final = {Kind.SERVER: "k-server", Kind.CLIENT: "k-client", Kind.PRO
 
 def key() -> str:
     """What the colours of steps mean."""
-    items = "".join(f"<span class='g-{group}'></span>{escape(text)}" for group, text in _LEGEND.items())
+    items = "".join(f"<span><i class='g-{group}'></i>{escape(text)}</span> " for group, text in _LEGEND.items())
     return f"<p class=key>{items}</p>"
 
 

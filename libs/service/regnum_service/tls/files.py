@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -60,11 +60,15 @@ class TlsFiles:
     """Private key of the certificate."""
     token: Path | None = None
     """Of a client: file with the credential of a delegation token, which every call shows; None: calls show none."""
+    credential: str | None = field(default=None, repr=False)
+    """Of a client: the credential itself, a secret, for programs that do not have it in a file."""
     crl: Path | None = None
     """Of a server: revocation lists of the authorities in ``ca``; None: nothing is revoked."""
 
     def check(self) -> None:
-        """Raise TlsFilesError unless certificate and key are both there, or neither."""
+        """Raise TlsFilesError unless certificate and key are both there, or neither, and there is one token at most."""
+        if self.token is not None and self.credential is not None:
+            raise TlsFilesError("there is a file with a delegation token, and a credential besides; give one of them")
         if (self.certificate is None) is not (self.key is None):
             given, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
             raise TlsFilesError(f"there is a TLS {given} and no TLS {missing}; give both, or neither")
@@ -194,6 +198,8 @@ def read(files: TlsFiles) -> Pem:
             raise TlsFilesError(f"{files.ca} holds no certificates of authorities in PEM form ({error})") from error
     if files.token is not None and pem.token is not None:
         _check_token(files.token, pem.token)
+    if files.credential is not None:
+        pem = replace(pem, token=_as_credential(files.credential))
     if files.certificate is not None and files.key is not None:
         _check_pair(context, files.certificate, files.key)
         if (_read(files.certificate), _read(files.key)) != (pem.certificate, pem.key):
@@ -232,6 +238,18 @@ def _check_token(path: Path, token: bytes) -> None:
         )
     if _CREDENTIAL.fullmatch(token.strip()) is None:
         raise TlsFilesError(f"{path} holds no credential of a delegation token; regnum tokens create --file makes one")
+
+
+def _as_credential(text: str) -> bytes:
+    """Says nothing of the text, as above."""
+    if not is_credential(text):
+        raise TlsFilesError("that is no credential of a delegation token; regnum tokens create shows one")
+    return text.encode("ascii")
+
+
+def is_credential(text: str) -> bool:
+    """Whether a text has the form of a delegation token's credential."""
+    return _CREDENTIAL.fullmatch(text.encode("utf-8", "surrogateescape")) is not None
 
 
 def _read(path: Path) -> bytes:

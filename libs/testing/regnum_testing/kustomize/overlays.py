@@ -47,9 +47,19 @@ COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "overlays/tls": (),
     "overlays/production everything": (
-        *("cert-manager", "kafka", "traces", "failovers", "prometheus-operator", "grafana", "zones", "storage-class"),
+        *(
+            "cert-manager",
+            "kafka",
+            "console",
+            "traces",
+            "failovers",
+            "prometheus-operator",
+            "grafana",
+            "zones",
+            "storage-class",
+        ),
     ),
-    "overlays/dev closed": ("tls", "access", "kafka"),
+    "overlays/dev closed": ("tls", "access", "kafka", "console"),
     "overlays/production zones first": ("zones", "zookeeper", "required-spread", "storage-class"),
 }
 """Folder and what makes the name unique: components, in their order."""

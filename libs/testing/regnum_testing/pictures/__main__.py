@@ -1,14 +1,17 @@
-"""Show reports of known changes in headless Chromium and judge what becomes of them.
+"""Show reports of known changes, and the console, in headless Chromium and judge what becomes of them.
 
-    python -m regnum_testing.pictures --out DIR
+    python -m regnum_testing.pictures --out DIR [--kills 10] [--only report|pages|kills]
 
 The page asks the network for nothing and leaves no error in the console; the figures of its document are those of the
 JSON beside it; with 3,000 changes it stays below 2 MB. A page that does ask and does complain is tried first, so that
-silence means something. Screenshots, light and dark, are left in DIR: look at them. Exit status: 0 all holds or there
+silence means something. Of the console every page is looked at over a cluster of values (``pages``), and the
+waterfall while brokers of a real cluster are killed (``kills``). Screenshots, light and dark, are left in DIR: look at
+them. Exit status: 0 all holds or there
 is no browser, which is said; 1 something does not hold.
 """
 
 import argparse
+import asyncio
 import json
 import random
 import sys
@@ -25,6 +28,7 @@ from regnum_telemetry import conventions as names
 
 from regnum_testing.change_traces import FULL_STEPS_MS, PLANNED_STEPS_MS, FullChangeTrace
 from regnum_testing.otlp_lines import line
+from regnum_testing.pictures import kills, pages
 from regnum_testing.pictures.browser import MISSING, Browser, Shown, find_browser
 
 PAGE_BYTES_MAX: Final = 2_000_000
@@ -129,6 +133,8 @@ def main() -> int:
     """Judge; returns the exit status."""
     parser = argparse.ArgumentParser(prog="regnum_testing.pictures", description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for reports and screenshots (default: a temporary one)")
+    parser.add_argument("--only", choices=("report", "pages", "kills"), default="", help="one part (default: all)")
+    parser.add_argument("--kills", type=int, default=10, help="brokers that are killed under the console (default: 10)")
     arguments = parser.parse_args()
     program = find_browser()
     if program is None:
@@ -136,12 +142,16 @@ def main() -> int:
         return 0
     folder = arguments.out or Path(tempfile.mkdtemp(prefix="regnum-pictures-"))
     folder.mkdir(parents=True, exist_ok=True)
-    found = judge(Browser(program), folder, pictures=True)
+    found: list[str] = []
+    if arguments.only in {"", "report"}:
+        found += judge(Browser(program), folder, pictures=True)
+    if arguments.only in {"", "pages"}:
+        found += [f"console: {told}" for told in asyncio.run(pages.judge(program, folder))]
+    if arguments.only in {"", "kills"}:
+        found += [f"console: {told}" for told in asyncio.run(kills.judge(program, folder, kills=arguments.kills))]
     for complaint in found:
         sys.stdout.write(f"! {complaint}\n")
-    sys.stdout.write(
-        f"{'all holds' if not found else f'{len(found)} do not hold'}; look at {folder}/light.png, dark.png\n"
-    )
+    sys.stdout.write(f"{'all holds' if not found else f'{len(found)} do not hold'}; look at the pictures in {folder}\n")
     return 1 if found else 0
 
 

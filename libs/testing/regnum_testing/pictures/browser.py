@@ -16,11 +16,12 @@ MISSING: Final = "no Chromium on this machine (Debian: apt-get install chromium)
 SECONDS_MAX: Final = 300.0
 """A page is shown in this time."""
 
-_FLAGS: Final = (
+FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--disable-extensions",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--log-level=0",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--enable-logging=stderr", "--log-level=0",
 )  # fmt: skip
+"""Nothing is asked of any network: but for addresses of this machine, names lead nowhere."""
 _NO_ORIGIN: Final = "not an origin"
 _CONSOLE: Final = re.compile(r"(?:INFO|WARNING|ERROR):CONSOLE[:(]\d+\)?\] (.*)")
 
@@ -63,7 +64,7 @@ class Browser:
             self._run(folder, *scheme, f"--window-size=1060,{height}", f"--screenshot={into}", page.absolute().as_uri())
 
     def _run(self, folder: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [self._program, *_FLAGS, f"--user-data-dir={folder}/profile", *arguments]
+        command = [self._program, *FLAGS, f"--user-data-dir={folder}/profile", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS_MAX)
 
 

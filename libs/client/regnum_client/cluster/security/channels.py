@@ -47,12 +47,12 @@ def channels_to(bootstrap: str | Sequence[str] | None, tls: TlsFiles | None = No
 
 
 def with_token(files: TlsFiles | None, environment: Mapping[str, str] | None = None) -> TlsFiles | None:
-    """The files, with the token that the environment names unless they have one.
+    """The files, with the token that the environment names unless they have one of their own.
 
     Raises RegnumError INVALID_CONFIG: a token is shown over TLS only.
     """
     named = (os.environ if environment is None else environment).get(TOKEN)
-    if not named or (files is not None and files.token is not None):
+    if not named or (files is not None and (files.token is not None or files.credential is not None)):
         return files
     if files is None:
         raise RegnumError(

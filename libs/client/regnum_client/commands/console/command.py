@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from regnum_service.tls.files import TlsFiles
 
 from regnum_client.commands.invocation import (
     BootstrapOption,
@@ -27,9 +28,9 @@ def add_to(app: typer.Typer) -> None:
 
 def console(
     *,
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Where to listen: this machine only.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Where to listen; beyond this machine with a certificate.")
+    ] = ("127.0.0.1"),
     port: Annotated[
         int | None,
         typer.Option("--port", min=0, max=65535, help="Default: 8090, or another one that is free."),
@@ -42,14 +43,31 @@ def console(
             help="Folder into which processes write their traces. Default: that of the cluster of `regnum up`.",
         ),
     ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            "--otlp",
+            metavar="HOST:PORT",
+            help="Take spans by OTLP over gRPC there, from processes or a collector. Default: from --traces alone.",
+        ),
+    ] = None,
     writes: Annotated[
         bool, typer.Option("--writes", help="Records may be produced from the pages. Default: nothing is changed.")
     ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificate",
+            metavar="FILE",
+            help="Speak TLS with this certificate, and have each visitor sign in: needed beyond this machine.",
+        ),
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Key of the certificate.")] = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Serve pages of the cluster on this machine until Ctrl-C; acts with the rights of this command."""
+    """Serve pages of the cluster until Ctrl-C, with the rights of this command; with a certificate, of each visitor."""
 
     async def work() -> None:
         check_installed()
@@ -62,8 +80,17 @@ def console(
             else:
                 emit_one({"address": address}, output)
 
-        folder = traces if traces is not None or bootstrap is not None else _traces_here()
-        options: Options = Options(bootstrap=bootstrap, host=host, port=port, traces=folder, writes=writes)
+        folder = traces if traces is not None or bootstrap is not None or otlp is not None else _traces_here()
+        served_with = None if certificate is None and key is None else TlsFiles(certificate=certificate, key=key)
+        options: Options = Options(
+            bootstrap=bootstrap,
+            host=host,
+            port=port,
+            traces=folder,
+            otlp=otlp,
+            writes=writes,
+            served_with=served_with,
+        )
         await serve(options, ready=ready)
 
     run(work())

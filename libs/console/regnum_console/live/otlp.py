@@ -1,0 +1,95 @@
+"""Spans that processes or a collector send to the console itself: OTLP over gRPC.
+
+Constraints: senders are not authenticated, as at a collector, and may send anything. Nothing may look at changes for a
+long time.
+
+Algorithm: of each message the spans that say something of changes are taken, by their names, before anything of them is
+decoded; all else is let go. They wait for the next look, PENDING_MAX of them, the newest: OTLP has a way to say how
+many were left out, and the sender hears it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from regnum_insight.spans.otlp import Selection, spans_of
+from regnum_insight.spans.span import Span
+from regnum_service.errors import PortTakenError
+
+PENDING_MAX: Final = 50_000
+"""Spans that wait to be looked at, the newest."""
+MESSAGE_BYTES_MAX: Final = 4 * 2**20
+"""Of one message, as collectors have it."""
+MESSAGES_MAX: Final = 8
+"""Messages that are read at a time; others are told to come again."""
+
+
+class SpanReceiver(TraceServiceServicer):
+    """Takes spans, and is the source of a ``ChangeFeed``."""
+
+    def __init__(self, selection: Selection, *, pending_max: int = PENDING_MAX) -> None:
+        """Only assigns; ``selection`` says what is held of the spans."""
+        self._selection: Final = selection
+        self._pending: Final[deque[Span]] = deque(maxlen=pending_max)
+
+    async def Export(  # noqa: N802 - the name in the proto
+        self, request: ExportTraceServiceRequest, context: Any
+    ) -> ExportTraceServiceResponse:
+        """See OTLP."""
+        del context
+        spans = await asyncio.to_thread(lambda: list(self._read(request)))
+        room = (self._pending.maxlen or 0) - len(self._pending)
+        self._pending.extend(spans)
+        answer = ExportTraceServiceResponse()
+        if len(spans) > room:
+            answer.partial_success.rejected_spans = len(spans) - room
+            answer.partial_success.error_message = "nothing looks at changes: the oldest spans were let go"
+        return answer
+
+    def look(self) -> list[Span]:
+        """See ``Source``."""
+        found = []
+        # (One by one: more may come meanwhile.)
+        while self._pending:
+            found.append(self._pending.popleft())
+        return found
+
+    def _read(self, request: ExportTraceServiceRequest) -> Iterator[Span]:
+        for group in request.resource_spans:
+            for scope in group.scope_spans:
+                wanted = [one for one in scope.spans if self._selection.is_wanted(one.name)]
+                if wanted:
+                    spans = {"spans": [MessageToDict(one) for one in wanted]}
+                    document = {"resourceSpans": [{"resource": MessageToDict(group.resource), "scopeSpans": [spans]}]}
+                    yield from (one for one in spans_of(document, self._selection) if isinstance(one, Span))
+
+
+@asynccontextmanager
+async def receiving(address: str, receiver: SpanReceiver) -> AsyncIterator[int]:
+    """Listen at ``host:port`` until the context ends; the port. Raises PortTakenError."""
+    server = grpc.aio.server(
+        maximum_concurrent_rpcs=MESSAGES_MAX,
+        options=[("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)],
+    )
+    add_TraceServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]  # generated without types
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise PortTakenError(f"cannot listen on {address} for spans; choose another --otlp") from error
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(0)
