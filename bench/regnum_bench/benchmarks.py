@@ -218,7 +218,7 @@ ALL: Final = (
         what="processor time of a batch with spans recorded as shipped, beside one without any, in pairs",
         measure=spans,
         shape=Shape(
-            elections=1, metadata=1, topics=1, partitions=6, records=12_000, repetitions=20, warm_up=1, settle_s=1.0
+            elections=1, metadata=1, topics=1, partitions=3, records=12_000, repetitions=20, warm_up=1, settle_s=1.0
         ),
         options=(*_CLUSTER, *_TOPICS, "records", "size"),
         headline=("spans_cost_ratio", "on_us", "off_us"),
