@@ -133,7 +133,7 @@ def test_a_leader_changes_its_isr_and_nothing_else() -> None:
 
 def test_a_state_that_is_gone_begins_in_no_epoch_that_was() -> None:
     writes = Writes(session_timeout_s=6.0, reigns={"election-1": b"1"})
-    for after, says in ((state(epoch=4), ""), (state(epoch=0), "S14: leader epoch 0 begins again")):
+    for after, says in ((state(epoch=4), ""), (state(epoch=0), "S14, T9: leader epoch 0 begins again")):
         group = (Create(PATH, after.encode()),)
         assert says in judged("election-1", group, before={PATH: None}, now=store(), writes=writes)
 

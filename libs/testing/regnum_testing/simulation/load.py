@@ -31,6 +31,8 @@ SHARES: Final = {STAYS: 4, MOVES: 2, RESIZED: 1}
 REPLICAS: Final = {STAYS: 3, MOVES: 2, RESIZED: 3}
 GROUP: Final = "g"
 MEMBERS: Final = ("member-1", "member-2")
+ANOTHER: Final = 1_000_000
+"""Where the numbers of another producer begin."""
 LIMITED: Final = "limited"
 """Client id that has a quota."""
 PACE_S: Final = 0.04
@@ -76,6 +78,10 @@ class Load:
             for name in MEMBERS:
                 self._spawn(name, self._take_part)
 
+    def start_another(self) -> None:
+        """Start another producer, of other numbers."""
+        self._spawn("another", lambda started: self._produce(started, ANOTHER))
+
     def start_records(self) -> None:
         """Start what writes and reads alone."""
         self._spawn("load", self._produce)
@@ -109,11 +115,10 @@ class Load:
             for topic in self.partitions:
                 await admin.create_topic(topic, partitions=self.partitions[topic], replication_factor=REPLICAS[topic])
 
-    async def _produce(self, started: Started) -> None:
+    async def _produce(self, started: Started, number: int = 0) -> None:
         chance, history = started.machine.chance, self._history
         producer = Producer(self._bootstrap(), **self._of(started))
         await producer.start()
-        number = 0
         while not self.stopping:
             topic = chance.choices(tuple(self.partitions), [SHARES[topic] for topic in self.partitions])[0]
             partition = chance.randrange(self.partitions[topic])
@@ -128,7 +133,8 @@ class Load:
             if topic != RESIZED:
                 # A partition that is removed takes along what waits for it.
                 history.awaited[key, number] = None
-            history.sent = number = number + 1
+            number += 1
+            history.sent += 1
             await asyncio.sleep(chance.expovariate(1 / PACE_S))
 
     async def mutate(self, started: Started, until_s: float) -> None:

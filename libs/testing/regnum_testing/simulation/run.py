@@ -51,6 +51,8 @@ SECONDS: Final = 25.0
 """How long faults last, unless told otherwise."""
 CALM_S: Final = 40.0
 """Within so long after the last fault all replicas have to be equal."""
+STORY_S: Final = 120.0
+"""Within so long a story has to come to an end."""
 LOOK_S: Final = 0.01
 """Time between two looks at the brokers."""
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - folders of its own are made in it
@@ -113,9 +115,12 @@ class Run:
         cluster.spawn(self._look())
         faults = self.faults = Faults(cluster, failed=self._wrong)
         running = self.loop.create_task(self._happens(faults))
-        await asyncio.wait({running, self._found}, return_when=asyncio.FIRST_COMPLETED)
+        within_s = STORY_S if callable(self._schedule) else None
+        await asyncio.wait({running, self._found}, return_when=asyncio.FIRST_COMPLETED, timeout=within_s)
         if history.problems:
             return history.problems
+        if not running.done():
+            return [f"the story has not ended after {within_s:.0f} s"]
         await running
         if self._over:
             return []

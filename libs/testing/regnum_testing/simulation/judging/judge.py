@@ -82,7 +82,7 @@ class History:
         """A replica as it is now; ``life`` names one life of its broker, ``serves``: clients are served."""
         key = (life, partition)
         before = self._marks.get(key, 0)
-        if high_watermark < before:
+        if high_watermark < before and partition not in self.resized:
             self.problems.append(
                 f"high watermark went back: {broker} partition {partition} from {before} to {high_watermark}"
             )

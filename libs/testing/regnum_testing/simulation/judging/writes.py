@@ -11,7 +11,7 @@ Each rule is looked at where it can be broken, in the transaction itself, long b
     S9   of brokers that take connections, a controller fences one in a session time-out
     S10  a leader is a member of ISR or ELR with the log that was recorded for it; a leader epoch has one leader, and
          another leader another epoch
-    S14  no leader epoch begins again where a state is gone
+    S14  no leader epoch begins again where a state is gone, or went back (T9)
 """
 
 from collections.abc import Callable, Mapping
@@ -129,8 +129,9 @@ class Writes:
         after = LeaderAndIsr.decode(data)
         highest = self.highest.get((path, after.topic_id), -1)
         self.highest[path, after.topic_id] = max(highest, after.leader_epoch)
-        if before is None and after.leader_epoch <= highest:
-            return [f"S14: leader epoch {after.leader_epoch} begins again ({write.writer}, {path})"]
+        begins = after.leader != NO_LEADER and (before is None or before.leader_epoch < after.leader_epoch)
+        if begins and after.leader_epoch <= highest:
+            return [f"S14, T9: leader epoch {after.leader_epoch} begins again ({write.writer}, {path})"]
         by_leader = write.writer.startswith("broker")
         rules = tuple(_of_leader(write, before, after) if by_leader else self._of_controller(write))
         rules = (*rules, *_of_election(before, after), *self._of_elected(write, before, after))

@@ -198,6 +198,10 @@ class Scene:
     async def _client(self, name: str, work: Callable[[Started], Awaitable[None]]) -> None:
         await self.cluster.client(name, work)
 
+    def more_load(self) -> None:
+        """Another producer begins."""
+        self._load.start_another()
+
     def load_to(self, topic: str, partitions: int) -> None:
         """From now on records go to so many partitions of a topic."""
         self._load.partitions[topic] = partitions
