@@ -233,6 +233,7 @@ MUTANTS: Final = (
         rules="S18",
         breaks="max_broker_epoch is not that of the same snapshot as the broker list",
         apply=_max_broker_epoch_of_the_start,
+        story="a_leader_bounces",
     ),
     Mutant(
         name="init-deletes",

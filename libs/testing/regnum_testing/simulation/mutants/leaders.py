@@ -186,6 +186,7 @@ MUTANTS: Final = (
         rules="S3",
         breaks="a follower joins with the registration that is live, and not with that of its fetches",
         apply=_join_without_broker_epoch,
+        story="a_joining_member_loses_power_unseen",
     ),
     Mutant(
         name="counted-before-confirmed",
@@ -233,6 +234,7 @@ MUTANTS: Final = (
         rules="S15",
         breaks="logs take every leader epoch to end where they do: nothing is ever truncated",
         apply=_does_not_truncate,
+        story="a_tail_diverges",
     ),
     Mutant(
         name="no-fetch-fencing",
@@ -270,6 +272,7 @@ MUTANTS: Final = (
         rules="S16",
         breaks="a leader does not report ISR changes to the controller",
         apply=_reports_no_isr,
+        story="an_isr_shrinks_and_grows",
     ),
 )
 """Those of this module."""
