@@ -16,7 +16,7 @@ from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
 
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
-from regnum_testing.simulation.judging.judge import History
+from regnum_testing.simulation.judging.judge import NUMBERS, History
 
 STAYS: Final = "t"
 MOVES: Final = "m"
@@ -31,8 +31,6 @@ SHARES: Final = {STAYS: 4, MOVES: 2, RESIZED: 1}
 REPLICAS: Final = {STAYS: 3, MOVES: 2, RESIZED: 3}
 GROUP: Final = "g"
 MEMBERS: Final = ("member-1", "member-2")
-ANOTHER: Final = 1_000_000
-"""Where the numbers of another producer begin."""
 LIMITED: Final = "limited"
 """Client id that has a quota."""
 PACE_S: Final = 0.04
@@ -80,7 +78,7 @@ class Load:
 
     def start_another(self) -> None:
         """Start another producer, of other numbers."""
-        self._spawn("another", lambda started: self._produce(started, ANOTHER))
+        self._spawn("another", lambda started: self._produce(started, NUMBERS))
 
     def start_records(self) -> None:
         """Start what writes and reads alone."""

@@ -40,7 +40,7 @@ from regnum_testing.simulation.judging.replicas import log_of
 from regnum_testing.simulation.load import STAYS, TOPICS, Load, key_of
 from regnum_testing.simulation.loop import SimulatedLoop
 from regnum_testing.simulation.machine import WALL_ZERO_MS, jobs_of
-from regnum_testing.simulation.mutants import MUTANTS, applied
+from regnum_testing.simulation.mutants import MUTANTS
 from regnum_testing.simulation.schedules.faults import Fault, Faults, planned
 from regnum_testing.simulation.schedules.scene import Scene
 from regnum_testing.simulation.schedules.stories import STORIES, Story
@@ -337,7 +337,7 @@ def main() -> int:
     parser.add_argument("seeds", nargs="*", default=["1"])
     told = parser.parse_args()
     quiet()
-    mutated = (lambda: None) if told.mutant is None else applied(told.mutant)
+    mutated = (lambda: None) if told.mutant is None else MUTANTS[told.mutant].apply
     story = None if told.story is None else STORIES[told.story]
     failed = 0
     for seed in _seeds(told.seeds):

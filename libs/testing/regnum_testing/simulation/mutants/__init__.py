@@ -4,7 +4,6 @@ Each mutant takes one thing away that a safety rule asks for, by patching the pr
 use afterwards. ``hunting`` looks for the first seed that finds it.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from regnum_testing.simulation.mutants import controllers, leaders, logs
@@ -14,14 +13,4 @@ MUTANTS: Final = {mutant.name: mutant for mutant in (*leaders.MUTANTS, *controll
 """By name."""
 
 
-def applied(name: str) -> Callable[[], None]:
-    """What puts a mutant into the product, with those that go with it."""
-
-    def apply() -> None:
-        for one in (*MUTANTS[name].beside, name):
-            MUTANTS[one].apply()
-
-    return apply
-
-
-__all__ = ["MUTANTS", "Mutant", "applied"]
+__all__ = ["MUTANTS", "Mutant"]

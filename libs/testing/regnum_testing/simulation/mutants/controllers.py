@@ -186,7 +186,6 @@ MUTANTS: Final = (
         rules="S10, T1",
         breaks="a member that has failed since it was recorded counts as one that has been up",
         apply=_elects_bounced,
-        story="a_leader_bounces",
     ),
     Mutant(
         name="any-log",
@@ -221,14 +220,13 @@ MUTANTS: Final = (
         rules="S2",
         breaks="a fence deletes the registration without the guard that tells it from the next one",
         apply=_fences_without_guard,
-        story="a_leader_bounces",
+        story="an_outsider_is_alone",
     ),
     Mutant(
         name="any-interval",
         rules="S17",
         breaks="a broker applies a metadata change whatever it has itself",
         apply=_any_interval,
-        story="changes_are_missed",
     ),
     Mutant(
         name="old-max-broker-epoch",
@@ -242,7 +240,6 @@ MUTANTS: Final = (
         rules="S12, S13",
         breaks="a broker deletes what the full set of orders leaves out",
         apply=_init_deletes,
-        story="a_leader_bounces",
     ),
     Mutant(
         name="silence-is-enough",
@@ -263,7 +260,6 @@ MUTANTS: Final = (
         rules="S14",
         breaks="a partition whose state is gone is taken for a new one",
         apply=_every_state_is_new,
-        story="a_state_is_lost",
     ),
     Mutant(
         name="mutation-happens-twice",

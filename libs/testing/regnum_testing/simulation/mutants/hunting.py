@@ -11,7 +11,7 @@ import itertools
 import sys
 
 from regnum_testing.simulation import DEFAULT, pin
-from regnum_testing.simulation.mutants import MUTANTS, Mutant, applied
+from regnum_testing.simulation.mutants import MUTANTS, Mutant
 from regnum_testing.simulation.run import Outcome, forked, quiet, say
 from regnum_testing.simulation.schedules.stories import STORIES
 
@@ -24,14 +24,14 @@ LIMIT_S = 600.0
 
 def told(mutant: Mutant) -> Outcome:
     """What its story finds."""
-    return forked(1, schedule=STORIES[mutant.story], first=applied(mutant.name))
+    return forked(1, schedule=STORIES[mutant.story], first=mutant.apply)
 
 
 def hunted(mutant: Mutant, *, first: int, limit_s: float, seconds: float) -> tuple[int | None, float, str]:
     """The seed that finds it, None if none does in that time; processor seconds; and what it found."""
     spent_s = 0.0
     for seed in itertools.count(first):
-        outcome = forked(seed, seconds=seconds, first=applied(mutant.name))
+        outcome = forked(seed, seconds=seconds, first=mutant.apply)
         spent_s += outcome.cpu_s
         if outcome.found:
             return seed, spent_s, _last_line(outcome)
@@ -67,8 +67,7 @@ def main() -> int:
             seed, spent_s, found = hunted(mutant, first=asked.first, **limits)
             where = "not found" if seed is None else f"seed {seed}"
         left += not found
-        beside = "".join(f" with `{one}`" for one in mutant.beside)
-        say(f"| `{name}`{beside} | {mutant.rules} | {mutant.breaks} | {where} | {spent_s:.1f} | {found} |")
+        say(f"| `{name}` | {mutant.rules} | {mutant.breaks} | {where} | {spent_s:.1f} | {found} |")
     return 1 if left else 0
 
 

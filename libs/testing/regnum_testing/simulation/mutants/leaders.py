@@ -228,7 +228,6 @@ MUTANTS: Final = (
         rules="S15",
         breaks="a follower truncates to its high watermark",
         apply=_truncates_to_the_high_watermark,
-        story="a_tail_diverges",
     ),
     Mutant(
         name="does-not-truncate",
@@ -255,24 +254,18 @@ MUTANTS: Final = (
         rules="S11, T3",
         breaks="a broker takes leadership up in a leader epoch that its log knows already",
         apply=_leads_again,
-        story="a_leader_loses_power_and_is_back",
-        beside=("bounced-elected", "power-loss-unnoticed"),
     ),
     Mutant(
         name="leads-with-another-log",
         rules="S10",
         breaks="a broker takes leadership up though the node means another log",
         apply=_leads_with_another_log,
-        story="a_follower_loses_power",
-        beside=("any-log",),
     ),
     Mutant(
         name="epoch-not-recorded",
         rules="S11",
         breaks="a leader does not write down the leader epoch that it begins",
         apply=_leads_without_writing_it_down,
-        story="a_leader_loses_power_and_is_back",
-        beside=("bounced-elected", "power-loss-unnoticed"),
     ),
     Mutant(
         name="isr-not-reported",

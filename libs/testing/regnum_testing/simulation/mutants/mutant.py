@@ -20,8 +20,6 @@ class Mutant:
     """Patches the product in this process, for good."""
     story: str = ""
     """The aimed schedule that finds it (``schedules.stories``); empty: seeds do."""
-    beside: tuple[str, ...] = ()
-    """Mutants that take the other lines of its defence away: alone it loses nothing."""
 
 
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

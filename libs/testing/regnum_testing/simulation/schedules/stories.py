@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from regnum_client import QuotaAlteration, QuotaEntity
-from regnum_client.admin.leaders.elections import ElectionType
 from regnum_coordination.port import Create, Delete
 from regnum_model import paths
 from regnum_model.quotas import QUOTA_ACTIVE
@@ -375,22 +374,6 @@ async def a_number_is_given_again(scene: Scene) -> None:
     await scene.sleep(2.0)
 
 
-async def changes_are_missed(scene: Scene) -> None:
-    """A broker is cut off from the metadata process while topics are made, and a preferred leader is elected."""
-    leader, second, third = scene.assigned()
-    scene.kill(leader)
-    await scene.in_sync(second, third)
-    await scene.start(leader)
-    await scene.in_sync(leader, second, third)
-    scene.part("metadata-1", third)
-    await scene.administer(lambda admin: admin.create_topic("missed", partitions=2, replication_factor=2))
-    await scene.administer(lambda admin: admin.elect_leaders(ElectionType.PREFERRED))
-    await scene.sleep(5.0)
-    scene.cluster.heal()
-    await scene.administer(lambda admin: admin.create_topic("seen", partitions=1, replication_factor=1))
-    await scene.sleep(3.0)
-
-
 async def the_store_goes_back(scene: Scene) -> None:
     """To before a partition moved and leaders changed; then all brokers start anew (T9). No log of it may go."""
     leader, second, third = scene.assigned()
@@ -502,7 +485,6 @@ STORIES: Final[dict[str, Story]] = {
         a_person_writes_controller,
         a_session_ends_before_its_write,
         a_number_is_given_again,
-        changes_are_missed,
         the_store_goes_back,
         a_state_is_lost,
         an_answer_of_a_creation_is_lost,
