@@ -5,6 +5,7 @@ Where gRPC unpacks messages and health has no gates, the 2.3 MB of the packed ca
 """
 
 import asyncio
+import dataclasses
 import gzip
 import json
 import logging
@@ -24,6 +25,7 @@ from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_client import Admin
+from regnum_kafka_wire.apis import APIS
 from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import CLUSTER_CA, NOT_GRPC, PROCESSES, TRACES, Role
@@ -32,6 +34,11 @@ from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import TlsFiles, WatchedFiles
 from regnum_testing.attacks.raw_calls import RawCall, send_many
+from regnum_testing.batches import batch_of
+from regnum_testing.kafka_fuzz.dear import NUMBER, dear_request
+from regnum_testing.kafka_fuzz.listener import sized
+from regnum_testing.kafka_wire.schema import MESSAGES, versions_of
+from regnum_testing.kafka_world import KafkaConnection
 from regnum_testing.process_memory import PeakMemory
 from regnum_testing.waiting import until
 
@@ -58,6 +65,35 @@ PLAIN_MEMORY_MAX = 400 * MIB
 worked on, each as it came, as it was parsed and with what gRPC keeps of it."""
 REFUSED_CALLS = 1_000
 CALL_S = 60.0
+
+BY_NAME = {"produce": 12, "fetch": 12, "offset_commit": 9, "offset_fetch": 9, "delete_topics": 5}
+"""The last versions of Kafka's calls that name topics; later ones have ids."""
+OPEN_TO_ALL = {"api_versions", "describe_cluster", "metadata", "list_groups"}
+"""Calls that are answered without a right: versions, brokers, and lists of what one may see."""
+_ANY = {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+_OF_TOPICS = {"resource_type_filter": 2, "resource_name_filter": None, "pattern_type_filter": 3, **_ANY}
+_QUOTA = {
+    "entity": [{"entity_type": "user", "entity_name": "u"}],
+    "ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}],
+}
+SPELLED_OUT: dict[str, dict[str, Any]] = {
+    "produce": {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 5_000,
+        "topic_data": [{"name": "secret", "partition_data": [{"index": 0, "records": batch_of(b"v")}]}],
+    },
+    "describe_acls": _OF_TOPICS,
+    "delete_acls": {"filters": [_OF_TOPICS]},
+    "alter_client_quotas": {"entries": [_QUOTA], "validate_only": False},
+    "describe_client_quotas": {"components": [{"entity_type": "user", "match_type": 0, "match": "u"}], "strict": False},
+}
+"""Requests that mean nothing with any name in any place, and are refused for that."""
+NOT_ALLOWED = {
+    errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED,
+    errors_pb2.ERROR_CODE_GROUP_AUTHORIZATION_FAILED,
+    errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED,
+}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -216,3 +252,44 @@ async def test_refused_calls_leave_nothing_in_the_traces(cluster: LocalCluster) 
     await until(written, "a span of a call that was not refused")
     LOG.warning("%d refused calls and one other left %s", REFUSED_CALLS + 20, written())
     assert written() == ["regnum.metadata.v1.MetadataService/DescribeCluster"]
+
+
+def codes_of(message: Any) -> set[int]:
+    """Every error in an answer of Kafka's protocol, as kio has read it."""
+    if isinstance(message, tuple):
+        return set().union(*map(codes_of, message))
+    if not dataclasses.is_dataclass(message):
+        return set()
+    found: set[int] = set()
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        found |= {int(value)} if field.name == "error_code" else codes_of(value)
+    return found
+
+
+async def test_every_call_of_kafka_is_refused_as_at_the_other_door(cluster: LocalCluster) -> None:
+    """One element in each array, and every name that of the topic that there is."""
+    row = next(row for row in cluster.status() if row.name == "broker-1")
+    folder: Path = cluster.data_dir / "certs"
+    context = ssl.create_default_context(cafile=folder / CLUSTER_CA)
+    context.load_cert_chain(*client_files(folder, "guest"))
+    address = row.addresses["kafka"]
+    named = {api.name: api for api in APIS.values()}
+    found: dict[str, set[int]] = {}
+    for message in MESSAGES:
+        layouts = versions_of(message, "request")
+        version = BY_NAME.get(message, max(layouts))
+        api = named["".join(part.capitalize() for part in message.split("_"))]
+        connection = KafkaConnection(*await asyncio.open_connection(address.host, address.port, ssl=context))
+        if message in SPELLED_OUT:
+            number = connection.send(message, version, **SPELLED_OUT[message])
+        else:
+            number = NUMBER
+            connection.writer.write(sized(dear_request(api, version, layouts[version], text=b"secret")))
+        answer = await asyncio.wait_for(connection.receive(message, version, number), CALL_S)
+        connection.writer.close()
+        found[message] = codes_of(answer)
+    assert len(found) == len(APIS)
+    refused = {message: codes for message, codes in found.items() if message not in OPEN_TO_ALL}
+    assert {message: codes for message, codes in refused.items() if not codes & NOT_ALLOWED} == {}
+    assert {message: codes for message, codes in refused.items() if codes - NOT_ALLOWED - {0}} == {}

@@ -1,11 +1,17 @@
 """One trace for a failover, from the broken lifeline to the producer's first acknowledgement, over real processes."""
 
 import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from regnum_client import TopicPartition
+from regnum_insight.attribution.changes import SELECTION, Change, change_of, trace_of
+from regnum_insight.engine import analyse
+from regnum_insight.spans.intake import read_folder
+from regnum_insight.spans.span import Span
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import TRACES
 from regnum_telemetry import conventions, setup, tracing
@@ -153,3 +159,67 @@ async def test_a_killed_controller_leaves_a_trace_of_its_succession(cluster: Loc
         *(int(root["told"][stage.root_attribute]) for stage in conventions.SUCCESSION_STAGES if stage.root_attribute),
     ]
     assert moments == sorted(moments)
+
+
+def _moved(span: Span, by_ns: int) -> Span:
+    """As its process would have written it by a clock that is behind by so much."""
+    told = {
+        name: str(int(text) - by_ns) if name.endswith("unix_nano") and text != "0" else text
+        for name, text in span.attributes.items()
+    }
+    return span._replace(start_ns=span.start_ns - by_ns, end_ns=span.end_ns - by_ns, attributes=told)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ahead_ms", [20, 100, -500])
+async def test_a_live_client_whose_clock_is_wrong_costs_no_step_more_than_its_bound(
+    cluster: LocalCluster, ahead_ms: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    ahead_ns = ahead_ms * 1_000_000
+    folder, client = cluster.data_dir / TRACES, f"skewed {ahead_ms}"
+    before = tracing.tracer()
+    telemetry = setup.start("skewed", str(ahead_ms), traces_dir=folder)
+    request.addfinalizer(lambda: tracing.tell_time_by(time.time_ns))
+    tracing.tell_time_by(lambda: time.time_ns() + ahead_ns)
+
+    def found() -> Change | None:
+        changes = analyse(folder).changes
+        return next((one for one in changes if one.chains and one.chains[0].client == client and one.complete), None)
+
+    try:
+        async with under_load(cluster, f"skewed{ahead_ms}") as running:
+            await running.stage.kill_leader(TopicPartition(f"skewed{ahead_ms}", 0))
+
+            async def written() -> bool:
+                return found() is not None
+
+            await until(written)
+            for name in tuple(running.stage.killed):
+                await running.stage.restart(name)
+            await running.stage.all_in_sync()
+    finally:
+        telemetry.close()
+        tracing.use(before)
+    change = found()
+    assert change is not None
+    (note,) = [one for one in change.clocks if one.process == client]
+    assert note.bound_ms is not None
+    assert abs(note.ahead_ms - ahead_ms) <= note.bound_ms
+    # What the same spans say where the client's clock is right.
+    intake = read_folder(folder, SELECTION, trace_of=trace_of)
+    (spans,) = [of for of in intake.traces() if of[0].trace_id == change.trace_id]
+    right = change_of([_moved(span, ahead_ns) if span.process == client else span for span in spans])
+    assert right is not None
+    true = {(chain.name, segment.until): segment.ms for chain in right.chains for segment in chain.segments}
+    for chain in change.chains:
+        for segment in chain.segments:
+            assert segment.bound_ms is not None
+            assert abs(segment.ms - true[chain.name, segment.until]) <= segment.bound_ms + 0.001, (chain, segment)
+    # Whichever file is lost, the change is there.
+    for lost in folder.glob("*.jsonl"):
+        left = tmp_path / lost.stem
+        left.mkdir()
+        for file in folder.glob("*.jsonl"):
+            if file != lost:
+                shutil.copy(file, left)
+        assert change.trace_id in {one.trace_id for one in analyse(left).changes}, lost.name

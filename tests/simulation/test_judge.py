@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from regnum_testing.simulation.judge import History, Log, judged, of_images
+from regnum_testing.simulation.judging.judge import History, Log, judged, of_images
 
 VALUES = [10, 11, 12, 13]
 

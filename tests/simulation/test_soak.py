@@ -1,5 +1,7 @@
 """The scoreboard is made from results alone, and the page has it."""
 
+from collections.abc import Iterator
+
 from regnum_testing.simulation.run import Outcome
 from regnum_testing.simulation.soak import PAGE, Soak, counted, page_with, scoreboard, soaked
 
@@ -35,3 +37,13 @@ def test_a_soak_counts_its_seeds_and_names_those_that_failed() -> None:
     board = scoreboard([earlier, soak]).splitlines()
     assert board[0] == "7 seeds so far, 6 of them clean, 2 simulated hours of clusters under faults."
     assert [line.split(" | ")[1] for line in board[-2:]] == ["abc", "abb"]
+
+
+def test_what_ran_before_it_was_ended_by_hand_is_counted() -> None:
+    def outcomes() -> Iterator[Outcome]:
+        yield outcome(5)
+        yield outcome(6, "lost: 1")
+        raise KeyboardInterrupt
+
+    soak = soaked(5, outcomes(), date="2026-01-02", commit="abc")
+    assert (soak.last, soak.failed, soak.acknowledged) == (6, (6,), 200)

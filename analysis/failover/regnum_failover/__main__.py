@@ -5,9 +5,12 @@ import io
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from regnum_insight.attribution.changes import Change
 from regnum_insight.reporting.text import tables_of
 
@@ -15,11 +18,13 @@ from regnum_failover.objects.address import AddressError, is_bucket
 from regnum_failover.objects.store import NoTracesError, StoreError
 from regnum_failover.places import Clocks, Opened, Target, Traces, target_of, traces_of
 from regnum_failover.report import Report, write_report
-from regnum_failover.session import open_session
+from regnum_failover.session import closed_after, open_session
 from regnum_failover.traces.listing import store_of
 from regnum_failover.traces.options import DAYS, STORE_TIMEOUT_S
 from regnum_failover.traces.source import records_of, stream_of
 
+Session = Callable[[str], AbstractContextManager[SparkSession]]
+"""Opens Spark with a master, and closes it."""
 CHECKPOINT_DIR = "_checkpoint"
 PROGRESS_S = 5
 NOT_FOUND = 3
@@ -33,6 +38,7 @@ def main(
     environment: Mapping[str, str] = os.environ,
     opened: Opened | None = None,
     clocks: Clocks = CLOCKS,
+    session: Session = closed_after,
 ) -> int:
     """Run the job; returns the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -40,12 +46,18 @@ def main(
         sys.stdout.reconfigure(errors="backslashreplace")
     accepted = parser()
     told = accepted.parse_args(arguments)
-    if told.keep_days is not None and not told.each_run and not is_bucket(told.out):
+    if told.keep_days is not None and not told.each_run and (told.tables or not is_bucket(told.out)):
         accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
     if told.follow:
-        if is_bucket(told.out) or told.each_run:
-            accepted.error("--follow writes into one folder: no bucket, and no --each-run")
-        return _follow(told)
+        if told.each_run:
+            accepted.error("--follow adds to what is there: no --each-run")
+        if is_bucket(told.out) and not told.checkpoint:
+            accepted.error("--follow into a bucket needs a folder for --checkpoint")
+        return _follow(told, session)
+    if told.tables:
+        if told.each_run:
+            accepted.error("--tables adds to what is there: no --each-run")
+        return _grow(told, clocks, session)
     stores = opened or (lambda address: store_of(address, environment, told.store_timeout_s))
     try:
         target = target_of(
@@ -79,31 +91,61 @@ def _report(traces: Traces, target: Target, told: argparse.Namespace) -> int:
     return _told(report, target, told.output)
 
 
-def _follow(told: argparse.Namespace) -> int:
+def _grow(told: argparse.Namespace, clocks: Clocks, session: Session) -> int:
+    """The job over what is new, into tables that last."""
+    # Only this needs it.
+    from regnum_failover.tables.growing import Growing, grow  # noqa: PLC0415
+
+    growing = Growing(
+        traces=told.traces,
+        tables=told.out if is_bucket(told.out) else str(Path(told.out).absolute()),
+        days=told.days,
+        store_timeout_s=told.store_timeout_s,
+        settle_s=told.settle_s,
+        with_spans=told.spans,
+    )
+    try:
+        grew = grow(lambda: session(told.master), growing, now_s=clocks.now_s())
+    except NoTracesError as error:
+        return _nothing(str(error), allowed=told.no_traces_is_fine)
+    except (PySparkException, StoreError, AddressError, OSError) as error:
+        sys.stderr.write(f"the job failed: {error}\n")
+        return 1
+    sys.stdout.write(f"{grew.to_json() if told.output == 'json' else grew.to_text(growing.tables)}\n")
+    return 0
+
+
+def _follow(told: argparse.Namespace, session: Session) -> int:
     """The job without end, or with what is new since the checkpoint."""
     # Only this needs it.
     from regnum_failover.following import follow, late_spans  # noqa: PLC0415
 
-    spark = open_session(told.master)
+    tables = told.out if is_bucket(told.out) else str(Path(told.out).absolute())
+    options = {"store_timeout_s": str(told.store_timeout_s), "days": str(told.days)}
     try:
-        options = {"store_timeout_s": str(told.store_timeout_s), "days": str(told.days)}
-        # The clock goes on until what came last is told.
-        records = stream_of(spark, told.traces, tick_s=str(2 * (told.gap_s + told.late_s)), **options)
-        checkpoint = told.checkpoint or f"{told.out}/{CHECKPOINT_DIR}"
-        query = follow(
-            records, told.out, checkpoint, _say, gap_s=told.gap_s, late_s=told.late_s, once=told.once
-        )  # fmt: skip
-        while not query.awaitTermination(PROGRESS_S):
-            late = late_spans(query)
-            if late:
-                sys.stderr.write(f"{late:,} spans came too late for their change (--late-s {told.late_s})\n")
+        with session(told.master) as spark:
+            # The clock goes on until what came last is told.
+            records = stream_of(spark, told.traces, tick_s=str(2 * (told.gap_s + told.late_s)), **options)
+            query = follow(
+                records,
+                tables,
+                told.checkpoint or f"{tables}/{CHECKPOINT_DIR}",
+                _say,
+                gap_s=told.gap_s,
+                late_s=told.late_s,
+                once=told.once,
+                with_spans=told.spans,
+                store_timeout_s=told.store_timeout_s,
+            )
+            while not query.awaitTermination(PROGRESS_S):
+                late = late_spans(query)
+                if late:
+                    sys.stderr.write(f"{late:,} spans came too late for their change (--late-s {told.late_s})\n")
     except PySparkException as error:
         sys.stderr.write(f"the job failed: {error}\n")
         return 1
     except KeyboardInterrupt:
         return 0
-    finally:
-        spark.stop()
     return 0
 
 
@@ -113,7 +155,7 @@ def _say(changes: Sequence[Change]) -> None:
 
 
 def _told(report: Report, target: Target, form: str) -> int:
-    removed = target.finish(f"{report.to_text()}\n")
+    removed = target.finish(lambda: f"{report.to_text()}\n")
     sys.stdout.write(f"{report.to_json() if form == 'json' else report.to_text()}\n")
     if removed:
         sys.stderr.write(f"removed what was old: {', '.join(removed)}\n")
@@ -144,11 +186,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--keep-days", type=_positive, help="with --each-run, or a bucket: remove runs that are older")
     add("--no-traces-is-fine", action="store_true", help=f"status 0, and not {NOT_FOUND}, when there are none yet")
-    add("--follow", action="store_true", help="do not end: tell changes as they come, from a folder or a bucket")
+    add("--follow", action="store_true", help="do not end: add changes to tables as they come, and print them")
     add("--once", action="store_true", help="with --follow: end when what is new since the checkpoint is told")
     add("--checkpoint", help=f"with --follow: folder that says how far it came; default OUT/{CHECKPOINT_DIR}")
     add("--gap-s", type=int, default=30, help="with --follow: a change is told when its spans are silent for so long")
     add("--late-s", type=int, default=15, help="with --follow: how much later than others a span may come")
+    add("--tables", action="store_true", help="add what is new to tables by cluster and date; OUT may be a bucket")
+    add("--settle-s", type=_positive, default=3600.0, help="with --tables: how much later than others a span may come")
+    add("--spans", action="store_true", help="with --tables or --follow: a table of spans as well")
     add("--days", type=_positive, default=DAYS, help="of a bucket: objects written within so many days")
     add("--store-timeout-s", type=_positive, default=STORE_TIMEOUT_S, help="a bucket may be silent so long, four times")
     add("--copy-deadline-s", type=_positive, default=900.0, help="for copying results into a bucket")

@@ -7,7 +7,7 @@ The attribution is Python, so executors need this package, `regnum_insight` and 
 """
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from pyspark.sql.pandas.functions import arrow_udf
 from regnum_insight.attribution.changes import Change, change_of
@@ -21,11 +21,16 @@ def changes_of(records: DataFrame) -> DataFrame:
 
     The row without a trace has in ``told`` what tasks tell of their work.
     """
-    return attribute(records.groupBy("trace_id").agg(F.collect_list("span").alias("spans")))
+    return attribute(gathered(records.groupBy("trace_id")))
 
 
 def changes_as_they_come(records: DataFrame, *, gap_s: int, late_s: int) -> DataFrame:
-    """The same of a stream: a change is told when no span of its trace ended for ``gap_s`` before the watermark.
+    """The same of a stream: what ``traces_as_they_come`` gathers is attributed."""
+    return attribute(traces_as_they_come(records, gap_s=gap_s, late_s=late_s))
+
+
+def traces_as_they_come(records: DataFrame, *, gap_s: int, late_s: int) -> DataFrame:
+    """Spans of traces of which none ended for ``gap_s`` before the watermark: ``trace_id``, ``spans``, ``ended``.
 
     Args:
         records: rows of ``TracesSource``, without end.
@@ -33,8 +38,12 @@ def changes_as_they_come(records: DataFrame, *, gap_s: int, late_s: int) -> Data
         late_s: how much later than others a span may come; what comes later still is dropped, and counted by Spark.
     """
     ended = records.withWatermark("ended", f"{late_s} seconds")
-    traces = ended.groupBy(F.session_window("ended", f"{gap_s} seconds"), "trace_id")
-    return attribute(traces.agg(F.collect_list("span").alias("spans")))
+    return gathered(ended.groupBy(F.session_window("ended", f"{gap_s} seconds"), "trace_id"))
+
+
+def gathered(grouped: GroupedData) -> DataFrame:
+    """Spans of each trace, and the latest of their ends."""
+    return grouped.agg(F.collect_list("span").alias("spans"), F.max("ended").alias("ended"))
 
 
 def attribute(traces: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
-"""The job without end: changes into tables as they are told, a folder for each step that told any.
+"""The job without end: changes into the tables as they are told, and to whatever listens.
 
-A step that Spark repeats after a kill has the same number and the same spans, and replaces its folders: each change is
-there once.
+A step that Spark repeats after a kill has the same number and the same spans; its number is the run of its rows, which
+take the place of what the killed step left (``tables/merging``): each change is there once.
 """
 
 import pickle
@@ -12,45 +12,51 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from regnum_insight.attribution.changes import UNTRACED, Change
 
-from regnum_failover.changes import changes_as_they_come
-from regnum_failover.report import FAILOVERS_DIR, STAGES_DIR, write_tables
+from regnum_failover.changes import attribute, traces_as_they_come
+from regnum_failover.tables.growing import merged, placed_of
+from regnum_failover.traces.options import STORE_TIMEOUT_S
 
 
 def follow(
     records: DataFrame,
-    out: str,
+    tables: str,
     checkpoint: str,
     told: Callable[[Sequence[Change]], None],
     *,
     gap_s: int,
     late_s: int,
     once: bool = False,
+    with_spans: bool = False,
+    store_timeout_s: float = STORE_TIMEOUT_S,
 ) -> StreamingQuery:
     """Begin, or go on from the checkpoint.
 
     Args:
         records: rows of ``TracesSource``, without end.
-        out: tables lie below, as those of the job, by ``step``.
+        tables: where tables lie: a folder that executors see under this path, or a bucket.
         checkpoint: folder in which Spark keeps how far it came; on a file system that outlives the process.
         told: hears the changes of each step, once they are in the tables.
-        gap_s: see ``changes_as_they_come``.
+        gap_s: see ``traces_as_they_come``.
         late_s: likewise.
         once: end when what is there now is read.
+        with_spans: whether there is a table of spans.
+        store_timeout_s: how long a bucket may be silent.
     """
 
     def write(step: DataFrame, number: int) -> None:
-        found = step.persist(StorageLevel.MEMORY_AND_DISK)
+        traces = step.persist(StorageLevel.MEMORY_AND_DISK)
         try:
+            merged(placed_of(traces, number + 1, with_spans=with_spans), tables, number + 1, store_timeout_s)
+            found = attribute(traces)
             rows = found.where(found["of.change"].isNotNull()).select("of.change").toLocalIterator()
             changes = [pickle.loads(row["change"]) for row in rows]  # noqa: S301 - of this job's own workers
             changes = [change for change in changes if change.kind != UNTRACED]
             if changes:
-                write_tables(found, f"{out}/{FAILOVERS_DIR}/step={number}", f"{out}/{STAGES_DIR}/step={number}")
                 told(sorted(changes, key=lambda change: (change.start_ns, change.trace_id)))
         finally:
-            found.unpersist()
+            traces.unpersist()
 
-    writer = changes_as_they_come(records, gap_s=gap_s, late_s=late_s).writeStream.foreachBatch(write)
+    writer = traces_as_they_come(records, gap_s=gap_s, late_s=late_s).writeStream.foreachBatch(write)
     if once:
         writer = writer.trigger(availableNow=True)
     return writer.outputMode("append").option("checkpointLocation", checkpoint).start()

@@ -12,7 +12,8 @@ from regnum_failover.objects.address import BucketAddress, is_bucket, parse
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.store import ObjectStore, StoreError
 from regnum_failover.traces.listing import in_bucket, in_folder
-from regnum_failover.traces.source import write_plan
+from regnum_failover.traces.plan import parts_of
+from regnum_failover.traces.planned import Planned, write_plan
 
 Opened = Callable[[BucketAddress], ObjectStore]
 """Makes the store of a bucket."""
@@ -48,8 +49,8 @@ class Target:
     """For Spark."""
     named: str
     """Where it is to be found afterwards."""
-    finish: Callable[[str], list[str]]
-    """Call it with the report when everything is written; returns the names of old runs that it removed."""
+    finish: Callable[[Callable[[], str]], list[str]]
+    """Call it when everything is written, with what makes the report; returns the names of old runs that it removed."""
 
 
 @contextmanager
@@ -74,7 +75,7 @@ def traces_of(place: str, opened: Opened, clocks: Clocks, *, days: float) -> Ite
         listing = in_folder(place)
     with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
         plan = Path(folder) / "plan.json"
-        write_plan(listing.files, plan)
+        write_plan(Planned(parts=parts_of(listing.files)), plan)
         yield Traces(place=place, plan=str(plan), notes=listing.notes)
 
 
@@ -102,8 +103,8 @@ def _bucket(
     with tempfile.TemporaryDirectory(prefix="regnum-failovers-") as made:
         folder = Path(made)
 
-        def finish(report: str) -> list[str]:
-            (folder / runs.REPORT).write_text(report, encoding="utf-8")
+        def finish(report: Callable[[], str]) -> list[str]:
+            (folder / runs.REPORT).write_text(report(), encoding="utf-8")
             ends_s = clocks.monotonic_s() + deadline_s
 
             def in_time() -> None:
@@ -128,8 +129,8 @@ def _run_folder(out: Path, clocks: Clocks, keep_days: float | None) -> Iterator[
     folder = out / f"{name}{runs.UNFINISHED}"
     folder.mkdir()
 
-    def finish(report: str) -> list[str]:
-        (folder / runs.REPORT).write_text(report, encoding="utf-8")
+    def finish(report: Callable[[], str]) -> list[str]:
+        (folder / runs.REPORT).write_text(report(), encoding="utf-8")
         runs.publish(folder, out, name)
         return [] if keep_days is None else runs.clear(out, now_s=clocks.now_s(), keep_days=keep_days)
 

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -37,6 +38,16 @@ def is_submitted(environment: Mapping[str, str]) -> bool:
 def use_this_python() -> None:
     """Have Spark's workers run the interpreter that has this package, and not whichever ``python3`` is found first."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+@contextmanager
+def closed_after(master: str) -> Iterator[SparkSession]:
+    """The session of ``open_session``, for a while."""
+    spark = open_session(master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def open_session(master: str = "local[*]") -> SparkSession:

@@ -33,7 +33,7 @@ def analyse(traces: Path, *, progress: Callable[[str], None] = lambda _: None) -
 
     Raises FileNotFoundError where there is no file.
     """
-    with _no_collection():
+    with no_collection():
         intake = read_folder(traces, SELECTION, trace_of=trace_of, progress=progress)
         changes: list[Change] = []
         worst: list[tuple[float, str, Sequence[Span]]] = []
@@ -54,8 +54,8 @@ def analyse(traces: Path, *, progress: Callable[[str], None] = lambda _: None) -
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Nothing here is cyclic, and walking millions of objects to find that out takes a third of the time."""
+def no_collection() -> Iterator[None]:
+    """For the body of an analysis: nothing of it is cyclic, and to find that out takes a third of the time."""
     was = gc.isenabled()
     gc.disable()
     try:

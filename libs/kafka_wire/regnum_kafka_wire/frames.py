@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from regnum_kafka_wire.apis import API_VERSIONS, Api, Buffers
-from regnum_kafka_wire.primitives import MalformedError, Room, short, skip_tags
+from regnum_kafka_wire.primitives import ITEMS_MAX, MalformedError, Room, short, skip_tags
 
 SIZE_BYTES: Final = 4
 HEAD_BYTES_MIN: Final = 10
@@ -17,6 +17,7 @@ HEAD_BYTES_MIN: Final = 10
 
 _HEAD: Final = struct.Struct(">hhih")
 _SIZE: Final = struct.Struct(">i")
+_ARRAYS: Final = (list, tuple)
 
 
 def size_of(buffer: bytes | bytearray | memoryview, at: int = 0) -> int:
@@ -53,12 +54,12 @@ class Head:
         return cls(key=key, version=version, correlation_id=correlation_id, client_id=client_id, end=end)
 
 
-def read_request(api: Api, head: Head, frame: memoryview) -> Any:
+def read_request(api: Api, head: Head, frame: memoryview, *, items_max: int = ITEMS_MAX) -> Any:
     """The message of a frame. Raises MalformedError, TooManyItemsError.
 
     What follows the message is passed over, as in Kafka: librdkafka 2.16 has three bytes behind Metadata 13.
     """
-    room = Room()
+    room = Room(items_max)
     try:
         at = head.end
         if head.version >= api.flexible_from:
@@ -82,3 +83,37 @@ def write_response(api: Api, version: int, correlation_id: int, response: Any) -
     api.writers[version](response, buffers, start)
     _SIZE.pack_into(start, 0, sum(map(len, buffers)) - SIZE_BYTES)
     return buffers
+
+
+def is_longer(message: Any, items: int) -> bool:
+    """Whether a message has more elements than that, in all its arrays. Costs no more than to look at so many."""
+    return _longer_by(message, items) < 0
+
+
+def longest_array(message: Any) -> int:
+    """Elements of the longest array of a message, wherever it stands."""
+    longest = 0
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if type(value) in _ARRAYS and value:
+            longest = max(longest, len(value))
+            if hasattr(value[0], "__slots__"):
+                longest = max(longest, *map(longest_array, value))
+    return longest
+
+
+def _longer_by(message: Any, left: int) -> int:
+    """How many more elements it may have; less than 0: it has too many."""
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if type(value) not in _ARRAYS:
+            continue
+        left -= len(value)
+        if left < 0:
+            break
+        if value and hasattr(value[0], "__slots__"):
+            for one in value:
+                left = _longer_by(one, left)
+                if left < 0:
+                    return left
+    return left

@@ -16,6 +16,9 @@ ITEMS_MAX: Final = 25_000
 VARINT_BYTES_MAX: Final = 5
 """Of an unsigned varint of 32 bits."""
 
+TEXT_BYTES_MAX: Final = 32_767
+"""Of a text, in any version: Kafka's own classes read and write none that is longer."""
+
 
 class MalformedError(Exception):
     """The bytes are no message of that kind and version."""
@@ -28,10 +31,11 @@ class TooManyItemsError(Exception):
 class Room:
     """How many items a request may still make."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_most", "left")
 
     def __init__(self, items: int = ITEMS_MAX) -> None:
         """Only assigns."""
+        self._most = items
         self.left = items
         """Items."""
 
@@ -39,12 +43,25 @@ class Room:
         """So many more. Raises TooManyItemsError."""
         self.left -= items
         if self.left < 0:
-            raise TooManyItemsError(f"a request has at most {ITEMS_MAX} items; split it")
+            raise TooManyItemsError(f"a request has at most {self._most} items; split it")
 
 
 def short() -> MalformedError:
     """A length goes beyond the end."""
     return MalformedError("a length is more than what is left of the message")
+
+
+def long() -> MalformedError:
+    """A text is longer than Kafka has any."""
+    return MalformedError(f"a text has more than {TEXT_BYTES_MAX} bytes")
+
+
+def cut(text: bytes) -> bytes:
+    """As much of a text as one may have, up to a whole character.
+
+    It is an error that repeats what it is about, or a name that the other listener took: no client could read it.
+    """
+    return text[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
 
 
 def missing() -> MalformedError:

@@ -70,11 +70,8 @@ class OtelSpan:
 
     def end(self, at_unix_nano: int | None = None) -> None:
         """It is over."""
-        if self._call is None:
-            self._span.end(at_unix_nano)
-            return
         at = tracing.now_unix_nano() if at_unix_nano is None else at_unix_nano
-        if not self._call.hold(lambda: self._span.end(at)):
+        if self._call is None or not self._call.hold(lambda: self._span.end(at)):
             self._span.end(at)
 
 
@@ -162,7 +159,8 @@ class OtelTracer:
                 kind=_KINDS[kind],
                 attributes=attributes,
                 links=[Link(there) for there in linked],
-                start_time=at_unix_nano,
+                # By the clock that attributes are from: OpenTelemetry would ask the machine.
+                start_time=tracing.now_unix_nano() if at_unix_nano is None else at_unix_nano,
             ),
             tracing.served(),
         )

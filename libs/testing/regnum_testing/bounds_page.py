@@ -6,13 +6,13 @@ python -m regnum_testing.bounds_page --write    write it; ``make proto``
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from google.protobuf.descriptor import MethodDescriptor
 from regnum_service.limits.answers import REQUEST_WEIGHT, RESERVED_BYTES_MAX, RESERVED_BYTES_MIN
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
 
+from regnum_testing.made_file import ROOT, look_or_write
 from regnum_testing.request_bounds import (
     CLUSTER,
     LIST,
@@ -26,9 +26,6 @@ from regnum_testing.request_bounds import (
     methods,
     sender_of,
 )
-
-ROOT: Final = Path(__file__).resolve().parents[3]
-"""The checkout."""
 
 PAGE: Final = ROOT / "docs" / "request_bounds.md"
 
@@ -104,17 +101,7 @@ def _own(found: Iterator[LongField]) -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status of the tool."""
-    if list(arguments) not in ([], ["--write"]):
-        print("usage: python -m regnum_testing.bounds_page [--write]", file=sys.stderr)  # noqa: T201
-        return 2
-    wanted = page()
-    if not arguments:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted:
-            return 0
-        print(f"{PAGE.relative_to(ROOT)} says something else; run `make proto`", file=sys.stderr)  # noqa: T201
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return look_or_write(PAGE, page, arguments, tool="bounds_page")
 
 
 if __name__ == "__main__":

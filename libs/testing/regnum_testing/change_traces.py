@@ -64,13 +64,20 @@ class ChangeTrace:
             found.setdefault(process, []).append(shifted)
         return found
 
-    def write(self, folder: Path, *, ahead_ms: Mapping[str, float] | None = None, without: Sequence[str] = ()) -> None:
-        """Write a file for each process."""
+    def write(
+        self,
+        folder: Path,
+        *,
+        ahead_ms: Mapping[str, float] | None = None,
+        without: Sequence[str] = (),
+        resource: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write a file for each process; ``resource`` is what each says of itself besides."""
         folder.mkdir(parents=True, exist_ok=True)
         for process, spans in self.documents(ahead_ms=ahead_ms, without=without).items():
             kind, instance = process.split()
             service = kind if kind in {"client", "reader"} else f"regnum-{kind}"
-            text = line(spans, service=service, instance=instance)
+            text = line(spans, service=service, instance=instance, resource=resource)
             (folder / f"{service}-{instance}.jsonl").write_text(f"{text}\n", encoding="utf-8")
 
     def _add(self, of: tuple[str, str], name: str, start: float, end: float, **more: Any) -> dict[str, Any]:
@@ -294,3 +301,33 @@ def golden(folder: Path) -> None:
     apart.add(names.OUTAGE, -20, 230, **named)
     (folder / "apart.jsonl").write_text(f"{line(apart.made, service='producer')}\n", encoding="utf-8")
     (folder / "six.jsonl").write_text(f"{line(succession(7, 60))}\n", encoding="utf-8")
+
+
+def two_releases(folder: Path) -> None:
+    """Two clusters over three days: six kills of each release, of which the second takes 20 ms more to lead; and moves.
+
+    Each change has a folder of its own. Everything says its release; all but the clients say their cluster.
+    """
+    day_ms = 86_400_000.0
+    for trace in range(1, 13):
+        later = trace > 6
+        kind = names.KIND_BALANCE if trace in {6, 12} else names.KIND_BROKER_FAILURE
+        made = FullChangeTrace(
+            trace,
+            kind=kind,
+            # The third begins a second before midnight.
+            before_ms=(trace - 1) // 4 * day_ms + trace * 60_000 + (57_419_000 - 3 * 60_000 if trace == 3 else 0),
+            steps_ms={
+                step: ms + trace + (20 if step == "leads" and later else 0)
+                for step, ms in (PLANNED_STEPS_MS if kind == names.KIND_BALANCE else FULL_STEPS_MS).items()
+            },
+        )
+        about = {names.SERVICE_VERSION: "1.1.0" if later else "1.0.0"}
+        cluster = {names.CLUSTER_ID: "blue" if trace % 2 else "green/1"}
+        ahead_ms = {"broker 2": 500.0 if trace == 4 else 0.0}
+        made.write(
+            folder / f"{trace:02}", ahead_ms=ahead_ms, without=["client 7", "reader 8"], resource=about | cluster
+        )
+        services = [f"{kind} {n}" for kind, n in (CONTROLLER, STAYING, *LEADERS.values())]
+        of_services = [name.removeprefix("regnum-") for name in services]
+        made.write(folder / f"{trace:02}", ahead_ms=ahead_ms, without=of_services, resource=about)

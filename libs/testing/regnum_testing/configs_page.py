@@ -6,7 +6,6 @@ python -m regnum_testing.configs_page --write    write it; ``make proto``
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from pydantic_core import PydanticUndefined
@@ -15,8 +14,7 @@ from regnum_broker.settings import BrokerSettings
 from regnum_model.config_definition import ConfigDefinition
 from regnum_model.configs import DEFAULTS, DEFINITIONS
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-"""The checkout."""
+from regnum_testing.made_file import ROOT, look_or_write
 
 PAGE: Final = ROOT / "docs" / "configs.md"
 
@@ -101,15 +99,7 @@ def _flag_row(field: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status of the tool."""
-    if list(arguments) not in ([], ["--write"]):
-        print("usage: python -m regnum_testing.configs_page [--write]", file=sys.stderr)  # noqa: T201
-        return 2
-    wanted = page()
-    if not arguments and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != wanted):
-        print(f"{PAGE.relative_to(ROOT)} is not what the definitions make of it; run `make proto`", file=sys.stderr)  # noqa: T201
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return look_or_write(PAGE, page, arguments, tool="configs_page")
 
 
 if __name__ == "__main__":

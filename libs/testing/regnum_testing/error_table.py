@@ -7,15 +7,13 @@ python -m regnum_testing.error_table --write    put it there; ``make proto``
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_service.error_advice import advice_of
 from regnum_service.errors import ERRORS, Code, reason_of
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-"""The checkout."""
+from regnum_testing.made_file import ROOT, look_or_write
 
 PAGE: Final = ROOT / "docs" / "api.md"
 PROTO: Final = ROOT / "proto" / "regnum" / "types" / "v1" / "errors.proto"
@@ -67,16 +65,7 @@ def with_table(page: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status of the tool."""
-    if list(arguments) not in ([], ["--write"]):
-        print("usage: python -m regnum_testing.error_table [--write]", file=sys.stderr)  # noqa: T201
-        return 2
-    page = PAGE.read_text(encoding="utf-8")
-    wanted = with_table(page)
-    if wanted != page and not arguments:
-        print(f"{PAGE.relative_to(ROOT)} has another table of errors; run `make proto`", file=sys.stderr)  # noqa: T201
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return look_or_write(PAGE, lambda: with_table(PAGE.read_text(encoding="utf-8")), arguments, tool="error_table")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,8 @@ class FakeBroker(
     def __init__(self, cluster: "FakeCluster", number: int) -> None:
         super().__init__(cluster, number)
         self.epoch = number * 10
+        self.kafka_port: int | None = None
+        """Where it says that it takes clients of Kafka; None: nowhere."""
         self.frozen = asyncio.Event()
         """While set, calls wait without an answer."""
         self.thawed = asyncio.Event()
@@ -164,7 +166,9 @@ class FakeBroker(
         for broker in cluster.brokers.values():
             if broker.server is not None:
                 endpoint = types_pb2.Endpoint(host=broker.address.host, port=broker.address.port)
-                answer.brokers.add(id=broker.number, epoch=broker.epoch, client=endpoint, internal=endpoint)
+                told = answer.brokers.add(id=broker.number, epoch=broker.epoch, client=endpoint, internal=endpoint)
+                if broker.kafka_port is not None:
+                    told.kafka.host, told.kafka.port = endpoint.host, broker.kafka_port
         answer.brokers_digest = digest_of(broker.SerializeToString() for broker in answer.brokers)
         by_topic: dict[str, list[FakePartition]] = {}
         for one in cluster.partitions.values():

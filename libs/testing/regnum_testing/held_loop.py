@@ -132,6 +132,11 @@ class _NotingSelector(selectors.DefaultSelector):
         return ready
 
 
+def noting_loop(held: HeldLoop) -> asyncio.SelectorEventLoop:
+    """A loop whose turns are measured, on the thread on which ``held`` was made."""
+    return asyncio.SelectorEventLoop(_NotingSelector(held))
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """All attempts at one scenario, in their order; one at least."""
@@ -183,7 +188,7 @@ def _run_once(scenario: Callable[[HeldLoop], Coroutine[Any, Any, None]], how_slo
     before = how_slow()
     with (
         short_collections(),
-        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_NotingSelector(held))) as runner,
+        asyncio.Runner(loop_factory=lambda: noting_loop(held)) as runner,
     ):
         runner.run(scenario(held))
     held.slowness = max(before, how_slow())

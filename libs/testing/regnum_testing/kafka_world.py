@@ -7,8 +7,8 @@ import importlib
 import io
 import itertools
 import typing
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,9 +53,11 @@ class KafkaWorld:
 
 
 @contextmanager
-def kafka_world(root: Path) -> Iterator[KafkaWorld]:
+def kafka_world(
+    root: Path, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> Iterator[KafkaWorld]:
     """It knows itself and a controller; topics have one replica unless they say otherwise."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         cluster = EveryKind(root)
         world = KafkaWorld(runner, cluster)
         runner.run(cluster.start())
@@ -116,33 +118,66 @@ async def made(world: KafkaWorld, name: str, partitions: int = 1) -> None:
         raise AssertionError(answer)
 
 
-async def asked(address: Address, message: str, version: int, fields: dict[str, Any]) -> Any:
-    """The answer to one call over a connection of its own."""
-    request_module = importlib.import_module(f"kio.schema.{message}.v{version}.request")
-    name = "".join(part.capitalize() for part in message.split("_"))
-    kind = getattr(request_module, f"{name}Request")
-    response = getattr(importlib.import_module(f"kio.schema.{message}.v{version}.response"), f"{name}Response")
-    number = next(_NUMBERS)
-    buffer = io.BytesIO()
-    header = kind.__header_schema__
-    given = {"request_api_key": kind.__api_key__, "request_api_version": version, "correlation_id": number}
-    if "client_id" in header.__dataclass_fields__:
-        given["client_id"] = "kio"
-    entity_writer(header)(buffer, header(**given))
-    entity_writer(kind)(buffer, _built(kind, fields))
-    frame = buffer.getvalue()
+class KafkaConnection:
+    """One connection, over which any version of any call goes. ``connected`` makes one."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "kio") -> None:
+        """Only assigns."""
+        self._reader, self.writer, self._client_id = reader, writer, client_id
+
+    def send(self, message: str, version: int, **fields: Any) -> int:
+        """Send a request; its correlation id. Several may be sent before an answer is read."""
+        kind, _ = _kinds(message, version)
+        number = next(_NUMBERS)
+        buffer = io.BytesIO()
+        header = kind.__header_schema__
+        given = {"request_api_key": kind.__api_key__, "request_api_version": version, "correlation_id": number}
+        if "client_id" in header.__dataclass_fields__:
+            given["client_id"] = self._client_id
+        entity_writer(header)(buffer, header(**given))
+        entity_writer(kind)(buffer, _built(kind, fields))
+        frame = buffer.getvalue()
+        self.writer.write(len(frame).to_bytes(4, "big") + frame)
+        return number
+
+    async def receive(self, message: str, version: int, number: int) -> Any:
+        """The next answer, which is to have that correlation id."""
+        _, response = _kinds(message, version)
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        answer = await self._reader.readexactly(size)
+        head, at = entity_reader(response.__header_schema__)(answer, 0)
+        read, taken = entity_reader(response)(answer, at)
+        if head.correlation_id != number or (taken != len(answer) - at and at + taken != len(answer)):
+            raise AssertionError(f"{message} v{version}: {len(answer)} bytes, of which {taken} were read")
+        return read
+
+    async def ask(self, message: str, version: int, **fields: Any) -> Any:
+        """Send, and read the answer."""
+        return await self.receive(message, version, self.send(message, version, **fields))
+
+
+@asynccontextmanager
+async def connected(address: Address, client_id: str = "kio") -> AsyncIterator[KafkaConnection]:
+    """A connection, which is closed."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
-        writer.write(len(frame).to_bytes(4, "big") + frame)
-        size = int.from_bytes(await reader.readexactly(4), "big")
-        answer = await reader.readexactly(size)
+        yield KafkaConnection(reader, writer, client_id)
     finally:
         writer.close()
-    head, at = entity_reader(response.__header_schema__)(answer, 0)
-    read, taken = entity_reader(response)(answer, at)
-    if head.correlation_id != number or (taken != len(answer) - at and at + taken != len(answer)):
-        raise AssertionError(f"{message} v{version}: {len(answer)} bytes, of which {taken} were read")
-    return read
+
+
+async def asked(address: Address, message: str, version: int, fields: dict[str, Any]) -> Any:
+    """The answer to one call over a connection of its own."""
+    async with connected(address) as connection:
+        return await connection.ask(message, version, **fields)
+
+
+def _kinds(message: str, version: int) -> tuple[Any, Any]:
+    """Kio's classes of a request and its response."""
+    name = "".join(part.capitalize() for part in message.split("_"))
+    request = importlib.import_module(f"kio.schema.{message}.v{version}.request")
+    response = importlib.import_module(f"kio.schema.{message}.v{version}.response")
+    return getattr(request, f"{name}Request"), getattr(response, f"{name}Response")
 
 
 def _built(kind: Any, fields: dict[str, Any]) -> Any:

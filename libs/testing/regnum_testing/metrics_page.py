@@ -6,14 +6,12 @@ python -m regnum_testing.metrics_page --write    write it; ``make proto``
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from regnum_telemetry.exposition import FOREIGN
 from regnum_telemetry.instruments import BY_MODULE, Instrument
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-"""The checkout."""
+from regnum_testing.made_file import ROOT, look_or_write
 
 PAGE: Final = ROOT / "docs" / "metrics.md"
 
@@ -88,15 +86,7 @@ def row(instrument: Instrument) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status of the tool."""
-    if list(arguments) not in ([], ["--write"]):
-        print("usage: python -m regnum_testing.metrics_page [--write]", file=sys.stderr)  # noqa: T201
-        return 2
-    wanted = page()
-    if not arguments and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != wanted):
-        print(f"{PAGE.relative_to(ROOT)} is not what the definitions make of it; run `make proto`", file=sys.stderr)  # noqa: T201
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8")
-    return 0
+    return look_or_write(PAGE, page, arguments, tool="metrics_page")
 
 
 if __name__ == "__main__":

@@ -95,9 +95,15 @@ def succession(trace: int, start: float) -> list[dict[str, Any]]:
     return spans.made
 
 
-def line(spans: Sequence[Mapping[str, Any]], *, service: str = "regnum-broker", instance: str = "1") -> str:
-    """One line of a file, without its end."""
-    resource = {names.SERVICE_NAME: service, names.SERVICE_INSTANCE: instance}
+def line(
+    spans: Sequence[Mapping[str, Any]],
+    *,
+    service: str = "regnum-broker",
+    instance: str = "1",
+    resource: Mapping[str, str] | None = None,
+) -> str:
+    """One line of a file, without its end. ``resource``: what is told of the process besides."""
+    resource = {names.SERVICE_NAME: service, names.SERVICE_INSTANCE: instance, **(resource or {})}
     attributes = [{"key": key, "value": _value(value)} for key, value in resource.items()]
     return json.dumps(
         {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": list(spans)}]}]}

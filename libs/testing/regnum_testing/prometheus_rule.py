@@ -6,13 +6,11 @@ python -m regnum_testing.prometheus_rule --write    write it; ``make proto``
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import yaml
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-"""The checkout."""
+from regnum_testing.made_file import ROOT, look_or_write
 
 RULES: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 OBJECT: Final = ROOT / "deploy" / "k8s" / "components" / "prometheus-operator" / "prometheusrule.yaml"
@@ -32,13 +30,10 @@ def text() -> str:
     return HEAD + yaml.safe_dump(made, sort_keys=False, width=120)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the file, or write it; returns the exit status."""
-    if "--write" in (sys.argv[1:] if arguments is None else arguments):
-        OBJECT.write_text(text(), encoding="utf-8")
-        return 0
-    return 0 if OBJECT.exists() and OBJECT.read_text(encoding="utf-8") == text() else 1
+def main(arguments: Sequence[str]) -> int:
+    """Exit status of the tool."""
+    return look_or_write(OBJECT, text, arguments, tool="prometheus_rule")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

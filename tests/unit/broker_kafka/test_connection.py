@@ -1,12 +1,16 @@
 """Connections of the Kafka listener: one request at a time, nothing parsed before its size is admitted."""
 
 import asyncio
+import gc
+import resource
+import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from regnum_broker.kafka.connection import AHEAD_BYTES, SMALL_BYTES
+from regnum_broker.kafka.connection import AHEAD_BYTES, PIECE_BYTES, SMALL_BYTES, pieces
 from regnum_broker.kafka.listener import KafkaListener
 from regnum_kafka_wire.apis import Buffers
 from regnum_kafka_wire.primitives import MalformedError
@@ -17,6 +21,8 @@ from regnum_service.clock import SystemClock
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.waiting import until, within
 
 MIB = 1024 * 1024
@@ -51,6 +57,7 @@ class World:
         self.door = Door()
         self.held = HeldBytes(Shares(total_max=8 * MIB, connection_max=8 * MIB))
         self.supervisor = Supervisor("test")
+        self.metrics = Metrics()
         self.listener = KafkaListener(
             Address(host="127.0.0.1", port=0),
             door=self.door,
@@ -59,7 +66,13 @@ class World:
             request_bytes_max=REQUEST_MAX,
             clock=SystemClock(),
             supervisor=self.supervisor,
+            metrics=self.metrics,
         )
+
+    def closed(self) -> tuple[float, float]:
+        """Connections that were too many: at the listener, and of an address."""
+        whole = self.metrics.counter(instruments.CONNECTIONS_CLOSED, "kafka", "listener")
+        return whole.value, self.metrics.counter(instruments.CONNECTIONS_CLOSED, "kafka", "address").value
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.listener.address.port)
@@ -162,6 +175,32 @@ async def test_what_is_under_way_for_a_client_that_hangs_up_ends(world: World) -
     assert world.held.held_for(Purpose.PRODUCE) == 0
 
 
+@pytest.mark.parametrize("end", ["hung up on while it works", "hung up on while it waits", "malformed", "cut short"])
+async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cycles(world: World, end: str) -> None:
+    """Where a process is large, what was alive at a full collection is never looked at again (``collector``)."""
+    world.door.may_answer.clear()
+    gc.disable()
+    try:
+        reader, writer = await world.connect()
+        await until(lambda: world.listener.connections == 1)
+        ended = weakref.ref(next(iter(world.listener._shared.open)))
+        match end:
+            case "hung up on while it works":
+                writer.write(request(1, MIB))
+                await until(lambda: world.door.under_way == 1)
+            case "malformed":
+                writer.write(request(1, key=99))
+                assert await closed(reader)
+            case "cut short":
+                writer.write(request(1, MIB)[: MIB // 2])
+                await until(lambda: world.held.total == MIB)
+        writer.transport.abort()
+        await until(lambda: ended() is None)
+    finally:
+        gc.enable()
+    assert (world.listener.connections, world.held.total) == (0, 0)
+
+
 async def test_a_call_that_is_not_offered_ends_its_connection_and_no_other(world: World) -> None:
     reader, writer = await world.connect()
     other_reader, other = await world.connect()
@@ -196,6 +235,43 @@ async def test_no_more_is_taken_in_than_a_little_while_an_answer_is_made(world: 
     writer.close()
 
 
+async def test_thousands_of_small_requests_of_one_connection_leave_turns_to_others(world: World) -> None:
+    count, at = 3_000, 0
+
+    class Counting(Door):
+        async def answer(self, frame: memoryview, context: Any) -> Buffers | None:
+            nonlocal at
+            if context.head.correlation_id == count:
+                at = len(self.seen)
+            return await super().answer(frame, context)
+
+    world.listener._shared.door = door = Counting()  # type: ignore[misc]
+    reader, writer = await world.connect()
+    other_reader, other = await world.connect()
+    writer.write(b"".join(request(number) for number in range(count)))
+    await until(lambda: bool(door.seen))
+    other.write(request(count))
+    assert await answer(other_reader) == (count, 10)
+    assert at < count // 2, "it is answered among them, and not behind them"
+    assert [(await answer(reader))[0] for _ in range(count)] == list(range(count))
+    for one in (writer, other):
+        one.close()
+
+
+async def test_who_connects_and_says_nothing_is_hung_up_on_and_who_has_spoken_may_be_silent() -> None:
+    world = World(limits=ListenerLimits(handshake_timeout_s=0.2))
+    await world.listener.start()
+    (silent, other), (spoken, writer) = [await world.connect() for _ in range(2)]
+    writer.write(request(1))
+    assert await answer(spoken) == (1, 10)
+    assert await closed(silent)
+    writer.write(request(2))
+    assert await answer(spoken) == (2, 10)
+    for one in (other, writer):
+        one.close()
+    await world.listener.stop()
+
+
 async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None:
     for limits in (ListenerLimits(idle_s=0.05), ListenerLimits(age_s=0.05)):
         world = World(limits=limits)
@@ -215,4 +291,53 @@ async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None
     assert await answer(pairs[0][0]) == (2, 10)
     for _, one in pairs:
         one.close()
+    await until(lambda: world.listener.connections == 0)
+    assert not world.listener._shared._of_host
     await world.listener.stop()
+
+
+@pytest.mark.parametrize("limits", [ListenerLimits(connections_max=2), ListenerLimits(connections_per_address_max=2)])
+async def test_connections_that_come_all_at_once_are_bounded_too(limits: ListenerLimits) -> None:
+    world = World(limits=limits)
+    await world.listener.start()
+    ends = [socket.create_connection(("127.0.0.1", world.listener.address.port)) for _ in range(12)]
+    await until(lambda: sum(world.closed()) == 10)
+    assert world.listener.connections == 2
+    assert 0 in world.closed(), "for one of both reasons"
+    for end in ends:
+        end.close()
+    await world.listener.stop()
+
+
+@pytest.mark.parametrize("connections_max", [10_000, None])
+def test_connections_leave_files_for_logs(connections_max: int | None) -> None:
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, most))
+    try:
+        world = World(limits=ListenerLimits(connections_max=connections_max))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    assert world.listener._shared.connections_max == 100
+
+
+async def test_of_one_address_too_many_the_one_is_closed_that_has_asked_for_nothing_for_the_longest_time() -> None:
+    world = World(limits=ListenerLimits(connections_per_address_max=2))
+    await world.listener.start()
+    pairs = [await world.connect() for _ in range(2)]
+    pairs[0][1].write(request(1))
+    assert await answer(pairs[0][0]) == (1, 10)
+    pairs.append(await world.connect())
+    assert await closed(pairs[1][0])
+    for _, one in pairs:
+        one.close()
+    await world.listener.stop()
+
+
+def test_an_answer_of_many_small_buffers_is_few_pieces_and_a_large_one_is_not_copied() -> None:
+    large = bytes(2 * PIECE_BYTES + 1)
+    buffers: Buffers = [bytes([number % 256]) * 20 for number in range(20_000)] + [large, b"end"]
+    found = list(pieces(buffers))
+    assert b"".join(found) == b"".join(buffers)
+    assert len(found) == 20_000 * 20 // PIECE_BYTES + 1 + 3 + 1
+    assert max(map(len, found)) <= PIECE_BYTES
+    assert sum(isinstance(piece, memoryview) and piece.obj is large for piece in found) == 3

@@ -3,18 +3,24 @@
 import asyncio
 import random
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.kafka.admin import offered
+from regnum_broker.kafka.administration import rooms as kafka_room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.door import Door
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
+from regnum_kafka_wire.gen.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from regnum_kafka_wire.gen.heartbeat_response import HeartbeatResponse
+from regnum_kafka_wire.gen.init_producer_id_response import InitProducerIdResponse
+from regnum_kafka_wire.gen.list_groups_response import ListedGroup, ListGroupsResponse
 from regnum_kafka_wire.primitives import MalformedError
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
@@ -22,6 +28,7 @@ from regnum_service.limits.answers import Answers, making
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
+from regnum_service.request_sizes import LIST_MAX
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
@@ -57,6 +64,23 @@ class Room:
         del request, context
         return ApiVersionsResponse(error_code=code, api_keys=offered())
 
+    def no_delete(self, request: Any, context: Context, code: int) -> DeleteTopicsResponse:
+        del context
+        return DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name=name, error_code=code) for name in request.topic_names]
+        )
+
+    async def producer_id(self, request: Any, context: Context) -> Any:
+        return await self.heartbeat(request, context)
+
+    def no_producer_id(self, request: Any, context: Context, code: int) -> InitProducerIdResponse:
+        del request, context
+        return InitProducerIdResponse(error_code=code)
+
+    async def delete(self, request: Any, context: Context) -> DeleteTopicsResponse:
+        self.seen.append(request)
+        return self.no_delete(request, context, 0)
+
     def __getattr__(self, _name: str) -> Any:
         return self.heartbeat
 
@@ -79,17 +103,21 @@ class Gate:
 
 
 class Meter:
-    """Nothing is measured."""
+    """Measures when it is on, and finds that 9 ms are to be waited."""
 
-    is_on = False
+    def __init__(self) -> None:
+        self.is_on = False
 
     async def measured(self, call: Call, request: Any, answering: Any) -> Any:
-        raise NotImplementedError
+        assert call.client_id == "c"
+        answer = await answering
+        answer.throttle_time_ms = 9
+        return answer
 
 
 class World:
-    def __init__(self) -> None:
-        self.clock, self.room, self.gate = FakeClock(), Room(), Gate()
+    def __init__(self, administration: Mapping[int, kafka_room.Room] = MappingProxyType({})) -> None:
+        self.clock, self.room, self.gate, self.meter = FakeClock(), Room(), Gate(), Meter()
         room: Any = self.room
         self.metrics = Metrics()
         self.held = HeldBytes(Shares(total_max=TOTAL, connection_max=TOTAL))
@@ -98,18 +126,18 @@ class World:
             data=room,
             groups=room,
             admin=room,
-            administration={},
+            administration=administration,
             gates=(self.gate,),
             answers=Answers(self.budget),
-            meter=Meter(),
+            meter=self.meter,
             clock=self.clock,
             metrics=self.metrics,
         )
 
-    async def ask(self, frame: bytes) -> bytes:
+    async def ask(self, frame: bytes, call: Call | None = None) -> bytes:
         view = memoryview(frame)
         head = Head.read(view)
-        call = Call(peer="ipv4:10.0.0.1:1", client_id=head.client_id)
+        call = call or Call(peer="ipv4:10.0.0.1:1", client_id=head.client_id)
         session = ConnectionSession(Sessions(), random.Random(1))
         buffers = await self.door.answer(view, Context(call, head, session, self.clock))
         assert buffers is not None
@@ -144,12 +172,32 @@ async def test_an_answer_has_the_number_of_its_request(world: World) -> None:
 async def test_a_refusal_is_an_error_of_the_answer(world: World) -> None:
     world.room.outcomes = [RegnumError(errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS, "x"), TimeoutError()]
     assert await world.ask(HEARTBEAT) == answered(27)
-    assert await world.ask(HEARTBEAT) == answered(7)
+    assert await world.ask(HEARTBEAT) == answered(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE)
     (counted,) = [one for one in world.metrics.read() if one.instrument is instruments.KAFKA_REQUESTS]
     assert {labels for labels, _ in counted.histograms} == {
         ("Heartbeat", "0", "REBALANCE_IN_PROGRESS"),
         ("Heartbeat", "0", "REQUEST_TIMED_OUT"),
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the rules are not read yet"), 15),
+        (RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID, "nobody"), 25),
+    ],
+)
+async def test_a_member_is_told_that_its_coordinator_is_away_and_nothing_that_ends_it(
+    world: World, error: Exception, code: int
+) -> None:
+    world.room.outcomes = [error]
+    assert await world.ask(HEARTBEAT) == answered(code)
+
+
+async def test_a_producer_that_asks_a_broker_without_a_controller_comes_again(world: World) -> None:
+    world.room.outcomes = [RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "there is no controller")]
+    answer = await world.ask(struct.pack(">hhih", 22, 0, 7, 1) + b"c" + struct.pack(">hi", -1, 60_000))
+    assert struct.unpack_from(">iiih", answer)[1:] == (7, 0, errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT)
 
 
 async def test_what_overload_refuses_waits_and_is_made_again(world: World) -> None:
@@ -177,6 +225,40 @@ async def test_what_there_is_no_memory_for_waits_until_there_is(world: World) ->
     assert await within(asking) == answered(0)
 
 
+async def test_an_answer_is_held_until_it_has_left_whatever_call_it_answers() -> None:
+    async def list_groups(_request: Any, _context: Context) -> ListGroupsResponse:
+        return ListGroupsResponse(groups=[ListedGroup("g" * 100, "consumer", "Stable", "classic")] * 1_000)
+
+    world = World({16: (list_groups, lambda *_: ListGroupsResponse())})
+    call = Call(peer="ipv4:10.0.0.1:1", client_id="c")
+    answer = await world.ask(struct.pack(">hhih", 16, 0, 7, 1) + b"c", call)
+    assert world.held.held_for(Purpose.CONTROL) == len(answer) > 100_000
+    await world.clock.advance(31.0)
+    assert world.budget.unread.overdue() == {call.peer}, "one that is not taken costs its connection where others wait"
+    call.leave()
+    assert (world.held.total, world.budget.unread.overdue()) == (0, frozenset())
+
+
+async def test_a_large_request_is_not_carried_out_while_there_is_no_memory_for_its_answer() -> None:
+    seen: list[Any] = []
+
+    async def list_groups(request: Any, _context: Context) -> ListGroupsResponse:
+        seen.append(request)
+        return ListGroupsResponse()
+
+    world = World({16: (list_groups, lambda *_: ListGroupsResponse())})
+    other = world.budget.holding(Call(peer="ipv4:10.0.0.2:1"), Purpose.CONTROL)
+    other.grant(TOTAL - 1_000, TOTAL - 1_000)
+    asking = asyncio.create_task(world.ask(struct.pack(">hhih", 16, 0, 7, 1) + b"c" + bytes(4_096)))
+    await world.clock.advance(0.1)
+    assert (asking.done(), seen) == (False, [])
+    assert await world.ask(HEARTBEAT + bytes(4_096)) == answered(0), "a member is kept"
+    other.close()
+    await world.clock.advance(1.0)
+    await within(asking)
+    assert len(seen) == 1
+
+
 async def test_versions_that_nobody_knows_are_answered_in_the_oldest_form(world: World) -> None:
     answer = await world.ask(struct.pack(">hhih", 18, 99, 7, 1) + b"c" + b"\0\0\0")
     size, number, code, count = struct.unpack_from(">iihi", answer)
@@ -190,3 +272,21 @@ async def test_versions_that_nobody_knows_are_answered_in_the_oldest_form(world:
 async def test_what_is_not_offered_ends_the_connection(world: World, key: int, version: int) -> None:
     with pytest.raises(MalformedError, match="not offered"):
         await world.ask(struct.pack(">hhih", key, version, 7, 1) + b"c")
+
+
+@pytest.mark.parametrize(("count", "code"), [(LIST_MAX, 0), (LIST_MAX + 1, errors_pb2.ERROR_CODE_INVALID_REQUEST)])
+async def test_a_list_as_long_as_one_may_be_is_answered_and_a_longer_one_refused(
+    world: World, count: int, code: int
+) -> None:
+    names = b"".join(struct.pack(">h5s", 5, b"%05d" % number) for number in range(count))
+    answer = await world.ask(struct.pack(">hhihsi", 20, 1, 7, 1, b"c", count) + names + bytes(4))
+    size, number, _, topics, length, name, told = struct.unpack_from(">iiiih5sh", answer)
+    assert (size, number, topics, length, name, told) == (len(answer) - 4, 7, count, 5, b"00000", code)
+    assert [len(request.topic_names) for request in world.room.seen] == ([] if code else [count])
+
+
+async def test_time_that_a_call_takes_is_measured_and_told(world: World) -> None:
+    heartbeat = struct.pack(">hhih", 12, 1, 7, 1) + HEARTBEAT[10:]
+    assert await world.ask(heartbeat) == struct.pack(">iiih", 10, 7, 0, 0)
+    world.meter.is_on = True
+    assert await world.ask(heartbeat) == struct.pack(">iiih", 10, 7, 9, 0)

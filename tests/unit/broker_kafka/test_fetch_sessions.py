@@ -4,7 +4,16 @@ import random
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.kafka.fetch_sessions import BEGINS, ENDS, EPOCH_MAX, ConnectionSession, Place, Said, Sessions
+from regnum_broker.kafka.fetch_sessions import (
+    BEGINS,
+    ENDS,
+    EPOCH_MAX,
+    OF_SESSION_MAX,
+    ConnectionSession,
+    Place,
+    Said,
+    Sessions,
+)
 
 PLACE = Place(0, 1, -1, -1)
 A, B, C = (("t", bytes(16), number) for number in range(3))
@@ -78,3 +87,12 @@ def test_sessions_hold_no_more_than_they_may(sessions: Sessions) -> None:
     assert sessions.partitions == 1
     second.close()
     assert sessions.partitions == 0
+
+
+def test_a_session_grows_to_as_many_partitions_as_one_request_may_ask_for() -> None:
+    sessions = Sessions()
+    session = ConnectionSession(sessions, random.Random(1))
+    places = {("t", bytes(16), number): PLACE for number in range(OF_SESSION_MAX)}
+    session.wanted(0, BEGINS, places, ())
+    assert session.wanted(session.id, 1, {("u", bytes(16), 0): PLACE}, ()) == 70, "FETCH_SESSION_ID_NOT_FOUND"
+    assert (session.id, sessions.partitions) == (0, 0)

@@ -66,7 +66,7 @@ class World:
             broker=1, addresses=nothing, forwarding=cast("Any", SimpleNamespace(pass_on=self._pass_on))
         )
         self.rooms: dict[int, Room] = {
-            **PartitionAdministration(controller=controller, cache=nothing).rooms,
+            **PartitionAdministration(controller=controller, cache=nothing, authorizer=authorizer).rooms,
             **ConfigAdministration(
                 controller=controller, cache=nothing, addresses=nothing, authorizer=authorizer
             ).rooms,
@@ -110,7 +110,7 @@ def requests() -> dict[int, Any]:
         37: CreatePartitionsRequest(),
         43: ElectLeadersRequest(topic_partitions=None),
         44: IncrementalAlterConfigsRequest(),
-        45: AlterPartitionReassignmentsRequest(),
+        45: AlterPartitionReassignmentsRequest(allow_replication_factor_change=False),
         46: ListPartitionReassignmentsRequest(topics=None),
         48: DescribeClientQuotasRequest(),
         49: AlterClientQuotasRequest(entries=[alter_client_quotas_request.EntryData([user])]),
@@ -146,7 +146,12 @@ async def test_calls_are_passed_on_in_the_name_of_their_client_with_the_version_
 
 @pytest.mark.parametrize(
     ("key", "version", "right"),
-    [(35, 4, "DESCRIBE CLUSTER"), (50, 0, "DESCRIBE CLUSTER"), (74, 1, "DESCRIBE_CONFIGS CLUSTER")],
+    [
+        (35, 4, "DESCRIBE CLUSTER"),
+        (45, 1, "ALTER CLUSTER"),
+        (50, 0, "DESCRIBE CLUSTER"),
+        (74, 1, "DESCRIBE_CONFIGS CLUSTER"),
+    ],
 )
 async def test_what_this_broker_tells_itself_needs_kafkas_right(key: int, version: int, right: str) -> None:
     rights = RecordedRights(lambda *_: False)

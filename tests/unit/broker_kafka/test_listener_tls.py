@@ -15,7 +15,7 @@ from regnum_kafka_wire.apis import Buffers
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
 from regnum_service.access.identity import Caller, caller
-from regnum_service.access.listener import ListenerAccess
+from regnum_service.access.listener import ListenerAccess, ListenerLimits
 from regnum_service.clock import SystemClock
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import HeldBytes
@@ -48,11 +48,12 @@ class Door(controller_pb2_grpc.ControllerServiceServicer):
 
 
 class World:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, limits: ListenerLimits | None = None) -> None:
         self.certificates = Certificates(folder)
         self.supervisor, self.door = Supervisor("test"), Door()
         files = self.certificates.files(self.certificates.right(common_name="broker"))
-        access = ListenerAccess(tls=ServerTls(files=WatchedFiles(files), requires_certificate=True))
+        tls = ServerTls(files=WatchedFiles(files), requires_certificate=True)
+        access = ListenerAccess(tls=tls, limits=limits or ListenerLimits())
         address = Address(host=HOST, port=0)
         self.kafka = KafkaListener(
             address,
@@ -76,11 +77,14 @@ class World:
             access=access,
         )
 
-    async def by_kafka(self, leaf: Leaf | None) -> bytes:
+    async def connect(self, leaf: Leaf | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         context = ssl.create_default_context(cafile=str(self.certificates.ca))
         if leaf is not None:
             context.load_cert_chain(leaf.certificate, leaf.key)
-        reader, writer = await within(asyncio.open_connection(HOST, self.kafka.address.port, ssl=context))
+        return await within(asyncio.open_connection(HOST, self.kafka.address.port, ssl=context))
+
+    async def by_kafka(self, leaf: Leaf | None) -> bytes:
+        reader, writer = await self.connect(leaf)
         try:
             writer.write(REQUEST)
             return await within(reader.readexactly(8))
@@ -126,3 +130,19 @@ async def test_without_a_certificate_of_the_authority_nobody_is_let_in(world: Wo
         assert await within(reader.read(100)) != struct.pack(">ii", 4, 1)
     writer.close()
     assert world.door.callers == []
+
+
+async def test_those_that_say_nothing_in_their_handshake_are_bounded_and_cost_no_other_its_connection(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, limits=ListenerLimits(connections_max=2))
+    await world.kafka.start()
+    reader, writer = await world.connect(world.certificates.right("client.example", common_name="c"))
+    silent = [await asyncio.open_connection(HOST, world.kafka.address.port) for _ in range(10)]
+    assert await world.kafka._handshakes.look() == 11 - 2 * 2
+    writer.write(REQUEST)
+    assert await within(reader.readexactly(8)) == struct.pack(">ii", 4, 1)
+    for _, one in (*silent, (reader, writer)):
+        one.close()
+    await world.kafka.stop()
+    await world.supervisor.unwind()

@@ -1,7 +1,7 @@
 """A client of Kafka that knows nothing of this broker, at its Kafka listener: a cluster in this process."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiokafka
@@ -11,15 +11,9 @@ from aiokafka.admin import NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from regnum.types.v1 import errors_pb2
 from regnum_testing.kafka_world import KafkaWorld as World
-from regnum_testing.kafka_world import admin, kafka_world, made
+from regnum_testing.kafka_world import admin, made
 from regnum_testing.kafka_world import asked as answer_to
 from regnum_testing.waiting import eventually
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with kafka_world(tmp_path_factory.mktemp("kafka")) as world:
-        yield world
 
 
 async def records(world: World, topic: str, count: int, **settings: Any) -> AsyncIterator[aiokafka.ConsumerRecord]:

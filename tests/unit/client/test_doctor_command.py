@@ -165,6 +165,32 @@ def test_many_of_a_kind_are_counted() -> None:
     assert (len(lags), lags[-1].evidence) == (NAMED_MAX + 1, "10 more of the kind")
 
 
+def test_the_worst_of_many_is_named() -> None:
+    young = [
+        admin_pb2.TroubledPartition(
+            topic="orders",
+            state=types_pb2.PartitionState(partition=number, leader=1, isr=[1], replicas=[1, 2]),
+            troubles=[metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED],
+            age=duration_of(99),
+        )
+        for number in range(30)
+    ]
+    health = answer(troubled_partitions=young)
+    health.brokers[0].offline_replicas = 2
+    first = next(one for one in examine(gathered(health)) if one.check == "partitions")
+    assert (first.level, first.subject) == (Level.ERROR, "broker 1")
+
+
+def test_what_does_not_answer_is_not_taken_for_well() -> None:
+    lags = {"billing": Lag(records=0, partitions=3, unknown=2), "idle": Lag(records=1, partitions=1, unknown=0)}
+    health = answer()
+    health.metadata_processes[0].versions_behind = -1
+    assert wrong(replace(gathered(health), lags=lags)) == [
+        ("unknown", "operations", "metadata 1"),
+        ("unknown", "lag", "groups"),
+    ]
+
+
 def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     (found,) = certificates_of(TlsFiles(ca=tmp_path / "ca.pem"), 0.0)
@@ -176,6 +202,7 @@ def test_secrets_are_left_out() -> None:
     token = f"{'a' * 22}.{'b' * 86}"
     said = without_secrets(f'"etcd://root:pa55@h:2379/r", Bearer {token}, topic a@b')
     assert said == '"etcd://***@h:2379/r", Bearer ***, topic a@b'
+    assert without_secrets(json.dumps({"store": 'etcd://root:p@a"b@h:2379/r'})) == '{"store": "etcd://***@h:2379/r"}'
 
 
 @pytest.fixture

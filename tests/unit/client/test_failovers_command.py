@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from regnum_testing.change_traces import ChangeTrace
+from regnum_testing.change_tables import put, told_of
+from regnum_testing.change_traces import ChangeTrace, two_releases
+from regnum_testing.command_here import CommandHere
 from regnum_testing.waiting import DEADLINE_S
 
 
@@ -50,3 +52,19 @@ async def test_without_traces_it_says_where_it_looked(tmp_path):
     status, out, err = await report(tmp_path, "--traces", "nowhere", path=str(tmp_path))
     assert (status, out) == (3, "")
     assert "there is no nowhere; name the folder that has traces with --traces" in err
+
+
+async def test_trends_are_those_of_tables(tmp_path):
+    here = CommandHere("127.0.0.1:1")
+    two_releases(tmp_path / "traces")
+    put(told_of(tmp_path / "traces"), tmp_path / "tables")
+    told = await here.alone("failovers", "trends", "--tables", str(tmp_path / "tables"), "--since", "2027-01-15")
+    assert (told.status, told.err) == (0, "")
+    assert "2027-01-01  blue" in told.out
+    assert "1.0.0 to 1.1.0, failures: longer: " in told.out
+    told = await here.alone(
+        "failovers", "trends", "--tables", f"{tmp_path}/tables", "--by", "day", "--since", "2027-01-16", "-o", "json"
+    )
+    assert len(json.loads(told.out)["parts"]) == 4
+    nothing = await here.alone("failovers", "trends", "--tables", str(tmp_path), "-o", "json")
+    assert (nothing.status, nothing.error["code"]) == (3, "NO_TRACES")

@@ -98,6 +98,23 @@ async def test_a_group_is_deleted_only_when_it_is_said_twice_and_nobody_is_in_it
     assert [row["group"] for row in content_of(left)] == ["readers"]
 
 
+async def test_offsets_of_a_topic_are_deleted_when_it_is_said_twice_and_no_member_reads_it(world: GroupWorld) -> None:
+    regnum = CommandHere(bootstrap(world))
+    ask = ("groups", "delete-offsets", "idle", "--topic", "t", "-o", "json")
+    looked = await regnum(*ask)
+    rows = content_of(looked)
+    assert [(row["partition"], row["committed"], row["deleted"]) for row in rows] == [(0, 3, False), (1, 9, False)]
+    assert "--yes" in looked.err
+    gone = await regnum(*ask, "--yes")
+    assert [row["deleted"] for row in content_of(gone)] == [True, True]
+    assert content_of(await regnum(*ask)) == []
+    read = await regnum("groups", "delete-offsets", "readers", "--topic", "t", "--yes", "-o", "jsonl")
+    assert read.status == ExitStatus.CONFLICT
+    assert "GROUP_SUBSCRIBED_TO_TOPIC" in read.err
+    async with Admin(bootstrap(world), timeout_s=20.0) as admin:
+        assert (await admin.list_group_offsets("readers"))[TopicPartition("t", 0)].offset == 1
+
+
 async def test_the_sdk_tells_the_same(world: GroupWorld) -> None:
     async with Admin(bootstrap(world), timeout_s=20.0) as admin:
         group = await admin.describe_group("readers")

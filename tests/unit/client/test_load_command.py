@@ -55,6 +55,20 @@ def test_records_are_due_at_their_rate() -> None:
     assert [due(at_s, 10.0) for at_s in (0.0, 0.05, 0.1, 1.0)] == [1, 1, 2, 11]
 
 
+@pytest.mark.parametrize(("size_bytes", "values"), [(100, 64), (16_000_000, 4)])
+def test_large_values_are_few(size_bytes: int, values: int) -> None:
+    made: list[int] = []
+
+    class Chance(random.Random):
+        def randbytes(self, n: int) -> bytes:
+            made.append(n)
+            return b""
+
+    plan = Plan(rate=1.0, size_bytes=size_bytes, keys=0, records_max=1, duration_s=None, interval_s=1.0)
+    Generator(Producer("localhost:1"), "orders", plan, clock=SystemClock(), chance=Chance())
+    assert made == [size_bytes] * values
+
+
 async def test_so_many_records_are_sent_and_counted(cluster: FakeCluster) -> None:
     regnum = CommandHere(cluster.bootstrap)
     ran = await regnum("load", "orders", "--rate", "0", "-n", "450", "--keys", "3", "-s", "10", "-o", "json")

@@ -1,7 +1,5 @@
 """Outages as the producer sees them, as spans."""
 
-from dataclasses import replace
-
 import pytest
 from regnum_client.cluster.view import LeaderTerm
 from regnum_client.producer.outage_watch import PAUSES_MAX, Acknowledgement, OutageWatch, places_in
@@ -178,13 +176,13 @@ def test_a_wait_for_a_replica_under_a_leader_that_stayed_is_an_outage(
 ) -> None:
     held = term(1, 0)
     watch.acknowledged(PARTITION, acknowledged(100, held, cause=CAUSE))
-    watch.acknowledged(PARTITION, replace(acknowledged(400, held), isr_change=CAUSE))
+    watch.acknowledged(PARTITION, acknowledged(400, held)._replace(isr_change=CAUSE))
     outage = recorder.one(conventions.OUTAGE)
     assert (outage.begin_unix_nano, outage.end_unix_nano, outage.parent) == (100_000_000, 400_000_000, "cd" * 8)
     told = outage.attributes
     assert told[conventions.LAST_ACK_LEADER_EPOCH] == told[conventions.LEADER_EPOCH] == 0
     assert told[conventions.RETRIED] is False
     # Others that the same change freed came at once after it.
-    watch.acknowledged(PARTITION, replace(acknowledged(401, held), isr_change=CAUSE))
+    watch.acknowledged(PARTITION, acknowledged(401, held)._replace(isr_change=CAUSE))
     watch.acknowledged(PARTITION, acknowledged(402, held))
     assert len(recorder.named(conventions.OUTAGE)) == 1

@@ -91,6 +91,16 @@ def sick() -> admin_pb2.DescribeHealthResponse:
     return response
 
 
+async def test_brokers_that_take_clients_of_kafka_are_told(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.brokers[1].kafka_port = 9192
+    cluster.brokers[3].kafka_port = 9194
+    shown = json.loads((await regnum("status", "-o", "json")).out)
+    assert [address.rpartition(":")[2] for address in shown["kafka"]] == ["9192", "9194"]
+    assert f"bootstrap.servers={','.join(shown['kafka'])}" in (await regnum("status")).err
+    described = json.loads((await regnum("cluster", "describe", "-o", "json")).out)
+    assert [one["kafka"] for one in described["brokers"]] == [shown["kafka"][0], None, shown["kafka"][1]]
+
+
 async def test_a_cluster_that_is_well_ends_with_0(regnum: CommandHere) -> None:
     ran = await regnum("status", "-o", "json")
     assert (ran.status, ran.err) == (0, "")

@@ -12,7 +12,8 @@ from regnum_telemetry.exposition import FOREIGN, Exposition
 from regnum_telemetry.instruments import BY_MODULE, INSTRUMENTS, Instrument
 from regnum_telemetry.instruments.definition import ALL_SERVICES
 from regnum_telemetry.metrics import Metrics
-from regnum_testing.metrics_page import PAGE, ROOT, TITLES, page
+from regnum_testing.made_file import ROOT
+from regnum_testing.metrics_page import PAGE, TITLES, page
 
 REGISTRY = ROOT / "libs" / "telemetry" / "regnum_telemetry" / "instruments"
 PACKAGE = "regnum_telemetry.instruments"

@@ -1,20 +1,21 @@
 """The stream tells what a batch and a single process tell, also when it is killed in its middle."""
 
-import json
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
+from regnum_failover.__main__ import main
 from regnum_failover.following import follow, late_spans
 from regnum_failover.traces.source import stream_of
 from regnum_insight.attribution.changes import UNTRACED, Change
 from regnum_insight.engine import analyse
-from regnum_insight.reporting.rows import summary_of
 from regnum_telemetry import conventions as names
-from regnum_testing.change_traces import golden
+from regnum_testing.change_tables import content, put, told_of
+from regnum_testing.change_traces import golden, two_releases
 from regnum_testing.otlp_lines import Spans, line
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
@@ -27,7 +28,7 @@ class KilledError(Exception):
 
 def begun(spark, folder: Path, told) -> StreamingQuery:
     records = stream_of(spark, f"{folder}/traces", tick_s="0")
-    return follow(records, f"{folder}/out", f"{folder}/checkpoint", told, gap_s=30, late_s=5)
+    return follow(records, f"{folder}/out", f"{folder}/checkpoint", told, gap_s=30, late_s=5, with_spans=True)
 
 
 def append(folder: Path, *lines: str) -> None:
@@ -79,9 +80,21 @@ def test_a_stream_that_is_killed_tells_the_same_changes_once(spark, tmp_path):
     query.processAllAvailable()
     assert late_spans(query) == 2
     query.stop()
-    rows = spark.read.parquet(f"{tmp_path}/out/failovers").drop("step").collect()
-    assert {row["trace_id"]: row.asDict() for row in rows} == {
-        change.trace_id: {key: summary_of(change)[key] for key in rows[0].asDict()} for change in expected
-    }
-    assert len(rows) == len(expected)
-    assert json.dumps([row["stages_ms"] for row in rows])
+    put(told_of(tmp_path / "golden"), tmp_path / "plain")
+    assert content(tmp_path / "out") == content(tmp_path / "plain")
+
+
+def test_what_is_new_is_told_once_by_the_command(spark, tmp_path, capsys):
+    """``--follow --once``, twice, the second time with more; and nothing a third time."""
+    two_releases(tmp_path / "whole")
+    (tmp_path / "traces").mkdir()
+    arguments = [f"{tmp_path}/traces", f"{tmp_path}/out", "--follow", "--once", "--gap-s", "1", "--late-s", "1"]
+    for half in ("0", "1"):
+        for folder in (tmp_path / "whole").glob(f"{half}*"):
+            folder.rename(tmp_path / "traces" / folder.name)
+        assert main([*arguments, "--spans"], session=lambda _: nullcontext(spark)) == 0
+        capsys.readouterr()
+    assert main([*arguments, "--spans"], session=lambda _: nullcontext(spark)) == 0
+    assert "changes of leaders" not in capsys.readouterr().out
+    put(told_of(tmp_path / "traces"), tmp_path / "plain")
+    assert content(tmp_path / "out") == content(tmp_path / "plain")

@@ -13,7 +13,8 @@ from regnum_failover.objects.s3 import S3ObjectStore
 from regnum_failover.objects.store import NoTracesError, StoreError
 from regnum_failover.places import Clocks, target_of, traces_of
 from regnum_failover.report import write_report
-from regnum_failover.traces.source import read_plan, records_of
+from regnum_failover.traces.planned import read_plan
+from regnum_failover.traces.source import records_of
 from regnum_testing.otlp_lines import broker_failover, line
 from regnum_testing.s3_server import Bucket, served
 
@@ -41,7 +42,7 @@ def test_a_run_is_visible_at_once_and_old_ones_go(tmp_path):
         (Path(target.folder) / "failovers").mkdir()
         assert target.named == str(tmp_path / RUN)
         assert not (tmp_path / RUN).exists()
-        assert target.finish("report\n") == ["2026-10-01", "2026-10-02T000000Z.unfinished"]
+        assert target.finish(lambda: "report\n") == ["2026-10-01", "2026-10-02T000000Z.unfinished"]
     assert {path.name for path in (tmp_path / RUN).iterdir()} == {"_SUCCESS", "failovers", "report.txt"}
     assert (tmp_path / RUN / "report.txt").read_text("utf-8") == "report\n"
     assert {path.name for path in tmp_path.iterdir()} == {RUN, "2026-11-01T000000Z", "2026-09-01", *FOREIGN}
@@ -76,7 +77,7 @@ def test_from_a_bucket_to_a_bucket(spark, tmp_path, monkeypatch):
         with into as target, traces_of(f"s3://{bucket.name}/traces", opened, CLOCKS, days=30) as traces:
             records = records_of(spark, traces.place, plan=traces.plan, **variables)
             report = write_report(records, target.folder, named=target.named, notes=traces.notes)
-            assert target.finish(report.to_text()) == []
+            assert target.finish(report.to_text) == []
     assert list(tmp_path.iterdir()) == []
     (row,) = report.failovers
     tally = report.tally
@@ -111,7 +112,7 @@ def test_files_with_any_name_are_read_and_what_is_none_is_counted(spark, tmp_pat
     assert (found.tally.files_n, found.tally.documents_torn_n) == (len((*PLAIN, *AWKWARD)) + 2, 1)
     # A pattern finds what a shell would find by it.
     with traces_of(f"{tmp_path}/run:1 ?a]/traces/*er*.jsonl", nobody, CLOCKS, days=30) as traces:
-        names = [Path(file.name).name for file in read_plan(Path(traces.plan))]
+        names = [Path(piece.file).name for part in read_plan(Path(traces.plan)).parts for piece in part]
     assert names == ["regnum-broker-1.jsonl", "worker:1.jsonl"]
     (tmp_path / "empty").mkdir()
     for place, words in ((f"{tmp_path}/empty", "there are no traces at"), ("hdfs://x/y", "write s3://BUCKET/PREFIX")):
@@ -131,7 +132,7 @@ def job(*arguments: str, variables: dict[str, str] | None = None) -> subprocess.
 def test_wrong_arguments_are_refused_before_anything_is_made(tmp_path):
     for wrong, words in (
         (("traces", str(tmp_path / "out"), "--keep-days", "30"), "--each-run"),
-        (("traces", "s3://bucket/x", "--follow"), "--follow writes into one folder"),
+        (("traces", "s3://bucket/x", "--follow"), "--follow into a bucket needs a folder for --checkpoint"),
         (("s3://B", str(tmp_path / "out")), "names no bucket; write s3://BUCKET/PREFIX"),
         (("s3://bucket/x", str(tmp_path / "out"), "--days", "0"), "--days"),
     ):

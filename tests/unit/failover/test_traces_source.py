@@ -13,7 +13,8 @@ from regnum_failover.traces.listing import in_folder
 from regnum_failover.traces.options import present
 from regnum_failover.traces.pieces import documents_of_piece, of_path, of_pieces
 from regnum_failover.traces.plan import Piece, TraceFile, parts_of
-from regnum_failover.traces.source import read_plan, rows_of, write_plan
+from regnum_failover.traces.planned import Planned, read_plan, write_plan
+from regnum_failover.traces.source import rows_of
 from regnum_insight.spans.documents import Torn, documents_of
 from regnum_insight.spans.intake import Tally
 from regnum_testing.otlp_lines import broker_failover, line
@@ -112,6 +113,8 @@ def test_a_plan_is_read_as_it_was_written(tmp_path):
     (tmp_path / ".hidden.jsonl").write_text("{}", encoding="utf-8")
     (tmp_path / ".other").write_text("{}", encoding="utf-8")
     listing = in_folder(str(tmp_path))
-    write_plan(listing.files, tmp_path / "plan")
-    assert read_plan(tmp_path / "plan") == list(listing.files)
+    pieces = [[Piece(file.name), Piece(file.name, 1, file.size)] for file in listing.files]
+    planned = Planned(parts=pieces, keys={listing.files[0].name: "1:2"}, kept_at="s3://b", kept="k")
+    write_plan(planned, tmp_path / "plan")
+    assert read_plan(tmp_path / "plan") == planned
     assert [Path(file.name).name[0] for file in listing.files] == [".", "n"]

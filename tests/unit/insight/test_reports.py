@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from regnum_insight.engine import analyse
 from regnum_insight.reporting.comparing import compare, comparison_text
-from regnum_insight.reporting.files import CSV, JSON, PAGE, ZIPKIN, text_of, write_files
+from regnum_insight.reporting.files import CSV, JSON, PAGE, ZIPKIN, document_of, text_of, write_files
 from regnum_insight.reporting.page import page_of, verdict
 from regnum_insight.reporting.statistics import difference, percentile
 from regnum_insight.reporting.svg import ticks
@@ -60,6 +60,7 @@ def test_the_files_agree_with_one_another(tmp_path):
         lines = list(csv.DictReader(file))
     page = Page()
     page.feed((tmp_path / "out" / PAGE).read_text(encoding="utf-8"))
+    assert told == json.loads(json.dumps(document_of(analysis, tmp_path / "out")))
     assert len(told["failovers"]) == 3
     for row in told["failovers"]:
         assert sum(row["stages_ms"].values()) == pytest.approx(row["total_ms"], abs=1e-4)

@@ -7,10 +7,18 @@ import pytest
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head, read_request, size_of, write_response
 from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
+from regnum_kafka_wire.gen.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from regnum_kafka_wire.gen.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
-from regnum_kafka_wire.primitives import ITEMS_MAX, MalformedError, Room, TooManyItemsError, put_unsigned
+from regnum_kafka_wire.primitives import (
+    ITEMS_MAX,
+    TEXT_BYTES_MAX,
+    MalformedError,
+    Room,
+    TooManyItemsError,
+    put_unsigned,
+)
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = (APIS[key] for key in (0, 1, 3, 18))
+PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE_TOPICS = (APIS[key] for key in (0, 1, 3, 18, 19))
 
 
 def head(key: int, version: int, *, flexible: bool) -> bytes:
@@ -69,6 +77,27 @@ def test_a_frame_that_is_cut_off_anywhere_is_malformed(cut: int) -> None:
 
 def test_what_follows_the_message_is_passed_over() -> None:
     assert read(PRODUCE, produce_v9(b"r") + b"\0\1\2").acks == -1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_text_is_never_longer_than_kafkas_classes_read(version: int) -> None:
+    """Errors repeat what they are about, and the other listener takes longer names."""
+    result = CreatableTopicResult(name="a", error_message="x" + "é" * 20_000)
+    whole = b"".join(write_response(CREATE_TOPICS, version, 7, CreateTopicsResponse(topics=[result])))
+    assert struct.unpack_from(">ii", whole) == (len(whole) - 4, 7)
+    assert whole.count("é".encode()) == (TEXT_BYTES_MAX - 1) // 2
+
+
+@pytest.mark.parametrize("size", [TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1])
+def test_a_longer_text_is_malformed(size: int) -> None:
+    body = bytearray(bytes(1) + b"\2" + bytes(16))
+    put_unsigned(body, size + 1)
+    frame = head(3, 12, flexible=False) + bytes(body) + b"x" * size + b"\0\0\0\0"
+    if size > TEXT_BYTES_MAX:
+        with pytest.raises(MalformedError):
+            read(METADATA, frame)
+    else:
+        assert read(METADATA, frame).topics[0].name == "x" * size
 
 
 @pytest.mark.parametrize("size", [-1, 0, 9])

@@ -1,11 +1,15 @@
 """The lines of trace files: OTLP/JSON as the collector's file exporter writes it."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from regnum_telemetry import json_lines
@@ -53,6 +57,43 @@ def test_ids_are_hex_everywhere_enums_are_integers_and_large_integers_are_text()
     assert (root["kind"], child["kind"]) == (1, 2)
     assert child["status"] == {"code": 2}
     assert root["status"] == {}
+
+
+def _as_opentelemetry(spans: Any) -> Any:
+    """By OpenTelemetry's own encoder and protobuf's JSON, with ids as OTLP has them."""
+
+    def hexed(item: Any) -> Any:
+        if isinstance(item, list):
+            return [hexed(one) for one in item]
+        if not isinstance(item, dict):
+            return item
+        ids = {"traceId", "spanId", "parentSpanId"}
+        return {key: base64.b64decode(one).hex() if key in ids else hexed(one) for key, one in item.items()}
+
+    return hexed(MessageToDict(encode_spans(spans), use_integers_for_enums=True))
+
+
+def test_a_line_says_what_opentelemetrys_own_encoder_says() -> None:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(
+        resource=Resource({"service.name": "app", "n": 3, "args": ["a", "b"], "share": 0.5}),
+        span_limits=SpanLimits(max_span_attributes=4, max_links=2),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    tracer = OtelTracer(provider)
+    root = tracer.start('root \u20ac "quoted"', attributes={"x": 1.5, "inf": float("inf"), "no": False, "t": "\u20ac"})
+    for kind in Kind:
+        links = [root.context] * 3
+        more = {str(number): number for number in range(-3, 3)}
+        span = tracer.start(kind.value, parent=root.context, kind=kind, links=links, attributes=more)
+        span.fail("WRONG")
+        span.end()
+    root.end()
+    spans = memory.get_finished_spans()
+    (line,) = _lines(json_lines.encode(spans))
+    assert line == _as_opentelemetry(spans)
+    assert all(one["droppedAttributesCount"] for one in line["resourceSpans"][0]["scopeSpans"][0]["spans"][:-1])
 
 
 def test_each_batch_is_one_line_appended_to_what_is_there(tmp_path: Path) -> None:

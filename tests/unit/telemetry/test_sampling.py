@@ -1,5 +1,6 @@
 """Control-plane spans are recorded whatever a ratio or a caller says; ratios are about data."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -167,3 +168,15 @@ def test_two_runs_of_a_process_differ() -> None:
             tracing.tracer().start("one").end()
         seen.add(kept.spans[0].resource.attributes[conventions.START_ID])
     assert len(seen) == 2
+
+
+def test_all_of_a_span_is_by_the_one_clock_of_its_process(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(lambda: tracing.tell_time_by(time.time_ns))
+    kept = Kept()
+    with started(kept):
+        for now_unix_nano in (7_000, 9_000):
+            tracing.tell_time_by(lambda now=now_unix_nano: now)  # type: ignore[misc]
+            span = tracing.tracer().start(conventions.LEADERSHIP_CHANGE)
+            tracing.tell_time_by(lambda now=now_unix_nano: now + 1)  # type: ignore[misc]
+            span.end()
+    assert [(span.start_time, span.end_time) for span in kept.spans] == [(7_000, 7_001), (9_000, 9_001)]

@@ -3,11 +3,16 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Final
 
 from regnum_failover.objects.address import BucketAddress, is_bucket, parse
+from regnum_failover.objects.selection import select
 from regnum_failover.objects.store import ObjectGoneError, ObjectStore
-from regnum_failover.traces.listing import store_of
+from regnum_failover.tables.ledger import Shelf
+from regnum_failover.tables.shelves import shelf_of
+from regnum_failover.traces.growth import Grown, look_at_folder
+from regnum_failover.traces.listing import Listing, in_bucket, in_folder, store_of
 from regnum_failover.traces.pieces import Opened, of_path, of_pieces
 
 DAYS: Final = 30.0
@@ -50,6 +55,25 @@ class Options:
     def store(self, address: BucketAddress) -> ObjectStore:
         """The store of the bucket. Raises StoreError."""
         return store_of(address, {**os.environ, **self.variables}, self.store_timeout_s)
+
+    def look(self, before: Mapping[str, int], now_s: float) -> Mapping[str, Grown]:
+        """What there is now, by identity; ``before``: how far it was read. Raises StoreError, AddressError."""
+        address = self.address
+        if address is None:
+            return look_at_folder(Path(self.place), before)
+        chosen = select(self.store(address).objects(address.prefix), since_s=now_s - self.days * 86_400)
+        return {found.key: Grown(found.key, found.size, by_line=False) for found in chosen.kept}
+
+    def listing(self, now_s: float) -> Listing:
+        """What there is to read. Raises NoTracesError, StoreError, AddressError, OSError."""
+        address = self.address
+        if address is None:
+            return in_folder(self.place)
+        return in_bucket(self.store(address), address, now_s=now_s, days=self.days)
+
+    def shelf(self, place: str) -> Shelf:
+        """Where tables lie. Raises StoreError, AddressError."""
+        return shelf_of(place, {**os.environ, **self.variables}, self.store_timeout_s)
 
     def opened(self) -> Opened:
         """How files of the place are opened. Raises StoreError."""

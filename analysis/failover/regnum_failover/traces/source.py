@@ -9,7 +9,6 @@ name; what is not given is taken from the environment of each process that reads
 driver has left what it listed before (``write_plan``), and nothing is listed again.
 """
 
-import json
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,12 +25,12 @@ from regnum_insight.attribution.changes import SELECTION, trace_of
 from regnum_insight.spans.intake import Tally, spans_in
 from regnum_insight.spans.packing import packed
 
-from regnum_failover.objects.selection import select
-from regnum_failover.traces.growth import Grown, look_at_folder, pieces_since
-from regnum_failover.traces.listing import in_bucket, in_folder
+from regnum_failover.tables.ledger import read_kept
+from regnum_failover.traces.growth import Grown, pieces_since
 from regnum_failover.traces.options import Options
 from regnum_failover.traces.pieces import Opened, documents_of_piece, of_identity
-from regnum_failover.traces.plan import Piece, TraceFile, parts_between, parts_of
+from regnum_failover.traces.plan import Piece, parts_between, parts_of
+from regnum_failover.traces.planned import read_plan
 
 NAME: Final = "regnum_traces"
 SCHEMA: Final = "trace_id STRING, ended TIMESTAMP, span BINARY"
@@ -66,14 +65,23 @@ class TracesSource(DataSource):
 
 
 class TracesPart(InputPartition):
-    """What one task reads: pieces; of a stream also the moment of the step, and identities of files by their names."""
+    """What one task reads: pieces; of a stream also the moment of the step, and identities of files by their names.
+
+    Or, in ``kept``, a place of tables, and the name of spans that its ledger keeps.
+    """
 
     def __init__(
-        self, pieces: Sequence[Piece], *, moment_us: int | None = None, keys: Mapping[str, str] | None = None
+        self,
+        pieces: Sequence[Piece],
+        *,
+        moment_us: int | None = None,
+        keys: Mapping[str, str] | None = None,
+        kept: tuple[str, str] | None = None,
     ) -> None:
         self.pieces = pieces
         self.moment_us = moment_us
         self.keys = keys or {}
+        self.kept = kept
 
 
 class TracesReader(DataSourceReader):
@@ -85,18 +93,20 @@ class TracesReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """A part for each task; raises NoTracesError, StoreError, AddressError or OSError."""
         options = self._options
-        address = options.address
         if options.plan is not None:
-            files: Sequence[TraceFile] = read_plan(Path(options.plan))
-        elif address is None:
-            files = in_folder(options.place).files
-        else:
-            files = in_bucket(options.store(address), address, now_s=time.time(), days=options.days).files
-        return [TracesPart(pieces) for pieces in parts_of(files)]
+            planned = read_plan(Path(options.plan))
+            found = [TracesPart(pieces, keys=planned.keys) for pieces in planned.parts]
+            kept = [TracesPart((), kept=(planned.kept_at, planned.kept))] if planned.kept else []
+            return [*found, *kept]
+        return [TracesPart(pieces) for pieces in parts_of(options.listing(time.time()).files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part. Raises StoreError where a bucket does not answer."""
-        return rows_of(cast("TracesPart", partition).pieces, self._options.opened())
+        part = cast("TracesPart", partition)
+        if part.kept is not None:
+            place, name = part.kept
+            return read_kept(self._options.shelf(place), name)
+        return rows_of(part.pieces, of_identity(part.keys) if part.keys else self._options.opened())
 
 
 class TracesStreamReader(DataSourceStreamReader):
@@ -120,7 +130,7 @@ class TracesStreamReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
         """What there is now. Raises StoreError, AddressError."""
         before = start["files"]
-        self._files = self._look(before)
+        self._files = self._options.look(before, self._now_s())
         files = {key: file.size for key, file in self._files.items()}
         now_s = int(self._now_s())
         if files != before or self._news_s is None:
@@ -132,7 +142,7 @@ class TracesStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """A part for each task of a step."""
         # A step that is repeated after a restart has not been looked at.
-        known = self._files or self._look(start["files"])
+        known = self._files or self._options.look(start["files"], self._now_s())
         parts = parts_between(pieces_since(start["files"], end["files"], known))
         keys = {file.name: key for key, file in known.items()}
         moment_us = end["clock_s"] * 1_000_000
@@ -146,15 +156,6 @@ class TracesStreamReader(DataSourceStreamReader):
         part = cast("TracesPart", partition)
         opened = self._options.opened() if self._options.address else of_identity(part.keys)
         return rows_of(part.pieces, opened, moment_us=part.moment_us)
-
-    def _look(self, before: Mapping[str, int]) -> Mapping[str, Grown]:
-        options = self._options
-        address = options.address
-        if address is None:
-            return look_at_folder(Path(options.place), before)
-        since_s = self._now_s() - options.days * 86_400
-        chosen = select(options.store(address).objects(address.prefix), since_s=since_s)
-        return {found.key: Grown(found.key, found.size, by_line=False) for found in chosen.kept}
 
 
 def rows_of(pieces: Sequence[Piece], opened: Opened, *, moment_us: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -216,13 +217,3 @@ def stream_of(spark: SparkSession, place: str, **options: str) -> DataFrame:
 
 def _short(name: str) -> str:
     return name.rpartition("/")[2]
-
-
-def write_plan(files: Sequence[TraceFile], path: Path) -> None:
-    """Leave what was listed for ``TracesReader``."""
-    path.write_text(json.dumps(files), encoding="utf-8")
-
-
-def read_plan(path: Path) -> list[TraceFile]:
-    """What ``write_plan`` left."""
-    return [TraceFile(*file) for file in json.loads(path.read_text(encoding="utf-8"))]

@@ -59,6 +59,8 @@ class BrokerView:
     """Client listener."""
     internal_address: Address
     """Internal listener."""
+    kafka_address: Address | None = None
+    """Listener for clients of Kafka; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +277,7 @@ def _brokers(answer: GetMetadataResponse) -> Mapping[BrokerId, BrokerView]:
                 rack=broker.rack,
                 address=_address(broker.client),
                 internal_address=_address(broker.internal),
+                kafka_address=_address(broker.kafka) if broker.HasField("kafka") else None,
             )
             for broker in answer.brokers
         }

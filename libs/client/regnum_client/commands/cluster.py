@@ -59,6 +59,7 @@ def describe(
             "rack": broker.rack or None,
             "client": str(broker.address),
             "internal": str(broker.internal_address),
+            "kafka": None if broker.kafka_address is None else str(broker.kafka_address),
         }
         for _, broker in sorted(view.brokers.items())
     ]
@@ -66,7 +67,7 @@ def describe(
         known = view.controller
         who = "none known" if known is None else f"{known.id} (epoch {known.epoch}, {known.address})"
         emit_one({"cluster_id": view.cluster_id, "controller": who, "live_brokers": len(brokers)}, output)
-        emit_rows(brokers, output, columns=("id", "epoch", "rack", "client", "internal"))
+        emit_rows(brokers, output, columns=("id", "epoch", "rack", "client", "internal", "kafka"))
         return
     emit_one(
         {

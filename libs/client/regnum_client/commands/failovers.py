@@ -3,6 +3,8 @@
 import asyncio
 import json
 import time
+from datetime import date, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +27,14 @@ group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.",
 
 NO_TRACES_STATUS = 3
 """Exit status where there is no trace."""
+
+
+class By(StrEnum):
+    """Parts of time, as ``regnum_insight.tables.trends`` names them."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -82,6 +92,47 @@ def report(
         emit_one(json.loads(printed), output)
 
 
+@group.command("trends")
+def trends(
+    *,
+    tables: Annotated[
+        Path, typer.Option("--tables", metavar="DIR", help="Folder of tables that the job over traces writes.")
+    ],
+    since: Annotated[
+        datetime | None,
+        typer.Option("--since", metavar="DATE", formats=["%Y-%m-%d"], help="Changes that began on this day or later."),
+    ] = None,
+    by: Annotated[By, typer.Option("--by", help="Count by so much time.")] = By.MONTH,
+    output: OutputOption = Output.TABLE,
+    _debug: DebugOption = False,
+) -> None:
+    """Months of changes: how many, how long producers waited, and which step a release made longer."""
+
+    async def work() -> str:
+        return await asyncio.to_thread(_trends, tables, None if since is None else since.date(), by, output)
+
+    printed = run(work())
+    if output is Output.TABLE:
+        typer.echo(printed)
+    else:
+        emit_one(json.loads(printed), output)
+
+
+def _trends(tables: Path, since: date | None, by: By, output: Output) -> str:
+    """What tables say. Raises CommandFailedError."""
+    try:
+        # Only this command needs what reads tables.
+        from regnum_insight.tables.reading import TablesError, rows_of_table  # noqa: PLC0415
+        from regnum_insight.tables.trends import COLUMNS, Period, trends_of, trends_text, trends_values  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise failed(5, "pyarrow is not installed; install it with: pip install 'regnum[spark]'") from None
+    try:
+        found = trends_of(rows_of_table(tables, "changes", COLUMNS, since), Period(by))
+    except TablesError as error:
+        raise failed(NO_TRACES_STATUS, str(error)) from error
+    return trends_text(found) if output is Output.TABLE else json.dumps(trends_values(found))
+
+
 def traces_of(traces: Path | None) -> Path:
     """The folder that is named, or that of the cluster of `regnum up`."""
     from regnum_local.profile import read_profile  # noqa: PLC0415
@@ -93,27 +144,28 @@ def traces_of(traces: Path | None) -> Path:
 def _here(source: Path, out: Path, output: Output, before: Path | None) -> str:
     """In this process. Raises CommandFailedError where there are no traces."""
     # Only this command needs what reads traces.
-    from regnum_insight.engine import analyse  # noqa: PLC0415
+    from regnum_insight.engine import analyse, no_collection  # noqa: PLC0415
     from regnum_insight.reporting.comparing import compare, comparison_text  # noqa: PLC0415
     from regnum_insight.reporting.files import document_of, text_of, write_files  # noqa: PLC0415
 
-    try:
-        analysis = analyse(source)
-        compared = None
-        if before is not None:
-            other = analyse(before)
-            wrote = (other.intake.processes, analysis.intake.processes)
-            compared = compare(other.changes, analysis.changes, wrote=wrote)
-    except FileNotFoundError as error:
-        raise failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
-    try:
-        write_files(analysis, out, source=str(source), now_s=time.time())
-    except OSError as error:
-        raise failed(1, f"the report cannot be written: {error}") from error
-    if output is Output.TABLE:
-        told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
-        return "\n".join([text_of(analysis, out), *told, ""])
-    return json.dumps(document_of(analysis, out, compared))
+    with no_collection():
+        try:
+            analysis = analyse(source)
+            compared = None
+            if before is not None:
+                other = analyse(before)
+                wrote = (other.intake.processes, analysis.intake.processes)
+                compared = compare(other.changes, analysis.changes, wrote=wrote)
+        except FileNotFoundError as error:
+            raise failed(NO_TRACES_STATUS, f"{error}; name the folder that has traces with --traces") from error
+        try:
+            write_files(analysis, out, source=str(source), now_s=time.time())
+        except OSError as error:
+            raise failed(1, f"the report cannot be written: {error}") from error
+        if output is Output.TABLE:
+            told = [] if compared is None else [f"\nbeside {before}: {comparison_text(compared)}"]
+            return "\n".join([text_of(analysis, out), *told, ""])
+        return json.dumps(document_of(analysis, out, compared))
 
 
 async def _by_spark(source: Path, out: Path, output: Output) -> str:

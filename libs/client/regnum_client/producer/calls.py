@@ -265,8 +265,10 @@ class ProduceCalls:
         await self._streams.close()
 
     def _is_worth_a_span(self, items: list[Item]) -> bool:
-        if any(self._outages.is_recovering(item.partition, item.term) for item in items):
-            return True
+        is_recovering = self._outages.is_recovering
+        for item in items:
+            if is_recovering(item.partition, item.term):
+                return True
         return self._chance.random() < SPANS_OF_ORDINARY_CALLS
 
     async def _produce_traced(

@@ -18,7 +18,7 @@ import asyncio
 import random
 from typing import Final, NamedTuple
 
-from regnum.broker.v1.log_pb2 import Acks, ProduceResponse
+from regnum.broker.v1.log_pb2 import Acks, ProduceResult
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
@@ -336,7 +336,7 @@ class Sender:
             self._unreachable.answered(under_way.leader)
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
-            for (item, result), traced in zip(answered, _traces(under_way, response, self._outages), strict=True):
+            for (item, result), traced in zip(answered, _traces(under_way, answered, self._outages), strict=True):
                 self._settle(item, result.error_code, result.error_message, Appended.told(result), traced)
         finally:
             self._calls.ended(under_way)
@@ -420,15 +420,15 @@ _UNTRACED: Final = _Traced()
 """Of an answer that says nothing."""
 
 
-def _traces(call: ProduceCall, response: ProduceResponse, outages: OutageWatch) -> list[_Traced]:
+def _traces(call: ProduceCall, answered: list[tuple[Item, ProduceResult]], outages: OutageWatch) -> list[_Traced]:
     """What an answer says of each partition. It comes when all of it is there: the others waited for the same."""
     if not outages.enabled:
-        return [_UNTRACED] * len(response.results)
-    freed_by = next((result.isr_change for result in response.results if result.isr_change), "")
-    return [
-        _Traced(call.causes.get(index, ""), call.place, result.isr_change or freed_by)
-        for index, result in enumerate(response.results)
-    ]
+        return [_UNTRACED] * len(answered)
+    freed = [result.isr_change for _, result in answered]
+    freed_by = next(filter(None, freed), "")
+    if not (freed_by or call.causes or call.place):
+        return [_UNTRACED] * len(answered)
+    return [_Traced(call.causes.get(index, ""), call.place, change or freed_by) for index, change in enumerate(freed)]
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:

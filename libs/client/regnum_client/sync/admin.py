@@ -54,6 +54,7 @@ class Admin(Face[AsyncAdmin]):
     create_topics = Blocking(AsyncAdmin.create_topics)
     delete_acls = Blocking(AsyncAdmin.delete_acls)
     delete_group = Blocking(AsyncAdmin.delete_group)
+    delete_group_offsets = Blocking(AsyncAdmin.delete_group_offsets)
     delete_partitions = Blocking(AsyncAdmin.delete_partitions)
     delete_partitions_of_topics = Blocking(AsyncAdmin.delete_partitions_of_topics)
     delete_records = Blocking(AsyncAdmin.delete_records)

@@ -413,26 +413,29 @@ def _segments(
 ) -> tuple[Segment, ...]:
     """The steps between two moments of one process, ``first``."""
     boundaries.sort()
-    there = {position for position, _, _ in boundaries}
-    absent = [position for position in steps.expected(trace.kind, trace.cause, tail) if position not in there]
+    absent = steps.expected(trace.kind, trace.cause, tail) - {boundary[0] for boundary in boundaries}
     unseen = tail is steps.OF_NO_CLIENT
     made = []
     position = -1
     offset = before = trace.offsets.get(first, UNKNOWN)
+    correction_ns = offset.correction_ns
     of = last = first
-    at, end, raw_at = start_ns - offset.correction_ns, end_ns - offset.correction_ns, start_ns
+    at, end, raw_at = start_ns - correction_ns, end_ns - correction_ns, start_ns
     for here, ns, process in boundaries:
         if process != last:
             offset, last = trace.offsets.get(process, UNKNOWN), process
-        reached = min(max(at, ns - offset.correction_ns), end)
-        raw_reached = min(max(raw_at, ns), end_ns)
+            correction_ns = offset.correction_ns
+        # Neither before what came before it nor after the whole.
+        corrected = ns - correction_ns
+        reached = at if corrected < at else min(corrected, end)
+        raw_reached = raw_at if ns < raw_at else min(ns, end_ns)
         step = named = steps.STEPS[here]
-        if absent and reached > at:
-            gaps = [other for other in absent if position < other < here]
-            if gaps:
-                named = steps.UNSEEN if unseen and _OF_CLIENTS.issuperset(gaps) else steps.UNEXPLAINED
+        if absent and reached > at and (gaps := {other for other in absent if position < other < here}):
+            named = steps.UNSEEN if unseen and gaps <= _OF_CLIENTS else steps.UNEXPLAINED
         bound = 0.0 if process == of else _sum(before.bound_ns, offset.bound_ns)
-        made.append(Segment(named, (reached - at) / MS, (raw_reached - raw_at) / MS, bound, step, process))
+        ms = (reached - at) / MS
+        raw_ms = ms if raw_reached - raw_at == reached - at else (raw_reached - raw_at) / MS
+        made.append(Segment(named, ms, raw_ms, bound, step, process))
         raw_at = raw_reached
         if reached > at:
             # What was done before its turn is not where the next step begins.

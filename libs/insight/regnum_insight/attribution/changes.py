@@ -78,7 +78,7 @@ ATTRIBUTES: Final = frozenset({
     names.ERROR_TYPE, names.LEARNED_UNIX_NANO, names.SENT_UNIX_NANO, names.WAITING_SINCE_UNIX_NANO, names.RETRIED,
     names.FAILOVER_TRACE_ID, names.RPC_STATUS, names.CHANGE_KIND, names.FAILED_UNIX_NANO, names.FAILED_SEEN_BY,
     names.NOTICED_UNIX_NANO, names.ACKNOWLEDGED_UNIX_NANO, names.FIRST,
-    names.LAST_ACK_LEADER_EPOCH,
+    names.LAST_ACK_LEADER_EPOCH, names.WRITES, names.WRITES_REFUSED,
 })  # fmt: skip
 """Attributes that say something of a change."""
 
@@ -155,6 +155,10 @@ class Change(NamedTuple):
     """Steps that traces of this form do not tell: they lie in others."""
     first: tuple[str, ...] = ()
     """The first of its partitions, as far as they are named: ``orders/0``."""
+    version: str = ""
+    """Version of the product that the controller runs, or what recorded the change first; empty: it says none."""
+    cluster: str = ""
+    """Id of the cluster; empty where no span of it says one."""
 
     @property
     def outage_ms(self) -> float | None:
@@ -168,10 +172,10 @@ class Change(NamedTuple):
 
     @property
     def steps_ms(self) -> dict[str, float]:
-        """Steps of the worst chain, in order; they add up to ``total_ms``."""
+        """Steps of the worst chain, in order; they add up to ``total_ms``. To the nanosecond."""
         found: dict[str, float] = {}
-        for segment in self.worst.segments:
-            found[segment.step] = found.get(segment.step, 0.0) + segment.ms
+        for step, ms, *_ in self.worst.segments:
+            found[step] = round(found[step] + ms, 6) if step in found else ms
         return found
 
 
@@ -191,7 +195,7 @@ def spread_of(chains: Sequence[Chain]) -> dict[str, Spread]:
         for segment in chain.segments:
             lengths[segment.step].append(segment.ms)
     return {
-        step: Spread(n=len(of), min_ms=min(of), median_ms=median(of), max_ms=max(of))
+        step: Spread(len(of), min(of), median(of), max(of)) if len(of) > 1 else Spread(1, of[0], of[0], of[0])
         for step in steps.ALL_STEPS
         if (of := lengths.get(step))
     }
@@ -240,7 +244,15 @@ def change_of(spans: Sequence[Span]) -> Change | None:
         unfinished=sorted_out.unfinished,
         unsaid=steps.UNSAID_BEFORE if sorted_out.of_before else (),
         first=sorted_out.first,
+        version=_told_first(root, spans, lambda span: span.version),
+        cluster=_told_first(root, spans, lambda span: span.cluster),
     )
+
+
+def _told_first(root: Span | None, spans: Sequence[Span], of: Callable[[Span], str]) -> str:
+    """What the root says, or the first span that says anything."""
+    told = "" if root is None else of(root)
+    return told or min(((span.start_ns, of(span)) for span in spans if of(span)), default=(0, ""))[1]
 
 
 def changes_of(traces: Iterable[Sequence[Span]]) -> list[Change]:

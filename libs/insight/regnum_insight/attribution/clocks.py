@@ -47,10 +47,10 @@ SAME: Final = offset_between(0, 0)
 
 def offsets(spans: Sequence[Span], by_id: Mapping[str, Span], reference: str) -> dict[str, Offset]:
     """What is known of the clock of each process of a trace. The reference has SAME."""
-    ahead = _constraints(spans, by_id)
-    processes = sorted({process for pair in ahead for process in pair} | {span.process for span in spans} | {reference})
+    processes = sorted({span.process for span in spans} | {reference})
     if len(processes) == 1:
         return {reference: SAME}
+    ahead = _constraints(spans, by_id)
     high, agrees = _shortest(ahead, processes, reference)
     reverse = {(callee, caller): bound for (caller, callee), bound in ahead.items()}
     low, agrees_too = _shortest(reverse, processes, reference)

@@ -91,7 +91,7 @@ _SUCCEEDED: Final = frozenset({NOTICED, WON, LOADED, VERIFIED})
 
 
 @cache
-def expected(kind: str, cause: str, tail: frozenset[str]) -> tuple[int, ...]:
+def expected(kind: str, cause: str, tail: frozenset[str]) -> frozenset[int]:
     """Positions of the boundaries that a change of a kind records as a rule, with what follows its order.
 
     Without one of them, what lies around it is unexplained. ``cause``: nothing had to be detected and fenced where the
@@ -105,7 +105,7 @@ def expected(kind: str, cause: str, tail: frozenset[str]) -> tuple[int, ...]:
     if tail is OF_A_WAIT:
         found -= {LEADS}
     found |= tail | (_DETECTED if failure else frozenset())
-    return tuple(sorted(ORDER[step] for step in found))
+    return frozenset(ORDER[step] for step in found)
 
 
 ORDER: Final = {step: position for position, step in enumerate(STEPS)}

@@ -5,8 +5,8 @@ of so many comparisons at once (Bonferroni), so that equal sets seldom raise any
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from regnum_insight.attribution import steps
 from regnum_insight.attribution.changes import SUCCESSION, UNTRACED, Change
@@ -38,6 +38,16 @@ class StepDifference(NamedTuple):
         """Whether it is a difference and no noise."""
         return self.of is not None and self.of.is_clear and abs(self.of.value) >= LEAST_MS
 
+    def to_value(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "step": self.step,
+            "n": [self.n_first, self.n_second],
+            "differs": self.is_clear,
+            "difference_ms": None if self.of is None else round(self.of.value, 6),
+            "interval_ms": None if self.of is None else [round(self.of.low, 6), round(self.of.high, 6)],
+        }
+
 
 class Comparison(NamedTuple):
     """What differs."""
@@ -56,7 +66,14 @@ def compare(
     ``wrote``: the processes that wrote the traces of each.
     """
     one, other = _compared(first), _compared(second)
-    of_one, of_other = _lengths(one), _lengths(other)
+    found = differences(_lengths(one), _lengths(other))
+    return Comparison(found, (*_around(one, other), *_wrote(*map(set, wrote))))
+
+
+def differences(
+    of_one: Mapping[str, Sequence[float]], of_other: Mapping[str, Sequence[float]]
+) -> tuple[StepDifference, ...]:
+    """Compare lengths by step, and of the whole as ``all``: clear differences first, the largest first."""
     names = [step for step in (*steps.ALL_STEPS, "all") if step in of_one or step in of_other]
     confidence = 1 - (1 - _CONFIDENCE) / max(1, len(names))
     found = []
@@ -66,19 +83,12 @@ def compare(
         between = difference(before, after, confidence=confidence) if enough else None
         found.append(StepDifference(step, len(before), len(after), between))
     found.sort(key=lambda step: (not step.is_clear, step.step == "all", -abs(step.of.value) if step.of else 0.0))
-    return Comparison(tuple(found), (*_around(one, other), *_wrote(*map(set, wrote))))
+    return tuple(found)
 
 
 def comparison_text(comparison: Comparison) -> str:
     """A line for each step, the clear differences first."""
-    lines = []
-    for step in comparison.steps:
-        if step.of is None:
-            lines.append(f"  {title(step.step):<16} too few changes: {step.n_first} and {step.n_second}")
-            continue
-        mark = "differs" if step.is_clear else "the same"
-        between = f"{step.of.low:+.1f} to {step.of.high:+.1f}"
-        lines.append(f"  {title(step.step):<16} {step.of.value:>+9.1f} ms  ({between})  {mark}")
+    lines = step_lines(comparison.steps)
     clear = [step for step in comparison.steps if step.is_clear and step.step != "all"]
     verdict = (
         f"{title(clear[0].step)} differs most: by {clear[0].of.value:+.1f} ms in the median"
@@ -86,6 +96,19 @@ def comparison_text(comparison: Comparison) -> str:
         else "no step differs"
     )
     return "\n".join([verdict, *lines, *comparison.around])
+
+
+def step_lines(steps_of: Iterable[StepDifference]) -> list[str]:
+    """A line for each step."""
+    lines = []
+    for step in steps_of:
+        if step.of is None:
+            lines.append(f"  {title(step.step):<16} too few changes: {step.n_first} and {step.n_second}")
+            continue
+        mark = "differs" if step.is_clear else "the same"
+        between = f"{step.of.low:+.1f} to {step.of.high:+.1f}"
+        lines.append(f"  {title(step.step):<16} {step.of.value:>+9.1f} ms  ({between})  {mark}")
+    return lines
 
 
 def _compared(changes: Sequence[Change]) -> list[Change]:

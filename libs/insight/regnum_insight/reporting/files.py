@@ -1,16 +1,18 @@
 """The report as files of a folder: a page for people, JSON and CSV for programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
-from regnum_insight.attribution.changes import UNTRACED
+import orjson
+
+from regnum_insight.attribution.changes import UNTRACED, Change
 from regnum_insight.engine import Analysis
 from regnum_insight.reporting.comparing import Comparison
 from regnum_insight.reporting.page import page_of
-from regnum_insight.reporting.rows import csv_of, row_of
+from regnum_insight.reporting.rows import row_of, write_csv
 from regnum_insight.reporting.text import chain_text, notes_of, tables_of
 from regnum_insight.reporting.zipkin import zipkin_of
 
@@ -26,10 +28,22 @@ ZIPKIN: Final = "zipkin.json"
 
 def document_of(analysis: Analysis, out: Path, compared: Comparison | None = None) -> dict[str, Any]:
     """Everything as values: what ``-o json`` prints and the JSON file has; the latter without a comparison."""
+    lists = {name: [row_of(change) for change in changes] for name, changes in _lists(analysis).items()}
+    return {**lists, **_around(analysis, out), **({} if compared is None else {"compared": _compared(compared)})}
+
+
+def _lists(analysis: Analysis) -> Mapping[str, Iterable[Change]]:
+    """The changes of a document, by the names of their lists."""
+    return {
+        "failovers": (change for change in analysis.changes if change.kind != UNTRACED),
+        "untraced_outages": (change for change in analysis.changes if change.kind == UNTRACED),
+    }
+
+
+def _around(analysis: Analysis, out: Path) -> dict[str, Any]:
+    """What a document has besides changes."""
     intake = analysis.intake
     return {
-        "failovers": [row_of(change) for change in analysis.changes if change.kind != UNTRACED],
-        "untraced_outages": [row_of(change) for change in analysis.changes if change.kind == UNTRACED],
         "spans": intake.spans_n,
         "files": intake.files_n,
         "malformed": {
@@ -45,22 +59,26 @@ def document_of(analysis: Analysis, out: Path, compared: Comparison | None = Non
         "notes": notes_of(analysis.changes, intake),
         "out": str(out),
         "report": str(out / PAGE),
-        **({} if compared is None else {"compared": _compared(compared)}),
     }
+
+
+def _write_document(file: IO[bytes], analysis: Analysis, out: Path) -> None:
+    """``document_of`` as JSON, a change on each line: as values all of them are several times as large."""
+    file.write(b"{")
+    for name, changes in _lists(analysis).items():
+        file.write(b'"%s": [' % name.encode())
+        before = b"\n"
+        for change in changes:
+            file.write(before + orjson.dumps(row_of(change)))
+            before = b",\n"
+        file.write(b"\n],\n")
+    # Names of files may be no text, which the fast encoder does not take.
+    file.write(json.dumps(_around(analysis, out)).removeprefix("{").encode() + b"\n")
 
 
 def _compared(comparison: Comparison) -> dict[str, Any]:
     return {
-        "steps": [
-            {
-                "step": step.step,
-                "n": [step.n_first, step.n_second],
-                "differs": step.is_clear,
-                "difference_ms": None if step.of is None else round(step.of.value, 6),
-                "interval_ms": None if step.of is None else [round(step.of.low, 6), round(step.of.high, 6)],
-            }
-            for step in comparison.steps
-        ],
+        "steps": [step.to_value() for step in comparison.steps],
         "around": list(comparison.around),
     }
 
@@ -79,14 +97,16 @@ def write_files(analysis: Analysis, out: Path, *, source: str, now_s: float) -> 
     """Write page, JSON, CSV and Zipkin JSON, each whole or not at all, over those of an earlier run. Raises OSError."""
     out.mkdir(parents=True, exist_ok=True)
     made = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    contents = {
-        PAGE: page_of(analysis, made=made, source=source),
-        JSON: json.dumps(document_of(analysis, out), indent=1) + "\n",
-        CSV: csv_of(analysis.changes),
-        ZIPKIN: json.dumps(zipkin_of(analysis.changes, analysis.pictured)) + "\n",
+    zipkin = zipkin_of(analysis.changes, analysis.pictured)
+    writers: Mapping[str, Callable[[IO[bytes]], object]] = {
+        PAGE: lambda file: file.write(page_of(analysis, made=made, source=source).encode()),
+        JSON: lambda file: _write_document(file, analysis, out),
+        CSV: lambda file: write_csv(file, analysis.changes),
+        ZIPKIN: lambda file: file.write(json.dumps(zipkin).encode() + b"\n"),
     }
-    for name, text in contents.items():
+    for name, write in writers.items():
         unfinished = out / f".{name}.unfinished"
-        unfinished.write_text(text, encoding="utf-8")
+        with unfinished.open("wb") as file:
+            write(file)
         unfinished.replace(out / name)
-    return [out / name for name in contents]
+    return [out / name for name in writers]

@@ -114,10 +114,9 @@ def _planned(changes: Sequence[Change]) -> str:
     for name, of in groups.items():
         waits = [change.outage_ms for change in of if change.outage_ms is not None]
         spread = [f"{percentile(waits, share):.1f}" for share in (0.5, 0.9, 1.0)] if waits else ["-"] * 3
+        steps_ms = [change.steps_ms for change in of if change.outage_ms is not None]
         medians = {
-            step: median(lengths)
-            for step in steps.ALL_STEPS
-            if (lengths := [change.steps_ms.get(step, 0.0) for change in of if change.outage_ms is not None])
+            step: median(lengths) for step in steps.ALL_STEPS if (lengths := [one.get(step, 0.0) for one in steps_ms])
         }
         largest = max(medians, key=lambda step: medians[step], default="")
         most = f"{title(largest)} {medians[largest]:.1f}" if largest else "-"
@@ -254,16 +253,16 @@ def _all(changes: Sequence[Change]) -> str:
     if not changes:
         return ""
     longest = sorted(changes, key=lambda change: -change.total_ms)[:LINES_SHOWN]
-    ids = {change.trace_id for change in longest}
-    used = [step for step in steps.ALL_STEPS if any(change.steps_ms.get(step, 0) >= 0.05 for change in longest)]
+    steps_ms = {change.trace_id: change.steps_ms for change in longest}
+    used = [step for step in steps.ALL_STEPS if any(of.get(step, 0) >= 0.05 for of in steps_ms.values())]
     lines = [
         [
             started(change)[:23].replace("T", " "), marked_label_of(change), change.victim or "-",
-            str(change.partitions), change.worst.name, *(_ms(change.steps_ms.get(step)) for step in used),
+            str(change.partitions), change.worst.name, *(_ms(steps_ms[change.trace_id].get(step)) for step in used),
             _ms(change.total_ms),
         ]
         for change in changes
-        if change.trace_id in ids
+        if change.trace_id in steps_ms
     ]  # fmt: skip
     head = ["started (UTC)", "kind", "victim", "partitions", "worst", *map(title, used), "all"]
     left_out = f" The longest {len(lines):,} of {len(changes):,}." if len(lines) < len(changes) else ""

@@ -1,19 +1,19 @@
 """A change as plain values: what JSON and CSV have of it. Pure."""
 
-import csv
-import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from regnum_telemetry import conventions as names
 
 from regnum_insight.attribution import steps
-from regnum_insight.attribution.chains import Chain
+from regnum_insight.attribution.chains import Chain, Segment
 from regnum_insight.attribution.changes import UNKNOWN_KIND, UNTRACED, Change, spread_of
 
 _DIGITS: Final = 6
-"""To the nanosecond: a sum of steps is to show what was measured, and not what was rounded."""
+"""To the nanosecond: a sum of steps is to show what was measured, and not what was rounded. A length between two
+moments is a whole number of them as it is."""
 
 SEGMENT_COLUMNS: Final = (
     "trace_id", "kind", "cause", "victim", "started", "partition", "leader", "client", "seen_by", "outage_ms",
@@ -58,12 +58,12 @@ def summary_of(change: Change) -> dict[str, Any]:
         "planned": change.kind in steps.PLANNED,
         "unfinished": change.unfinished,
         "unsaid": list(change.unsaid),
-        "total_ms": _rounded(change.total_ms),
-        "stages_ms": {step: _rounded(ms) for step, ms in change.steps_ms.items()},
+        "total_ms": change.total_ms,
+        "stages_ms": change.steps_ms,
         "unexplained_ms": _rounded(change.worst.unexplained_ms),
         "missing": [segment.until for segment in change.worst.segments if segment.step == steps.UNEXPLAINED],
         "before_root_ms": _rounded(change.before_ms),
-        "outage_ms": _rounded(change.outage_ms),
+        "outage_ms": change.outage_ms,
         "outage_partitions": len({(chain.topic, chain.partition) for chain in change.chains}),
         "worst": change.worst.name,
         "links": list(change.links),
@@ -75,20 +75,34 @@ def started(change: Change) -> str:
     return datetime.fromtimestamp(change.start_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
-def csv_of(changes: Iterable[Change]) -> str:
+def write_csv(file: IO[bytes], changes: Iterable[Change]) -> None:
     """A line for each segment of each chain, with SEGMENT_COLUMNS above."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(SEGMENT_COLUMNS)
+    file.write(f"{','.join(SEGMENT_COLUMNS)}\n".encode())
     for change in changes:
-        about: Sequence[object] = (change.trace_id, change.kind, change.cause, change.victim, started(change))
+        about = (change.trace_id, change.kind, change.cause, change.victim, started(change))
         for chain in chains_of(change):
-            of = (chain.name, chain.leader, chain.client, chain.seen_by, f"{chain.outage_ms:.6f}")
-            for position, segment in enumerate(chain.segments):
-                bound = "" if segment.bound_ms is None else f"{segment.bound_ms:.6f}"
-                lengths = (f"{segment.ms:.6f}", f"{segment.raw_ms:.6f}", bound, str(segment.uncertain).lower())
-                writer.writerow([*about, *of, position, segment.step, segment.until, *lengths, segment.process])
-    return text.getvalue()
+            # Once for all its lines: of very many changes the file is what takes longest.
+            of = ",".join(map(_cell, (*about, chain.name, chain.leader, chain.client, chain.seen_by)))
+            of = f"{of},{chain.outage_ms:.6f}"
+            file.writelines(
+                f"{of},{position},{_line(segment)}\n".encode() for position, segment in enumerate(chain.segments)
+            )
+
+
+def _line(segment: Segment) -> str:
+    step, ms, raw_ms, bound_ms, until, process = segment
+    bound = "" if bound_ms is None else f"{bound_ms:.6f}"
+    uncertain = "true" if segment.uncertain else "false"
+    return f"{step},{until},{ms:.6f},{raw_ms:.6f},{bound},{uncertain},{_cell(process)}"
+
+
+def _cell(text: str) -> str:
+    """As CSV spells it (RFC 4180)."""
+    return f'"{text.replace(_QUOTE, 2 * _QUOTE)}"' if _QUOTED.search(text) else text
+
+
+_QUOTE: Final = '"'
+_QUOTED: Final = re.compile('[",\r\n]')
 
 
 def chain_row(chain: Chain) -> dict[str, Any]:
@@ -100,25 +114,28 @@ def chain_row(chain: Chain) -> dict[str, Any]:
         "client": chain.client or None,
         "seen_by": chain.seen_by,
         "inside_ms": {part: _rounded(ms) for part, ms in chain.inside},
-        "outage_ms": _rounded(chain.outage_ms),
+        "outage_ms": chain.outage_ms,
         "retried": chain.retried,
         "error": chain.error or None,
         "segments": [
             {
-                "step": segment.step,
-                "until": segment.until,
-                "ms": _rounded(segment.ms),
-                "raw_ms": _rounded(segment.raw_ms),
-                "bound_ms": _rounded(segment.bound_ms),
+                "step": step,
+                "until": until,
+                "ms": ms,
+                "raw_ms": raw_ms,
+                "bound_ms": bound_ms,
                 "uncertain": segment.uncertain,
-                "process": segment.process,
+                "process": process,
             }
             for segment in chain.segments
+            for step, ms, raw_ms, bound_ms, until, process in (segment,)
         ],
     }
 
 
 def _spread(of: Any) -> Mapping[str, Any]:
+    if of.n == 1:
+        return {"n": 1, "min_ms": of.min_ms, "median_ms": of.min_ms, "max_ms": of.min_ms}
     return {
         "n": of.n, "min_ms": _rounded(of.min_ms), "median_ms": _rounded(of.median_ms), "max_ms": _rounded(of.max_ms)
     }  # fmt: skip

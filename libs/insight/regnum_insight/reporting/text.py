@@ -27,13 +27,14 @@ def tables_of(changes: Sequence[Change]) -> str:
 
 
 def _table(changes: Sequence[Change], what: str) -> str:
-    used = [step for step in steps.ALL_STEPS if any(change.steps_ms.get(step, 0) >= _SHOWN_MS for change in changes)]
+    steps_ms = [change.steps_ms for change in changes]
+    used = [step for step in steps.ALL_STEPS if any(of.get(step, 0) >= _SHOWN_MS for of in steps_ms)]
     lines = [["started", "kind", "victim", "parts", "worst", *map(title, used), "total", "outage"]]
-    for change in changes:
-        lengths = [_ms(change.steps_ms.get(step)) for step in used]
+    for change, of in zip(changes, steps_ms, strict=True):
+        lengths = [_ms(of.get(step)) for step in used]
         about = [started(change)[11:23], marked_label_of(change), change.victim or "-", str(change.partitions)]
         lines.append([*about, change.worst.name, *lengths, _ms(change.total_ms), _ms(change.outage_ms)])
-    return "\n".join([f"changes of {what} (ms)", *_aligned(lines, left=(0, 1, 2, 4))])
+    return "\n".join([f"changes of {what} (ms)", *aligned(lines, left=(0, 1, 2, 4))])
 
 
 def chain_text(change: Change, *, columns: int = _BAR_COLUMNS) -> str:
@@ -126,7 +127,8 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _aligned(lines: Sequence[Sequence[str]], *, left: Iterable[int]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]], *, left: Iterable[int]) -> list[str]:
+    """Lines of a table; columns are to the right but for those of ``left``."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     of_left = set(left)
     return [

@@ -80,7 +80,7 @@ class Intake(Tally):
 
     trace_of: Callable[[Span], str] = lambda span: span.trace_id
     """Says of a span to which trace it belongs."""
-    _traces: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    _traces: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
     def tally(self) -> Tally:
         """The numbers alone."""
@@ -90,12 +90,12 @@ class Intake(Tally):
 
     def take(self, span: Span) -> None:
         """Keep a span."""
-        self._traces[bytes.fromhex(self.trace_of(span))].append(packed(span))
+        self._traces[self.trace_of(span)].append(packed(span))
 
     def traces(self) -> Iterator[list[Span]]:
         """The spans of each trace, each once, in the order of ids; a trace is let go of when the next is asked for."""
         for trace in sorted(self._traces):
-            yield spans_of_trace(trace.hex(), self._traces.pop(trace))
+            yield spans_of_trace(trace, self._traces.pop(trace))
 
 
 def read_folder(
@@ -146,10 +146,11 @@ def spans_in(file: str, documents: Iterator[object], selection: Selection, tally
                 tally.documents_torn_n += 1
                 tally.set_aside(file, document.reason, document.text)
                 continue
-            if not is_request(document):
+            spans = spans_of(document, selection, tally.processes)
+            if not spans and not is_request(document):
                 tally.documents_foreign_n += 1
                 continue
-            for span in spans_of(document, selection, tally.processes):
+            for span in spans:
                 if type(span) is Span:
                     found += 1
                     yield span

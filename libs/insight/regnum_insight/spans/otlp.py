@@ -21,8 +21,11 @@ _SERVICE: Final = "service.name"
 _INSTANCE: Final = "service.instance.id"
 _VERSION: Final = "service.version"
 _ZONE: Final = "cloud.availability_zone"
-_RESOURCE: Final = frozenset({_SERVICE, _INSTANCE, _VERSION, _ZONE})
+_CLUSTER: Final = "regnum.cluster.id"
+_RESOURCE: Final = frozenset({_SERVICE, _INSTANCE, _VERSION, _ZONE, _CLUSTER})
 _HEXADECIMAL: Final = "0123456789abcdef"
+_NO_TRACE: Final = "0" * 2 * TRACE_ID_BYTES
+_NO_SPAN: Final = "0" * 2 * SPAN_ID_BYTES
 _VALUES: Final = frozenset({
     "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
     "string_value", "int_value", "bool_value", "double_value", "bytes_value",
@@ -66,6 +69,13 @@ class Process(NamedTuple):
     """Availability zone; empty where it says none."""
 
 
+class _Writer(NamedTuple):
+    """The resource that a group of spans has in common."""
+
+    process: Process
+    cluster: str
+
+
 class Passed(Enum):
     """A span that nothing wanted."""
 
@@ -85,10 +95,10 @@ def spans_of(
             continue
         told = _process(group.get("resource"))
         if processes is not None:
-            processes.add(told)
+            processes.add(told.process)
         for scope in _scopes(group):
             if isinstance(scope, dict):
-                found += [_span(raw, told.name, selection) for raw in _list(scope, "spans", "spans")]
+                found += [_span(raw, told, selection) for raw in _list(scope, "spans", "spans")]
     return found
 
 
@@ -110,21 +120,24 @@ def is_request(document: object) -> bool:
     )
 
 
-def _span(raw: Any, process: str, selection: Selection) -> Span | Refused | Passed:
+def _span(raw: Any, writer: _Writer, selection: Selection) -> Span | Refused | Passed:
     """A span: read at once where it is written as OTLP says, and field by field otherwise."""
     try:
         name = raw["name"]
         if not selection.is_wanted(name):
-            return Passed.PASSED if name else _odd_span(raw, process, selection)
+            return Passed.PASSED if name else _odd_span(raw, writer, selection)
         trace_id, span_id, kind = raw["traceId"], raw["spanId"], raw["kind"]
         start_ns, end_ns = int(raw["startTimeUnixNano"]), int(raw["endTimeUnixNano"])
         parent_id = raw.get("parentSpanId") or ""
         plain = (
             type(name) is str
             and name != ""
-            and _is_id(trace_id, 2 * TRACE_ID_BYTES)
-            and _is_id(span_id, 2 * SPAN_ID_BYTES)
-            and (not parent_id or _is_id(parent_id, 2 * SPAN_ID_BYTES))
+            and len(trace_id) == len(_NO_TRACE)
+            and len(span_id) == len(_NO_SPAN)
+            and (not parent_id or len(parent_id) == len(_NO_SPAN))
+            and not (trace_id + span_id + parent_id).strip(_HEXADECIMAL)
+            and trace_id != _NO_TRACE
+            and _NO_SPAN not in (span_id, parent_id)
             and type(kind) is int
             and 0 <= kind <= _KIND_MAX
             and 0 < start_ns <= end_ns < INTEGER_LIMIT
@@ -132,18 +145,16 @@ def _span(raw: Any, process: str, selection: Selection) -> Span | Refused | Pass
     except (TypeError, KeyError, ValueError, AttributeError):
         plain = False
     if not plain:
-        return _odd_span(raw, process, selection)
+        return _odd_span(raw, writer, selection)
     attributes = _attributes(raw.get("attributes"), selection.attributes)
     links = _links(raw["links"]) if raw.get("links") else ()
-    return Span(trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links)
+    (process, version, _), cluster = writer
+    return Span(
+        trace_id, span_id, parent_id, name, kind, start_ns, end_ns, process, attributes, links, version, cluster
+    )
 
 
-def _is_id(raw: str, digits: int) -> bool:
-    """Whether it is an id as OTLP writes it: hexadecimal digits in lower case, and not all zero."""
-    return len(raw) == digits and not raw.strip(_HEXADECIMAL) and bool(raw.strip("0"))
-
-
-def _odd_span(raw: object, process: str, selection: Selection) -> Span | Refused | Passed:
+def _odd_span(raw: object, writer: _Writer, selection: Selection) -> Span | Refused | Passed:
     if not isinstance(raw, dict):
         return Refused("a span that is no object", repr(raw)[:200])
     name = raw.get("name")
@@ -163,9 +174,11 @@ def _odd_span(raw: object, process: str, selection: Selection) -> Span | Refused
         _kind(raw.get("kind")),
         start_ns,
         end_ns,
-        process,
+        writer.process.name,
         _attributes(raw.get("attributes"), selection.attributes),
         _links(raw["links"]) if raw.get("links") else (),
+        writer.process.version,
+        writer.cluster,
     )
 
 
@@ -188,15 +201,15 @@ def _scopes(group: Mapping[str, Any]) -> Sequence[Any]:
     )
 
 
-def _process(resource: object) -> Process:
+def _process(resource: object) -> _Writer:
     attributes = _attributes(resource.get("attributes"), _RESOURCE) if isinstance(resource, dict) else {}
     of = attributes.get
-    return _known(of(_SERVICE, ""), of(_INSTANCE, ""), of(_VERSION, ""), of(_ZONE, ""))
+    return _known(of(_SERVICE, ""), of(_INSTANCE, ""), of(_VERSION, ""), of(_ZONE, ""), of(_CLUSTER, ""))
 
 
 @lru_cache(maxsize=4096)
-def _known(service: str, instance: str, version: str, zone: str) -> Process:
-    return Process(process_name(service, instance), version, zone)
+def _known(service: str, instance: str, version: str, zone: str, cluster: str) -> _Writer:
+    return _Writer(Process(process_name(service, instance), version, zone), cluster)
 
 
 def _links(raw: object) -> tuple[tuple[str, str], ...]:

@@ -47,6 +47,10 @@ class Span(NamedTuple):
     """Attributes as text; booleans are ``true`` and ``false``."""
     links: tuple[tuple[str, str], ...] = ()
     """Trace id and span id of each span it is linked to."""
+    version: str = ""
+    """Version of the product that wrote it; empty where it says none."""
+    cluster: str = ""
+    """Id of the cluster; empty where the process did not know it yet, or belongs to several."""
 
     def number(self, attribute: str) -> int | None:
         """An attribute that is an integer of 64 bits; None where it is absent or is none."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -165,6 +165,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[AlterClientQuotasRequest
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.entity_type = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]
@@ -178,6 +180,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[AlterClientQuotasRequest
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.entity_name = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]
@@ -210,6 +214,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[AlterClientQuotasRequest
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x6.key = str(b[p:q], 'utf-8')
                         p = q
                     x6.value, x6.remove = _DO.unpack_from(b, p)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -46,17 +46,23 @@ def write_v0(m: AlterClientQuotasResponse, out: list[bytes | bytearray | memoryv
             w += NULL_2
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _I.pack(len(x1.entity))
         for x2 in x1.entity:
             e = x2.entity_type.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             if x2.entity_name is None:
                 w += NULL_2
             else:
                 e = x2.entity_name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
     out.append(w)
@@ -75,6 +81,8 @@ def write_v1(m: AlterClientQuotasResponse, out: list[bytes | bytearray | memoryv
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -88,6 +96,8 @@ def write_v1(m: AlterClientQuotasResponse, out: list[bytes | bytearray | memoryv
             put_unsigned(w, n)
         for x2 in x1.entity:
             e = x2.entity_type.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -98,6 +108,8 @@ def write_v1(m: AlterClientQuotasResponse, out: list[bytes | bytearray | memoryv
                 w.append(0)
             else:
                 e = x2.entity_name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -40,10 +40,14 @@ def write_v0(m: AlterConfigsResponse, out: list[bytes | bytearray | memoryview],
             w += NULL_2
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     out.append(w)
@@ -62,6 +66,8 @@ def write_v2(m: AlterConfigsResponse, out: list[bytes | bytearray | memoryview],
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -70,6 +76,8 @@ def write_v2(m: AlterConfigsResponse, out: list[bytes | bytearray | memoryview],
             w += e
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)

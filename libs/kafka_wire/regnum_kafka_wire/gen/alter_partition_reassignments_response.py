@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -46,6 +46,8 @@ def write_v0(m: AlterPartitionReassignmentsResponse, out: list[bytes | bytearray
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -59,6 +61,8 @@ def write_v0(m: AlterPartitionReassignmentsResponse, out: list[bytes | bytearray
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -76,6 +80,8 @@ def write_v0(m: AlterPartitionReassignmentsResponse, out: list[bytes | bytearray
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -94,6 +100,8 @@ def write_v1(m: AlterPartitionReassignmentsResponse, out: list[bytes | bytearray
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -107,6 +115,8 @@ def write_v1(m: AlterPartitionReassignmentsResponse, out: list[bytes | bytearray
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -124,6 +134,8 @@ def write_v1(m: AlterPartitionReassignmentsResponse, out: list[bytes | bytearray
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

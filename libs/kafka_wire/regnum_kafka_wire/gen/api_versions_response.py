@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -98,6 +98,8 @@ def write_v3(m: ApiVersionsResponse, out: list[bytes | bytearray | memoryview], 
                 put_unsigned(w, n)
             for x3 in m.supported_features:
                 e = x3.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -124,6 +126,8 @@ def write_v3(m: ApiVersionsResponse, out: list[bytes | bytearray | memoryview], 
                 put_unsigned(w, n)
             for x4 in m.finalized_features:
                 e = x4.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

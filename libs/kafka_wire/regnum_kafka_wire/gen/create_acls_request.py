@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -118,6 +118,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[CreateAclsRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.resource_name = str(b[p:q], 'utf-8')
                 p = q
             x2.resource_pattern_type, = _B.unpack_from(b, p)
@@ -133,6 +135,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[CreateAclsRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.principal = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -146,6 +150,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[CreateAclsRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.host = str(b[p:q], 'utf-8')
                 p = q
             x2.operation, x2.permission_type = _BB.unpack_from(b, p)

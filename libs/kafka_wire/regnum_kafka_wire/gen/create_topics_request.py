@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -166,6 +166,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[CreateTopicsRequest, int
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             x2.num_partitions, x2.replication_factor = _IH.unpack_from(b, p)
@@ -229,6 +231,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[CreateTopicsRequest, int
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x8.name = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]
@@ -242,6 +246,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[CreateTopicsRequest, int
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x8.value = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]

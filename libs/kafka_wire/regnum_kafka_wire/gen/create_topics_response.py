@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -53,6 +53,8 @@ def write_v2(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
     w += _I.pack(len(m.topics))
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _H.pack(x1.error_code)
@@ -60,6 +62,8 @@ def write_v2(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
             w += NULL_2
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     out.append(w)
@@ -74,6 +78,8 @@ def write_v5(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
         put_unsigned(w, n)
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -85,6 +91,8 @@ def write_v5(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -102,6 +110,8 @@ def write_v5(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
                 put_unsigned(w, n)
             for x2 in x1.configs:
                 e = x2.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -112,6 +122,8 @@ def write_v5(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
                     w.append(0)
                 else:
                     e = x2.value.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -145,6 +157,8 @@ def write_v7(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
         put_unsigned(w, n)
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -156,6 +170,8 @@ def write_v7(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -173,6 +189,8 @@ def write_v7(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
                 put_unsigned(w, n)
             for x2 in x1.configs:
                 e = x2.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -183,6 +201,8 @@ def write_v7(m: CreateTopicsResponse, out: list[bytes | bytearray | memoryview],
                     w.append(0)
                 else:
                     e = x2.value.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -55,6 +55,8 @@ def write_v1(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
             w += NULL_2
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _I.pack(len(x1.matching_acls))
@@ -64,17 +66,25 @@ def write_v1(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
                 w += NULL_2
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _B.pack(x2.resource_type)
             e = x2.resource_name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _B.pack(x2.pattern_type)
             e = x2.principal.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _BB.pack(x2.operation, x2.permission_type)
@@ -94,6 +104,8 @@ def write_v2(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -111,6 +123,8 @@ def write_v2(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -119,6 +133,8 @@ def write_v2(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
                 w += e
             w += _B.pack(x2.resource_type)
             e = x2.resource_name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -127,6 +143,8 @@ def write_v2(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
             w += e
             w += _B.pack(x2.pattern_type)
             e = x2.principal.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -134,6 +152,8 @@ def write_v2(m: DeleteAclsResponse, out: list[bytes | bytearray | memoryview], w
                 put_unsigned(w, n)
             w += e
             e = x2.host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

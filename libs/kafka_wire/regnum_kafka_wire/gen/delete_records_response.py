@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -43,6 +43,8 @@ def write_v0(m: DeleteRecordsResponse, out: list[bytes | bytearray | memoryview]
     w += _I.pack(len(m.topics))
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -60,6 +62,8 @@ def write_v2(m: DeleteRecordsResponse, out: list[bytes | bytearray | memoryview]
         put_unsigned(w, n)
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -36,6 +36,8 @@ def write_v1(m: DeleteTopicsResponse, out: list[bytes | bytearray | memoryview],
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _H.pack(x1.error_code)
@@ -51,6 +53,8 @@ def write_v4(m: DeleteTopicsResponse, out: list[bytes | bytearray | memoryview],
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -72,6 +76,8 @@ def write_v5(m: DeleteTopicsResponse, out: list[bytes | bytearray | memoryview],
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -83,6 +89,8 @@ def write_v5(m: DeleteTopicsResponse, out: list[bytes | bytearray | memoryview],
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -106,6 +114,8 @@ def write_v6(m: DeleteTopicsResponse, out: list[bytes | bytearray | memoryview],
             w.append(0)
         else:
             e = x1.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -117,6 +127,8 @@ def write_v6(m: DeleteTopicsResponse, out: list[bytes | bytearray | memoryview],
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

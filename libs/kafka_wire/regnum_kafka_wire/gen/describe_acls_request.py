@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -84,6 +84,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[DescribeAclsRequest, int
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.resource_name_filter = str(b[p:q], 'utf-8')
         p = q
     m.pattern_type_filter, = _B.unpack_from(b, p)
@@ -99,6 +101,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[DescribeAclsRequest, int
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.principal_filter = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -112,6 +116,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[DescribeAclsRequest, int
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.host_filter = str(b[p:q], 'utf-8')
         p = q
     m.operation, m.permission_type = _BB.unpack_from(b, p)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -51,21 +51,29 @@ def write_v1(m: DescribeAclsResponse, out: list[bytes | bytearray | memoryview],
         w += NULL_2
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(len(m.resources))
     for x1 in m.resources:
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _B.pack(x1.pattern_type)
         w += _I.pack(len(x1.acls))
         for x2 in x1.acls:
             e = x2.principal.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _BB.pack(x2.operation, x2.permission_type)
@@ -78,6 +86,8 @@ def write_v2(m: DescribeAclsResponse, out: list[bytes | bytearray | memoryview],
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -92,6 +102,8 @@ def write_v2(m: DescribeAclsResponse, out: list[bytes | bytearray | memoryview],
     for x1 in m.resources:
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -106,6 +118,8 @@ def write_v2(m: DescribeAclsResponse, out: list[bytes | bytearray | memoryview],
             put_unsigned(w, n)
         for x2 in x1.acls:
             e = x2.principal.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -113,6 +127,8 @@ def write_v2(m: DescribeAclsResponse, out: list[bytes | bytearray | memoryview],
                 put_unsigned(w, n)
             w += e
             e = x2.host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -101,6 +101,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[DescribeClientQuotasRequ
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.entity_type = str(b[p:q], 'utf-8')
                 p = q
             x2.match_type, = _B.unpack_from(b, p)
@@ -116,6 +118,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[DescribeClientQuotasRequ
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.match = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]

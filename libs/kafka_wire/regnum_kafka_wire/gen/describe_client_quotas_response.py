@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -54,6 +54,8 @@ def write_v0(m: DescribeClientQuotasResponse, out: list[bytes | bytearray | memo
         w += NULL_2
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     if m.entries is None:
@@ -64,17 +66,23 @@ def write_v0(m: DescribeClientQuotasResponse, out: list[bytes | bytearray | memo
             w += _I.pack(len(x1.entity))
             for x2 in x1.entity:
                 e = x2.entity_type.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
                 if x2.entity_name is None:
                     w += NULL_2
                 else:
                     e = x2.entity_name.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     w += _H.pack(len(e))
                     w += e
             w += _I.pack(len(x1.values))
             for x3 in x1.values:
                 e = x3.key.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
                 w += _D.pack(x3.value)
@@ -87,6 +95,8 @@ def write_v1(m: DescribeClientQuotasResponse, out: list[bytes | bytearray | memo
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -109,6 +119,8 @@ def write_v1(m: DescribeClientQuotasResponse, out: list[bytes | bytearray | memo
                 put_unsigned(w, n)
             for x2 in x1.entity:
                 e = x2.entity_type.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -119,6 +131,8 @@ def write_v1(m: DescribeClientQuotasResponse, out: list[bytes | bytearray | memo
                     w.append(0)
                 else:
                     e = x2.entity_name.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -133,6 +147,8 @@ def write_v1(m: DescribeClientQuotasResponse, out: list[bytes | bytearray | memo
                 put_unsigned(w, n)
             for x3 in x1.values:
                 e = x3.key.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -45,6 +45,8 @@ def write_v0(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -52,6 +54,8 @@ def write_v0(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
             put_unsigned(w, n)
         w += e
     e = m.cluster_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -67,6 +71,8 @@ def write_v0(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.brokers:
         w += _I.pack(x1.broker_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -78,6 +84,8 @@ def write_v0(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -96,6 +104,8 @@ def write_v1(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -104,6 +114,8 @@ def write_v1(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
         w += e
     w += _B.pack(m.endpoint_type)
     e = m.cluster_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -119,6 +131,8 @@ def write_v1(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.brokers:
         w += _I.pack(x1.broker_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -130,6 +144,8 @@ def write_v1(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -148,6 +164,8 @@ def write_v2(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -156,6 +174,8 @@ def write_v2(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
         w += e
     w += _B.pack(m.endpoint_type)
     e = m.cluster_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -171,6 +191,8 @@ def write_v2(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.brokers:
         w += _I.pack(x1.broker_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -182,6 +204,8 @@ def write_v2(m: DescribeClusterResponse, out: list[bytes | bytearray | memoryvie
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

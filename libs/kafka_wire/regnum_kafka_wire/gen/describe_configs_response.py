@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -65,33 +65,45 @@ def write_v1(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
             w += NULL_2
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.configs))
         for x2 in x1.configs:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             if x2.value is None:
                 w += NULL_2
             else:
                 e = x2.value.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _OBO.pack(x2.read_only, x2.config_source, x2.is_sensitive)
             w += _I.pack(len(x2.synonyms))
             for x3 in x2.synonyms:
                 e = x3.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
                 if x3.value is None:
                     w += NULL_2
                 else:
                     e = x3.value.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     w += _H.pack(len(e))
                     w += e
                 w += _B.pack(x3.source)
@@ -107,33 +119,45 @@ def write_v3(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
             w += NULL_2
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.configs))
         for x2 in x1.configs:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             if x2.value is None:
                 w += NULL_2
             else:
                 e = x2.value.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _OBO.pack(x2.read_only, x2.config_source, x2.is_sensitive)
             w += _I.pack(len(x2.synonyms))
             for x3 in x2.synonyms:
                 e = x3.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
                 if x3.value is None:
                     w += NULL_2
                 else:
                     e = x3.value.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     w += _H.pack(len(e))
                     w += e
                 w += _B.pack(x3.source)
@@ -142,6 +166,8 @@ def write_v3(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
                 w += NULL_2
             else:
                 e = x2.documentation.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
     out.append(w)
@@ -160,6 +186,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -168,6 +196,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
             w += e
         w += _B.pack(x1.resource_type)
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -181,6 +211,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
             put_unsigned(w, n)
         for x2 in x1.configs:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -191,6 +223,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
                 w.append(0)
             else:
                 e = x2.value.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -205,6 +239,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
                 put_unsigned(w, n)
             for x3 in x2.synonyms:
                 e = x3.name.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -215,6 +251,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
                     w.append(0)
                 else:
                     e = x3.value.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -228,6 +266,8 @@ def write_v4(m: DescribeConfigsResponse, out: list[bytes | bytearray | memoryvie
                 w.append(0)
             else:
                 e = x2.documentation.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

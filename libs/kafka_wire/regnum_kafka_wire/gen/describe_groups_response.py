@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -51,26 +51,40 @@ def write_v0(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
     for x1 in m.groups:
         w += _H.pack(x1.error_code)
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_data.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.members))
         for x2 in x1.members:
             e = x2.member_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _I.pack(len(x2.member_metadata))
@@ -86,26 +100,40 @@ def write_v1(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
     for x1 in m.groups:
         w += _H.pack(x1.error_code)
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_data.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.members))
         for x2 in x1.members:
             e = x2.member_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _I.pack(len(x2.member_metadata))
@@ -121,26 +149,40 @@ def write_v3(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
     for x1 in m.groups:
         w += _H.pack(x1.error_code)
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_data.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.members))
         for x2 in x1.members:
             e = x2.member_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _I.pack(len(x2.member_metadata))
@@ -157,32 +199,48 @@ def write_v4(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
     for x1 in m.groups:
         w += _H.pack(x1.error_code)
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_data.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.members))
         for x2 in x1.members:
             e = x2.member_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             if x2.group_instance_id is None:
                 w += NULL_2
             else:
                 e = x2.group_instance_id.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             e = x2.client_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             e = x2.client_host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _I.pack(len(x2.member_metadata))
@@ -203,6 +261,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
     for x1 in m.groups:
         w += _H.pack(x1.error_code)
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -210,6 +270,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -217,6 +279,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -224,6 +288,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         w += e
         e = x1.protocol_data.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -237,6 +303,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         for x2 in x1.members:
             e = x2.member_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -247,6 +315,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                 w.append(0)
             else:
                 e = x2.group_instance_id.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -254,6 +324,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                     put_unsigned(w, n)
                 w += e
             e = x2.client_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -261,6 +333,8 @@ def write_v5(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                 put_unsigned(w, n)
             w += e
             e = x2.client_host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -299,6 +373,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -306,6 +382,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                 put_unsigned(w, n)
             w += e
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -313,6 +391,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -320,6 +400,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -327,6 +409,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         w += e
         e = x1.protocol_data.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -340,6 +424,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
             put_unsigned(w, n)
         for x2 in x1.members:
             e = x2.member_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -350,6 +436,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                 w.append(0)
             else:
                 e = x2.group_instance_id.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -357,6 +445,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                     put_unsigned(w, n)
                 w += e
             e = x2.client_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -364,6 +454,8 @@ def write_v6(m: DescribeGroupsResponse, out: list[bytes | bytearray | memoryview
                 put_unsigned(w, n)
             w += e
             e = x2.client_host.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -59,11 +59,15 @@ def write_v1(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.results:
         w += _H.pack(x1.error_code)
         e = x1.log_dir.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.topics))
         for x2 in x1.topics:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
             w += _I.pack(len(x2.partitions))
@@ -82,6 +86,8 @@ def write_v2(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.results:
         w += _H.pack(x1.error_code)
         e = x1.log_dir.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -95,6 +101,8 @@ def write_v2(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
             put_unsigned(w, n)
         for x2 in x1.topics:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -125,6 +133,8 @@ def write_v3(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.results:
         w += _H.pack(x1.error_code)
         e = x1.log_dir.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -138,6 +148,8 @@ def write_v3(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
             put_unsigned(w, n)
         for x2 in x1.topics:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -168,6 +180,8 @@ def write_v4(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
     for x1 in m.results:
         w += _H.pack(x1.error_code)
         e = x1.log_dir.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -181,6 +195,8 @@ def write_v4(m: DescribeLogDirsResponse, out: list[bytes | bytearray | memoryvie
             put_unsigned(w, n)
         for x2 in x1.topics:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -60,6 +60,8 @@ def write_v0(m: DescribeProducersResponse, out: list[bytes | bytearray | memoryv
         put_unsigned(w, n)
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -77,6 +79,8 @@ def write_v0(m: DescribeProducersResponse, out: list[bytes | bytearray | memoryv
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -71,6 +71,8 @@ def write_v0(m: DescribeTopicPartitionsResponse, out: list[bytes | bytearray | m
             w.append(0)
         else:
             e = x1.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -129,6 +131,8 @@ def write_v0(m: DescribeTopicPartitionsResponse, out: list[bytes | bytearray | m
     else:
         w.append(1)
         e = m.next_cursor.topic_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)

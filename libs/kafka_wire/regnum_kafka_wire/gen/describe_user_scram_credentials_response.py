@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -47,6 +47,8 @@ def write_v0(m: DescribeUserScramCredentialsResponse, out: list[bytes | bytearra
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -60,6 +62,8 @@ def write_v0(m: DescribeUserScramCredentialsResponse, out: list[bytes | bytearra
         put_unsigned(w, n)
     for x1 in m.results:
         e = x1.user.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -71,6 +75,8 @@ def write_v0(m: DescribeUserScramCredentialsResponse, out: list[bytes | bytearra
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

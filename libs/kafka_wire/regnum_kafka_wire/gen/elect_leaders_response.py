@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -44,6 +44,8 @@ def write_v0(m: ElectLeadersResponse, out: list[bytes | bytearray | memoryview],
     w += _I.pack(len(m.replica_election_results))
     for x1 in m.replica_election_results:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partition_result))
@@ -53,6 +55,8 @@ def write_v0(m: ElectLeadersResponse, out: list[bytes | bytearray | memoryview],
                 w += NULL_2
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
     out.append(w)
@@ -63,6 +67,8 @@ def write_v1(m: ElectLeadersResponse, out: list[bytes | bytearray | memoryview],
     w += _I.pack(len(m.replica_election_results))
     for x1 in m.replica_election_results:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partition_result))
@@ -72,6 +78,8 @@ def write_v1(m: ElectLeadersResponse, out: list[bytes | bytearray | memoryview],
                 w += NULL_2
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
     out.append(w)
@@ -86,6 +94,8 @@ def write_v2(m: ElectLeadersResponse, out: list[bytes | bytearray | memoryview],
         put_unsigned(w, n)
     for x1 in m.replica_election_results:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -103,6 +113,8 @@ def write_v2(m: ElectLeadersResponse, out: list[bytes | bytearray | memoryview],
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)

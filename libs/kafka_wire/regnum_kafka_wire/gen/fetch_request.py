@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -479,6 +479,8 @@ def read_v12(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.topic = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -534,6 +536,8 @@ def read_v12(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x6.topic = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -565,6 +569,8 @@ def read_v12(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.rack_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -593,6 +599,8 @@ def read_v12(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
                     q = p + n
                     if q > end:
                         raise short()
+                    if n > 32767:
+                        raise long()
                     m.cluster_id = str(b[p:q], 'utf-8')
                     p = q
                 if p != x10:
@@ -698,6 +706,8 @@ def read_v13(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.rack_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -726,6 +736,8 @@ def read_v13(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
                     q = p + n
                     if q > end:
                         raise short()
+                    if n > 32767:
+                        raise long()
                     m.cluster_id = str(b[p:q], 'utf-8')
                     p = q
                 if p != x10:
@@ -832,6 +844,8 @@ def read_v15(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.rack_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -860,6 +874,8 @@ def read_v15(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
                     q = p + n
                     if q > end:
                         raise short()
+                    if n > 32767:
+                        raise long()
                     m.cluster_id = str(b[p:q], 'utf-8')
                     p = q
                 if p != x10:
@@ -993,6 +1009,8 @@ def read_v17(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.rack_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -1021,6 +1039,8 @@ def read_v17(b: memoryview, p: int, room: Room) -> tuple[FetchRequest, int]:
                     q = p + n
                     if q > end:
                         raise short()
+                    if n > 32767:
+                        raise long()
                     m.cluster_id = str(b[p:q], 'utf-8')
                     p = q
                 if p != x12:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -104,6 +104,8 @@ def write_v4(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: byt
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -130,6 +132,8 @@ def write_v5(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: byt
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -156,6 +160,8 @@ def write_v7(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: byt
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -182,6 +188,8 @@ def write_v11(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: by
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -213,6 +221,8 @@ def write_v12(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: by
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.topic.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -434,6 +444,8 @@ def write_v16(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: by
             for x6 in m.node_endpoints:
                 w += _I.pack(x6.node_id)
                 e = x6.host.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -445,6 +457,8 @@ def write_v16(m: FetchResponse, out: list[bytes | bytearray | memoryview], w: by
                     w.append(0)
                 else:
                     e = x6.rack.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)

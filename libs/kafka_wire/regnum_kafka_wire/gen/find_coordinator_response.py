@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -42,6 +42,8 @@ class FindCoordinatorResponse:
 def write_v0(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryview], w: bytearray) -> None:
     w += _HI.pack(m.error_code, m.node_id)
     e = m.host.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     w += _I.pack(m.port)
@@ -54,10 +56,14 @@ def write_v1(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryvie
         w += NULL_2
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(m.node_id)
     e = m.host.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     w += _I.pack(m.port)
@@ -70,6 +76,8 @@ def write_v3(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryvie
         w.append(0)
     else:
         e = m.error_message.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -78,6 +86,8 @@ def write_v3(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryvie
         w += e
     w += _I.pack(m.node_id)
     e = m.host.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -98,6 +108,8 @@ def write_v4(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryvie
         put_unsigned(w, n)
     for x1 in m.coordinators:
         e = x1.key.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -106,6 +118,8 @@ def write_v4(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryvie
         w += e
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -117,6 +131,8 @@ def write_v4(m: FindCoordinatorResponse, out: list[bytes | bytearray | memoryvie
             w.append(0)
         else:
             e = x1.error_message.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

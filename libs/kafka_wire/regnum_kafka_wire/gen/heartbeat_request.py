@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -103,6 +103,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[HeartbeatRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.generation_id, = _I.unpack_from(b, p)
@@ -118,6 +120,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[HeartbeatRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -131,6 +135,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[HeartbeatRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -136,6 +136,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[IncrementalAlterConfigsR
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.resource_name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -163,6 +165,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[IncrementalAlterConfigsR
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.name = str(b[p:q], 'utf-8')
                         p = q
                     x4.config_operation, = _B.unpack_from(b, p)
@@ -178,6 +182,8 @@ def read_v1(b: memoryview, p: int, room: Room) -> tuple[IncrementalAlterConfigsR
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.value = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -59,6 +59,8 @@ def read_v2(b: memoryview, p: int, room: Room) -> tuple[InitProducerIdRequest, i
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.transactional_id = str(b[p:q], 'utf-8')
         p = q
     m.transaction_timeout_ms, = _I.unpack_from(b, p)
@@ -84,6 +86,8 @@ def read_v3(b: memoryview, p: int, room: Room) -> tuple[InitProducerIdRequest, i
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.transactional_id = str(b[p:q], 'utf-8')
         p = q
     m.transaction_timeout_ms, m.producer_id, m.producer_epoch = _IQH.unpack_from(b, p)

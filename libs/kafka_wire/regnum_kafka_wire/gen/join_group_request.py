@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -276,6 +276,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.session_timeout_ms, m.rebalance_timeout_ms = _II.unpack_from(b, p)
@@ -291,6 +293,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -304,6 +308,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -317,6 +323,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.protocol_type = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -344,6 +352,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -385,6 +395,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.session_timeout_ms, m.rebalance_timeout_ms = _II.unpack_from(b, p)
@@ -400,6 +412,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -413,6 +427,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -426,6 +442,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.protocol_type = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -453,6 +471,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -484,6 +504,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[JoinGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.reason = str(b[p:q], 'utf-8')
         p = q
     n = b[p]

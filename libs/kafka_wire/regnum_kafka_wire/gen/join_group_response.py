@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -42,17 +42,25 @@ class JoinGroupResponse:
 def write_v0(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w: bytearray) -> None:
     w += _HI.pack(m.error_code, m.generation_id)
     e = m.protocol_name.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     e = m.leader.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     e = m.member_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     w += _I.pack(len(m.members))
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.metadata))
@@ -63,17 +71,25 @@ def write_v0(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
 def write_v2(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w: bytearray) -> None:
     w += _IHI.pack(m.throttle_time_ms, m.error_code, m.generation_id)
     e = m.protocol_name.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     e = m.leader.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     e = m.member_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     w += _I.pack(len(m.members))
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.metadata))
@@ -84,23 +100,33 @@ def write_v2(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
 def write_v5(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w: bytearray) -> None:
     w += _IHI.pack(m.throttle_time_ms, m.error_code, m.generation_id)
     e = m.protocol_name.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     e = m.leader.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     e = m.member_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     w += _H.pack(len(e))
     w += e
     w += _I.pack(len(m.members))
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         if x1.group_instance_id is None:
             w += NULL_2
         else:
             e = x1.group_instance_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _I.pack(len(x1.metadata))
@@ -111,6 +137,8 @@ def write_v5(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
 def write_v6(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w: bytearray) -> None:
     w += _IHI.pack(m.throttle_time_ms, m.error_code, m.generation_id)
     e = m.protocol_name.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -118,6 +146,8 @@ def write_v6(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         put_unsigned(w, n)
     w += e
     e = m.leader.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -125,6 +155,8 @@ def write_v6(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         put_unsigned(w, n)
     w += e
     e = m.member_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -138,6 +170,8 @@ def write_v6(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         put_unsigned(w, n)
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -148,6 +182,8 @@ def write_v6(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.group_instance_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -171,6 +207,8 @@ def write_v7(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -181,6 +219,8 @@ def write_v7(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.protocol_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -188,6 +228,8 @@ def write_v7(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
             put_unsigned(w, n)
         w += e
     e = m.leader.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -195,6 +237,8 @@ def write_v7(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         put_unsigned(w, n)
     w += e
     e = m.member_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -208,6 +252,8 @@ def write_v7(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         put_unsigned(w, n)
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -218,6 +264,8 @@ def write_v7(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.group_instance_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -241,6 +289,8 @@ def write_v9(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -251,6 +301,8 @@ def write_v9(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.protocol_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -258,6 +310,8 @@ def write_v9(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
             put_unsigned(w, n)
         w += e
     e = m.leader.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -266,6 +320,8 @@ def write_v9(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
     w += e
     w += _O_.pack(m.skip_assignment)
     e = m.member_id.encode()
+    if len(e) > 32767:
+        e = cut(e)
     n = len(e) + 1
     if n < 128:
         w.append(n)
@@ -279,6 +335,8 @@ def write_v9(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
         put_unsigned(w, n)
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -289,6 +347,8 @@ def write_v9(m: JoinGroupResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.group_instance_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

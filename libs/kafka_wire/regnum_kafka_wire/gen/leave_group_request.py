@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -122,6 +122,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -150,6 +152,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.member_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -163,6 +167,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.group_instance_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -192,6 +198,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -219,6 +227,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.member_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -232,6 +242,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.group_instance_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -245,6 +257,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[LeaveGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.reason = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]

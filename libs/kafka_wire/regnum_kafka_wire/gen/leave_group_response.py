@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -46,12 +46,16 @@ def write_v3(m: LeaveGroupResponse, out: list[bytes | bytearray | memoryview], w
     w += _I.pack(len(m.members))
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         if x1.group_instance_id is None:
             w += NULL_2
         else:
             e = x1.group_instance_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
         w += _H.pack(x1.error_code)
@@ -67,6 +71,8 @@ def write_v4(m: LeaveGroupResponse, out: list[bytes | bytearray | memoryview], w
         put_unsigned(w, n)
     for x1 in m.members:
         e = x1.member_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -77,6 +83,8 @@ def write_v4(m: LeaveGroupResponse, out: list[bytes | bytearray | memoryview], w
             w.append(0)
         else:
             e = x1.group_instance_id.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -38,6 +38,8 @@ def write_v0(m: ListConfigResourcesResponse, out: list[bytes | bytearray | memor
         put_unsigned(w, n)
     for x1 in m.config_resources:
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -58,6 +60,8 @@ def write_v1(m: ListConfigResourcesResponse, out: list[bytes | bytearray | memor
         put_unsigned(w, n)
     for x1 in m.config_resources:
         e = x1.resource_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -37,9 +37,13 @@ def write_v0(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
     w += _I.pack(len(m.groups))
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     out.append(w)
@@ -50,9 +54,13 @@ def write_v1(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
     w += _I.pack(len(m.groups))
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     out.append(w)
@@ -67,6 +75,8 @@ def write_v3(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
         put_unsigned(w, n)
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -74,6 +84,8 @@ def write_v3(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
             put_unsigned(w, n)
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -94,6 +106,8 @@ def write_v4(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
         put_unsigned(w, n)
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -101,6 +115,8 @@ def write_v4(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
             put_unsigned(w, n)
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -108,6 +124,8 @@ def write_v4(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
             put_unsigned(w, n)
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -128,6 +146,8 @@ def write_v5(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
         put_unsigned(w, n)
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -135,6 +155,8 @@ def write_v5(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
             put_unsigned(w, n)
         w += e
         e = x1.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -142,6 +164,8 @@ def write_v5(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
             put_unsigned(w, n)
         w += e
         e = x1.group_state.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -149,6 +173,8 @@ def write_v5(m: ListGroupsResponse, out: list[bytes | bytearray | memoryview], w
             put_unsigned(w, n)
         w += e
         e = x1.group_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)

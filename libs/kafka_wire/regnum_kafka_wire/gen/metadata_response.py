@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -69,6 +69,8 @@ def write_v0(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -76,6 +78,8 @@ def write_v0(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x2.partitions))
@@ -93,6 +97,8 @@ def write_v1(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -100,6 +106,8 @@ def write_v1(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w += NULL_2
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     w += _I.pack(m.controller_id)
@@ -107,6 +115,8 @@ def write_v1(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _O_.pack(x2.is_internal)
@@ -125,6 +135,8 @@ def write_v2(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -132,12 +144,16 @@ def write_v2(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w += NULL_2
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     if m.cluster_id is None:
         w += NULL_2
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(m.controller_id)
@@ -145,6 +161,8 @@ def write_v2(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _O_.pack(x2.is_internal)
@@ -164,6 +182,8 @@ def write_v3(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -171,12 +191,16 @@ def write_v3(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w += NULL_2
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     if m.cluster_id is None:
         w += NULL_2
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(m.controller_id)
@@ -184,6 +208,8 @@ def write_v3(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _O_.pack(x2.is_internal)
@@ -203,6 +229,8 @@ def write_v5(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -210,12 +238,16 @@ def write_v5(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w += NULL_2
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     if m.cluster_id is None:
         w += NULL_2
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(m.controller_id)
@@ -223,6 +255,8 @@ def write_v5(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _O_.pack(x2.is_internal)
@@ -244,6 +278,8 @@ def write_v7(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -251,12 +287,16 @@ def write_v7(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w += NULL_2
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     if m.cluster_id is None:
         w += NULL_2
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(m.controller_id)
@@ -264,6 +304,8 @@ def write_v7(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _O_.pack(x2.is_internal)
@@ -285,6 +327,8 @@ def write_v8(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(x1.port)
@@ -292,12 +336,16 @@ def write_v8(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w += NULL_2
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             w += _H.pack(len(e))
             w += e
     if m.cluster_id is None:
         w += NULL_2
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
     w += _I.pack(m.controller_id)
@@ -305,6 +353,8 @@ def write_v8(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _O_.pack(x2.is_internal)
@@ -332,6 +382,8 @@ def write_v9(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -343,6 +395,8 @@ def write_v9(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -354,6 +408,8 @@ def write_v9(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
         w.append(0)
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -369,6 +425,8 @@ def write_v9(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w: 
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -419,6 +477,8 @@ def write_v10(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -430,6 +490,8 @@ def write_v10(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -441,6 +503,8 @@ def write_v10(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -456,6 +520,8 @@ def write_v10(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -506,6 +572,8 @@ def write_v11(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -517,6 +585,8 @@ def write_v11(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -528,6 +598,8 @@ def write_v11(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -543,6 +615,8 @@ def write_v11(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
     for x2 in m.topics:
         w += _H.pack(x2.error_code)
         e = x2.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -592,6 +666,8 @@ def write_v12(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -603,6 +679,8 @@ def write_v12(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -614,6 +692,8 @@ def write_v12(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -632,6 +712,8 @@ def write_v12(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -681,6 +763,8 @@ def write_v13(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
     for x1 in m.brokers:
         w += _I.pack(x1.node_id)
         e = x1.host.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -692,6 +776,8 @@ def write_v13(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x1.rack.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -703,6 +789,8 @@ def write_v13(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.cluster_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -721,6 +809,8 @@ def write_v13(m: MetadataResponse, out: list[bytes | bytearray | memoryview], w:
             w.append(0)
         else:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)

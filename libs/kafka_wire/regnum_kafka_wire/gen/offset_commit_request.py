@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -382,6 +382,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, int
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.generation_id_or_member_epoch, = _I.unpack_from(b, p)
@@ -397,6 +399,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, int
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -410,6 +414,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, int
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -438,6 +444,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, int
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -467,6 +475,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, int
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.committed_metadata = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]
@@ -501,6 +511,8 @@ def read_v10(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, in
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.generation_id_or_member_epoch, = _I.unpack_from(b, p)
@@ -516,6 +528,8 @@ def read_v10(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, in
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -529,6 +543,8 @@ def read_v10(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, in
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -575,6 +591,8 @@ def read_v10(b: memoryview, p: int, room: Room) -> tuple[OffsetCommitRequest, in
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.committed_metadata = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]

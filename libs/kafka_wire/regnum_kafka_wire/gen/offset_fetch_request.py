@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -167,6 +167,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -194,6 +196,8 @@ def read_v6(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -236,6 +240,8 @@ def read_v7(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -263,6 +269,8 @@ def read_v7(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -324,6 +332,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.group_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -352,6 +362,8 @@ def read_v8(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.name = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]
@@ -416,6 +428,8 @@ def read_v9(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.group_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -429,6 +443,8 @@ def read_v9(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.member_id = str(b[p:q], 'utf-8')
                 p = q
             x2.member_epoch, = _I.unpack_from(b, p)
@@ -459,6 +475,8 @@ def read_v9(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int]
                         q = p + n
                         if q > end:
                             raise short()
+                        if n > 32767:
+                            raise long()
                         x4.name = str(b[p:q], 'utf-8')
                         p = q
                     n = b[p]
@@ -523,6 +541,8 @@ def read_v10(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.group_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -536,6 +556,8 @@ def read_v10(b: memoryview, p: int, room: Room) -> tuple[OffsetFetchRequest, int
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.member_id = str(b[p:q], 'utf-8')
                 p = q
             x2.member_epoch, = _I.unpack_from(b, p)

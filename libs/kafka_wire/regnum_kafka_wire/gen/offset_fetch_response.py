@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -77,6 +77,8 @@ def write_v1(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
     w += _I.pack(len(m.topics))
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -86,6 +88,8 @@ def write_v1(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
                 w += NULL_2
             else:
                 e = x2.metadata.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _H.pack(x2.error_code)
@@ -96,6 +100,8 @@ def write_v2(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
     w += _I.pack(len(m.topics))
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -105,6 +111,8 @@ def write_v2(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
                 w += NULL_2
             else:
                 e = x2.metadata.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _H.pack(x2.error_code)
@@ -117,6 +125,8 @@ def write_v3(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
     w += _I.pack(len(m.topics))
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -126,6 +136,8 @@ def write_v3(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
                 w += NULL_2
             else:
                 e = x2.metadata.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _H.pack(x2.error_code)
@@ -138,6 +150,8 @@ def write_v5(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
     w += _I.pack(len(m.topics))
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partitions))
@@ -147,6 +161,8 @@ def write_v5(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
                 w += NULL_2
             else:
                 e = x2.metadata.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
             w += _H.pack(x2.error_code)
@@ -163,6 +179,8 @@ def write_v6(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
         put_unsigned(w, n)
     for x1 in m.topics:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -180,6 +198,8 @@ def write_v6(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
                 w.append(0)
             else:
                 e = x2.metadata.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -203,6 +223,8 @@ def write_v8(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
         put_unsigned(w, n)
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -216,6 +238,8 @@ def write_v8(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
             put_unsigned(w, n)
         for x2 in x1.topics:
             e = x2.name.encode()
+            if len(e) > 32767:
+                e = cut(e)
             n = len(e) + 1
             if n < 128:
                 w.append(n)
@@ -233,6 +257,8 @@ def write_v8(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview], 
                     w.append(0)
                 else:
                     e = x3.metadata.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -257,6 +283,8 @@ def write_v10(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview],
         put_unsigned(w, n)
     for x1 in m.groups:
         e = x1.group_id.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -281,6 +309,8 @@ def write_v10(m: OffsetFetchResponse, out: list[bytes | bytearray | memoryview],
                     w.append(0)
                 else:
                     e = x3.metadata.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)

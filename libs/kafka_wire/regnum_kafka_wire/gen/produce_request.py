@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -120,6 +120,8 @@ def read_v9(b: memoryview, p: int, room: Room) -> tuple[ProduceRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.transactional_id = str(b[p:q], 'utf-8')
         p = q
     m.acks, m.timeout_ms = _HI.unpack_from(b, p)
@@ -150,6 +152,8 @@ def read_v9(b: memoryview, p: int, room: Room) -> tuple[ProduceRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.name = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -212,6 +216,8 @@ def read_v13(b: memoryview, p: int, room: Room) -> tuple[ProduceRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.transactional_id = str(b[p:q], 'utf-8')
         p = q
     m.acks, m.timeout_ms = _HI.unpack_from(b, p)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -78,6 +78,8 @@ def write_v3(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partition_responses))
@@ -91,6 +93,8 @@ def write_v5(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partition_responses))
@@ -104,6 +108,8 @@ def write_v8(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
     w += _I.pack(len(m.responses))
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         w += _H.pack(len(e))
         w += e
         w += _I.pack(len(x1.partition_responses))
@@ -116,12 +122,16 @@ def write_v8(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
                     w += NULL_2
                 else:
                     e = x3.batch_index_error_message.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     w += _H.pack(len(e))
                     w += e
             if x2.error_message is None:
                 w += NULL_2
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 w += _H.pack(len(e))
                 w += e
     w += _I.pack(m.throttle_time_ms)
@@ -136,6 +146,8 @@ def write_v9(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -160,6 +172,8 @@ def write_v9(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
                     w.append(0)
                 else:
                     e = x3.batch_index_error_message.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -171,6 +185,8 @@ def write_v9(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: b
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -192,6 +208,8 @@ def write_v10(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
         put_unsigned(w, n)
     for x1 in m.responses:
         e = x1.name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -216,6 +234,8 @@ def write_v10(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
                     w.append(0)
                 else:
                     e = x3.batch_index_error_message.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -227,6 +247,8 @@ def write_v10(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -263,6 +285,8 @@ def write_v10(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
             for x6 in m.node_endpoints:
                 w += _I.pack(x6.node_id)
                 e = x6.host.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -274,6 +298,8 @@ def write_v10(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
                     w.append(0)
                 else:
                     e = x6.rack.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -314,6 +340,8 @@ def write_v13(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
                     w.append(0)
                 else:
                     e = x3.batch_index_error_message.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)
@@ -325,6 +353,8 @@ def write_v13(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
                 w.append(0)
             else:
                 e = x2.error_message.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -361,6 +391,8 @@ def write_v13(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
             for x6 in m.node_endpoints:
                 w += _I.pack(x6.node_id)
                 e = x6.host.encode()
+                if len(e) > 32767:
+                    e = cut(e)
                 n = len(e) + 1
                 if n < 128:
                     w.append(n)
@@ -372,6 +404,8 @@ def write_v13(m: ProduceResponse, out: list[bytes | bytearray | memoryview], w: 
                     w.append(0)
                 else:
                     e = x6.rack.encode()
+                    if len(e) > 32767:
+                        e = cut(e)
                     n = len(e) + 1
                     if n < 128:
                         w.append(n)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -184,6 +184,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.generation_id, = _I.unpack_from(b, p)
@@ -199,6 +201,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -212,6 +216,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -239,6 +245,8 @@ def read_v4(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.member_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]
@@ -280,6 +288,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_id = str(b[p:q], 'utf-8')
         p = q
     m.generation_id, = _I.unpack_from(b, p)
@@ -295,6 +305,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.member_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -308,6 +320,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.group_instance_id = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -321,6 +335,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.protocol_type = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -334,6 +350,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
         q = p + n
         if q > end:
             raise short()
+        if n > 32767:
+            raise long()
         m.protocol_name = str(b[p:q], 'utf-8')
         p = q
     n = b[p]
@@ -361,6 +379,8 @@ def read_v5(b: memoryview, p: int, room: Room) -> tuple[SyncGroupRequest, int]:
                 q = p + n
                 if q > end:
                     raise short()
+                if n > 32767:
+                    raise long()
                 x2.member_id = str(b[p:q], 'utf-8')
                 p = q
             n = b[p]

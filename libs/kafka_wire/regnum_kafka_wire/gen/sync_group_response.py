@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
 
-from regnum_kafka_wire.primitives import Room, continued, missing, put_unsigned, short, skip_tags, unsigned
+from regnum_kafka_wire.primitives import Room, continued, cut, long, missing, put_unsigned, short, skip_tags, unsigned
 
 NO_ID = bytes(16)
 NULL_2 = b"\xff\xff"
@@ -56,6 +56,8 @@ def write_v5(m: SyncGroupResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.protocol_type.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)
@@ -66,6 +68,8 @@ def write_v5(m: SyncGroupResponse, out: list[bytes | bytearray | memoryview], w:
         w.append(0)
     else:
         e = m.protocol_name.encode()
+        if len(e) > 32767:
+            e = cut(e)
         n = len(e) + 1
         if n < 128:
             w.append(n)

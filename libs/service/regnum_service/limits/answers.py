@@ -39,7 +39,9 @@ ITEM_BYTES: Final = 256
 
 
 def _size(answer: Any) -> int:
-    return len(answer) if isinstance(answer, bytes) else answer.ByteSize() if isinstance(answer, Message) else 0
+    if isinstance(answer, Message):
+        return answer.ByteSize()
+    return len(answer) if isinstance(answer, bytes) else sum(map(len, answer)) if isinstance(answer, list) else 0
 
 
 class Answer:
@@ -76,7 +78,7 @@ class Answer:
             holding.grant(self._made, self._made)
 
     def made(self, answer: Any) -> None:
-        """The one answer is handed to gRPC; what it takes is held until it was sent."""
+        """The one answer, a message or its bytes, begins to be sent; what it takes is held until it was."""
         size = _size(answer)
         if size > SMALL_BYTES:
             self._held().become(size)

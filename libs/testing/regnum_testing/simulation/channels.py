@@ -53,7 +53,7 @@ class SimulatedChannel(grpc.aio.Channel):
             loop.in_world(2 * self.network.delay_s(), self._connect)
 
     def _connect(self) -> None:
-        network, server = self.network, self.network.listeners.get(self._target)
+        network, server = self.network, self.network.at(self._target)
         if server is None:
             self._failed("connection refused")
         elif (

@@ -16,6 +16,8 @@ from regnum_election.settings import ElectionSettings
 from regnum_metadata.service import MetadataService
 from regnum_metadata.settings import MetadataSettings
 from regnum_model.ids import TopicId
+from regnum_quota.service import QuotaService
+from regnum_quota.settings import QuotaSettings
 from regnum_service.settings import ServiceSettings, load
 from regnum_service.supervisor import Supervisor
 
@@ -29,7 +31,9 @@ SETTINGS: Final[dict[str, type[ServiceSettings]]] = {
     "broker": BrokerSettings,
     "election": ElectionSettings,
     "metadata": MetadataSettings,
+    "quota": QuotaSettings,
 }
+MAKERS: Final[dict[str, Any]] = {"election": ElectionService, "metadata": MetadataService, "quota": QuotaService}
 SESSION_TIMEOUT_S: Final = 6.0
 IMPATIENT_S: Final = 10.0
 """How long a process that was asked to end may take before it is asked again, and then until it is killed."""
@@ -60,7 +64,7 @@ class Started:
 
 
 class SimulatedCluster:
-    """All processes by name: ``broker-1``, ``election-2``, ``metadata-1``, and those of clients."""
+    """All processes by name: ``broker-1``, ``election-2``, ``metadata-1``, ``quota-1``, and those of clients."""
 
     def __init__(self, loop: SimulatedLoop, root: Path, chance: random.Random) -> None:
         """Only assigns; ``root``: an empty folder."""
@@ -69,6 +73,7 @@ class SimulatedCluster:
         self._chance: Final = chance
         self.network: Final = Network(loop, chance)
         self.stores: Final = Stores(loop, chance, session_timeout_s=SESSION_TIMEOUT_S)
+        self.stores.is_listening = self.network.is_listening
         self.started: Final[dict[str, Started]] = {}
         """The present life of each, or the last."""
         self._dead: Final[list[Started]] = []
@@ -76,6 +81,7 @@ class SimulatedCluster:
         self.disks: Final[dict[str, SimulatedDisk]] = {}
         self._flags: Final[dict[str, dict[str, str]]] = {}
         self._ahead_ms: Final[dict[str, int]] = {}
+        self._rates: Final[dict[str, float]] = {}
         self._boots: Final[dict[str, int]] = {}
         self._awaited: Final[dict[Process, asyncio.Future[None]]] = {}
         """What ends when a process has started, or dies before."""
@@ -89,11 +95,16 @@ class SimulatedCluster:
         """Add a line to the trace."""
         self.log.append(f"{self.loop.elapsed_s:10.6f} {' '.join(map(str, words))}")
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run something of the world, for no process."""
         task = self.loop.create_task(work, context=contextvars.Context())
         self._spawned.add(task)
         task.add_done_callback(self._spawned.discard)
+        return task
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that much virtual time go by."""
+        await asyncio.sleep(seconds)
 
     async def run_as(self, process: Process, work: Callable[[], Awaitable[None]]) -> None:
         """Run that in a process; returns when it is done, or never, when the process dies first."""
@@ -119,7 +130,7 @@ class SimulatedCluster:
         """Start a process. Raises what its start raises; ends with ProcessLookupError when it is killed meanwhile."""
         process = Process(name)
         kind, _, id = name.partition("-")
-        clock = SimulatedClock(self.loop, ahead_ms=self._ahead_ms.get(name, 0))
+        clock = SimulatedClock(self.loop, ahead_ms=self._ahead_ms.get(name, 0), rate=self._rates.get(name, 1.0))
         boot = f"{name}-{self._boots.setdefault(name, 0)}"
         machine = SimulatedMachine(self.network, clock, random.Random(self._chance.getrandbits(64)), boot)
         if (before := self.started.get(name)) is not None:
@@ -146,8 +157,7 @@ class SimulatedCluster:
                     open_lifeline=machine.open_lifeline,
                 )
             else:
-                make: Any = ElectionService if kind == "election" else MetadataService
-                started.service = make(
+                started.service = MAKERS[kind](
                     settings, supervisor=started.supervisor, clock=clock, machine=machine, open_session=open_session
                 )
             await started.service.start()
@@ -190,6 +200,10 @@ class SimulatedCluster:
             if kind == "broker":
                 flags |= {"data-dir": str(self.disks[name].folder), "termination-grace-s": "0"}
         return [word for flag, value in flags.items() for word in (f"--{flag}", value)]
+
+    def tell(self, name: str, flag: str, value: str) -> None:
+        """Have a process start with another setting from its next life on."""
+        self._flags[name][flag] = value
 
     def address(self, name: str, listener: str = "client") -> str:
         """Where a process listens."""
@@ -282,6 +296,7 @@ class SimulatedCluster:
         process.held.clear()
         self.network.died(process)
         self.stores.silent(process)
+        self.stores.writes.ended(name)
         lost = 0
         if (disk := self.disks.get(name)) is not None:
             started.spoiled = disk.has_refused
@@ -337,9 +352,22 @@ class SimulatedCluster:
         self.say("cut from the store", name)
         self.stores.cut(self.started[name].process)
 
+    def drift(self, name: str, rate: float) -> None:
+        """Have the clocks of a process run faster or slower from its next life on."""
+        self.say("clock", name, "drifts", rate)
+        self._rates[name] = rate
+
+    def lead_astray(self, name: str, other: str) -> None:
+        """Have a process of the same kind answer where another one listens, until ``heal``."""
+        self.say("at the addresses of", name, "answers", other)
+        for flag, address in self._flags[name].items():
+            if flag.endswith("-listen"):
+                self.network.detour(address, self._flags[other][flag])
+
     def heal(self) -> None:
-        """Undo all cuts."""
+        """Undo all cuts and detours."""
         self.say("heal")
+        self.network.straight()
         self.network.heal()
         self.stores.heal()
 
@@ -352,6 +380,11 @@ class SimulatedCluster:
         """Have the disk of a broker refuse with that errno what changes it, until ``mend_disk``."""
         self.say("disk of", name, errno.errorcode[number])
         self.disks[name].refuses = number
+
+    def fail_once(self, name: str) -> None:
+        """Have the next append of a broker fail, and lose what was not synced of that file."""
+        self.say("disk of", name, "fails once")
+        self.disks[name].fails_once = True
 
     def mend_disk(self, name: str) -> None:
         """The disk works again."""

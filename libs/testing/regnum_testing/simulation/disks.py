@@ -53,6 +53,10 @@ class SimulatedDisk(Disk):
         self._locked = False
         self.refuses: int | None = None
         """Errno of what changes the disk; None: it works. ENOSPC is answered to what takes room alone."""
+        self.fails_once = False
+        """Whether the next append to a log fails. The kernel drops half of what was not synced there."""
+        self._dropped: int | None = None
+        """Key of the file whose changes are lost when the process is gone."""
         self.has_refused = False
         """Whether the present process was answered so."""
         self._has_failed = False
@@ -73,9 +77,15 @@ class SimulatedDisk(Disk):
         for descriptor in tuple(self._open):
             self.close(descriptor)
         self.has_refused = False
+        dropped, self._dropped = self._dropped, None
         if self._has_failed:
             self._has_failed = False
             self.lose_power()
+        elif dropped is not None:
+            numbers = sorted(self._by_key.get(dropped, ()))
+            for number in reversed(numbers[len(numbers) // 2 :]):
+                self._changes[number].take_back()
+            self._forget(dropped)
 
     def lose_power(self) -> int:
         """The machine is gone, too; returns how many changes it took along."""
@@ -187,6 +197,9 @@ class SimulatedDisk(Disk):
         """Write; it can be taken back."""
         self._refuse(takes_room=True)
         status = os.fstat(descriptor)
+        if self.fails_once and Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".log":
+            self.fails_once, self.has_refused, self._dropped = False, True, status.st_ino
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         data = b"".join(buffers)
         before, size = os.pread(descriptor, len(data), position), status.st_size
         held = self._hold(status.st_ino, descriptor)
@@ -226,8 +239,8 @@ class SimulatedDisk(Disk):
     def fdatasync(self, descriptor: int) -> None:
         """Nothing of it is taken back any more."""
         self._refuse()
-        if not self._has_failed:
-            self._forget(os.fstat(descriptor).st_ino)
+        if not self._has_failed and (key := os.fstat(descriptor).st_ino) != self._dropped:
+            self._forget(key)
 
     def put(self, path: str, suffix: str, content: bytes) -> None:
         """See Disk."""

@@ -6,7 +6,7 @@ under the same numbers. Others come and go, and have no records.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from regnum.types.v1 import errors_pb2
@@ -16,7 +16,7 @@ from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
 
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
-from regnum_testing.simulation.judge import History
+from regnum_testing.simulation.judging.judge import History
 
 STAYS: Final = "t"
 MOVES: Final = "m"
@@ -26,9 +26,13 @@ PARTITIONS: Final = {STAYS: 3, MOVES: 2, RESIZED: 2}
 """At the start."""
 PARTITIONS_MAX: Final = 3
 """Of the topic whose number changes."""
+SHARES: Final = {STAYS: 4, MOVES: 2, RESIZED: 1}
+"""Of the records."""
 REPLICAS: Final = {STAYS: 3, MOVES: 2, RESIZED: 3}
 GROUP: Final = "g"
 MEMBERS: Final = ("member-1", "member-2")
+LIMITED: Final = "limited"
+"""Client id that has a quota."""
 PACE_S: Final = 0.04
 """Mean time between two records."""
 CHANGE_S: Final = 1.5
@@ -46,26 +50,36 @@ class Load:
     """Of one run."""
 
     def __init__(
-        self, cluster: SimulatedCluster, history: History, brokers: Sequence[str], chance: random.Random
+        self,
+        cluster: SimulatedCluster,
+        history: History,
+        brokers: Sequence[str],
+        chance: random.Random,
+        partitions: Mapping[str, int] | None = None,
     ) -> None:
-        """Only assigns."""
+        """Only assigns; ``partitions``: other topics than those of all seeds."""
         self._cluster: Final = cluster
         self._history: Final = history
         self._brokers: Final = tuple(brokers)
         self._chance: Final = chance
-        self._partitions: Final = dict(PARTITIONS)
+        self.partitions: Final = dict(PARTITIONS if partitions is None else partitions)
+        """Where records go."""
         self.stopping = False
         """Set when no record is to be sent, and nothing changed, any more."""
 
     def start(self) -> None:
         """Start clients: what writes and reads, and of the others those that chance chooses."""
-        self._spawn("load", self._produce)
-        self._spawn("reader", self._read)
+        self.start_records()
         if self._chance.random() < 0.5:
             self._spawn("person", self._change)
         if self._chance.random() < 0.4:
             for name in MEMBERS:
                 self._spawn(name, self._take_part)
+
+    def start_records(self) -> None:
+        """Start what writes and reads alone."""
+        self._spawn("load", self._produce)
+        self._spawn("reader", self._read)
 
     def _spawn(self, name: str, work: Callable[[Started], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -83,13 +97,17 @@ class Load:
         machine = started.machine
         return {"clock": machine.clock, "chance": machine.chance, "channels": Channels(machine.opener(None))}
 
+    def admin(self, started: Started) -> Admin:
+        """An admin client in a process."""
+        return Admin(self._bootstrap(), **self._of(started))
+
     async def make_topics(self, started: Started) -> None:
         """What there is before anything goes wrong."""
-        async with Admin(self._bootstrap(), **self._of(started)) as admin:
+        async with self.admin(started) as admin:
             while len((await admin.describe_cluster()).brokers) < len(self._brokers):
                 await started.machine.clock.sleep(0.2)
-            for topic in TOPICS:
-                await admin.create_topic(topic, partitions=PARTITIONS[topic], replication_factor=REPLICAS[topic])
+            for topic in self.partitions:
+                await admin.create_topic(topic, partitions=self.partitions[topic], replication_factor=REPLICAS[topic])
 
     async def _produce(self, started: Started) -> None:
         chance, history = started.machine.chance, self._history
@@ -97,8 +115,8 @@ class Load:
         await producer.start()
         number = 0
         while not self.stopping:
-            topic = chance.choices(TOPICS, (4, 2, 1))[0]
-            partition = chance.randrange(self._partitions[topic])
+            topic = chance.choices(tuple(self.partitions), [SHARES[topic] for topic in self.partitions])[0]
+            partition = chance.randrange(self.partitions[topic])
             try:
                 delivery = await producer.send(topic, b"%d" % number, partition=partition)
             except RegnumError as error:
@@ -113,11 +131,27 @@ class Load:
             history.sent = number = number + 1
             await asyncio.sleep(chance.expovariate(1 / PACE_S))
 
+    async def mutate(self, started: Started, until_s: float) -> None:
+        """Make topics as fast as a quota lets, until that time, and note when each was admitted."""
+        loop, number = self._cluster.loop, 0
+        async with Admin(self._bootstrap(), client_id=LIMITED, **self._of(started)) as admin:
+            while (asked_s := loop.time()) < until_s:
+                try:
+                    await admin.create_topic(f"q{number}", replication_factor=1, retry_on_quota_violation=False)
+                except RegnumError as error:
+                    if error.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                        self._cluster.say("no topic:", error)
+                    await asyncio.sleep(0.1)
+                else:
+                    self._history.admitted.append((asked_s, loop.time()))
+                number += 1
+
     async def _read(self, started: Started) -> None:
         consumer = Consumer(self._bootstrap(), **self._of(started))
         await consumer.start()
-        await consumer.assign(STAYS)
-        await consumer.assign(MOVES)
+        for topic in (STAYS, MOVES):
+            if topic in self.partitions:
+                await consumer.assign(topic)
         while True:
             for record in await consumer.read():
                 read = self._history.read.setdefault(key_of(record.topic, record.partition), [])
@@ -161,7 +195,7 @@ class Load:
         """Change topics, one change after another."""
         chance = started.machine.chance
         made: list[str] = []
-        async with Admin(self._bootstrap(), **self._of(started)) as admin:
+        async with self.admin(started) as admin:
             while not self.stopping:
                 await asyncio.sleep(chance.expovariate(1 / CHANGE_S))
                 what = chance.choice(("create", "delete", "grow", "shrink", "move", "move", "prefer"))
@@ -185,12 +219,12 @@ class Load:
                 made.append(name)
             case "delete" if made:
                 await admin.delete_topic(made.pop(0))
-            case "grow" if self._partitions[RESIZED] < PARTITIONS_MAX:
+            case "grow" if self.partitions[RESIZED] < PARTITIONS_MAX:
                 await admin.create_partitions(RESIZED, PARTITIONS_MAX)
-                self._partitions[RESIZED] = PARTITIONS_MAX
-            case "shrink" if self._partitions[RESIZED] == PARTITIONS_MAX:
+                self.partitions[RESIZED] = PARTITIONS_MAX
+            case "shrink" if self.partitions[RESIZED] == PARTITIONS_MAX:
                 last = PARTITIONS_MAX - 1
-                self._partitions[RESIZED] = last
+                self.partitions[RESIZED] = last
                 removal = history.removing(key_of(RESIZED, last))
                 await admin.delete_partitions(RESIZED, [last])
                 removal()

@@ -29,17 +29,18 @@ WALL_ZERO_MS: Final = 1_700_000_000_000
 
 
 class SimulatedClock:
-    """Virtual time, and a wall clock of one process that may be wrong."""
+    """Virtual time as one process measures it, and a wall clock that may be wrong."""
 
-    def __init__(self, loop: SimulatedLoop, *, ahead_ms: int = 0) -> None:
-        """Only assigns."""
+    def __init__(self, loop: SimulatedLoop, *, ahead_ms: int = 0, rate: float = 1.0) -> None:
+        """Only assigns; ``rate``: seconds that it counts in one, a quartz that drifts."""
         self._loop: Final = loop
+        self._rate: Final = rate
         self.ahead_ms = ahead_ms
         """How far the wall clock is from the world's; may be changed at any time."""
 
     def monotonic(self) -> float:
-        """Virtual seconds."""
-        return self._loop.time()
+        """Seconds."""
+        return self._loop.time() * self._rate
 
     def wall_ms(self) -> int:
         """What the process believes."""
@@ -47,7 +48,7 @@ class SimulatedClock:
 
     async def sleep(self, seconds: float) -> None:
         """Return after that time."""
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds / self._rate)
 
 
 class Turns(Executor):
@@ -173,7 +174,7 @@ class SimulatedMachine(Machine):
         network, me = self.network, PROCESS.get()
         assert me is not None, "processes connect"
         await asyncio.sleep(2 * network.delay_s())
-        server = network.listeners.get(target(address))
+        server = network.at(target(address))
         if server is None:
             return Contact.REFUSED
         if network.is_cut(me, server.process) or network.is_cut(server.process, me):

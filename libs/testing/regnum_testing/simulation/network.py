@@ -143,6 +143,7 @@ class Network:
         """By address."""
         self.connections: Final[dict[int, Connection]] = {}
         self._cuts: Final[set[tuple[str, str]]] = set()
+        self._detours: Final[dict[str, str]] = {}
         self._numbers = 0
         self.messages = 0
         """Sent so far."""
@@ -163,6 +164,31 @@ class Network:
         chance = self.chance
         return chance.uniform(0.0, self.slowest_s) if chance.random() < SLOW_SHARE else chance.uniform(1e-4, 2e-3)
 
+    def at(self, address: str) -> "SimulatedServer | None":
+        """What takes connections at an address."""
+        return self.listeners.get(self._detours.get(address, address))
+
+    def detour(self, address: str, other: str) -> None:
+        """Have another process answer at an address: its connections end, and the next ones go astray."""
+        self._detours[address] = other
+        for connection in tuple(self.connections.values()):
+            if connection.server is self.listeners.get(address):
+                connection.break_client()
+
+    def straight(self) -> None:
+        """Undo all detours; connections that went astray end."""
+        astray = [server for other in self._detours.values() if (server := self.listeners.get(other)) is not None]
+        self._detours.clear()
+        for connection in tuple(self.connections.values()):
+            if connection.server in astray:
+                connection.break_client()
+
+    def is_listening(self, process: Process) -> bool:
+        """Whether a process takes connections."""
+        return any(
+            server.process is process and self.at(address) is server for address, server in self.listeners.items()
+        )
+
     def is_cut(self, source: Process, target: Process) -> bool:
         """Whether nothing gets from one to the other."""
         return bool(self._cuts) and (source.name, target.name) in self._cuts
@@ -170,6 +196,11 @@ class Network:
     def cut(self, source: str, target: str) -> None:
         """Let nothing through in that direction."""
         self._cuts.add((source, target))
+        self.look()
+
+    def join(self, source: str, target: str) -> None:
+        """Undo one cut."""
+        self._cuts.discard((source, target))
         self.look()
 
     def heal(self) -> None:

@@ -1,6 +1,6 @@
 """One seed after another: a cluster, its load, its faults, and what the judge says of it.
 
-    python -m regnum_testing.simulation [--seconds 25] [--hash-seed 0] [--json] [--log] [--mutant NAME] SEED...
+    python -m regnum_testing.simulation [--seconds 25] [--json] [--log] [--mutant NAME] [--story NAME] SEED...
 
 A seed is a number, or FIRST-LAST.
 
@@ -29,19 +29,21 @@ from typing import Any, Final
 import structlog
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1.types_pb2 import RequestHeader
-from regnum_model.ids import PartitionKey
+from regnum_model.ids import PartitionKey, TopicId
 from regnum_model.nodes import Address
-from regnum_records.read import read_records
 from regnum_telemetry import tracing
 
 from regnum_testing.simulation import DEFAULT
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
-from regnum_testing.simulation.judge import History, Image, Log, judged, of_images
-from regnum_testing.simulation.load import TOPICS, Load, key_of
+from regnum_testing.simulation.judging.judge import History, Image, Log, judged, of_images
+from regnum_testing.simulation.judging.replicas import log_of
+from regnum_testing.simulation.load import STAYS, TOPICS, Load, key_of
 from regnum_testing.simulation.loop import SimulatedLoop
 from regnum_testing.simulation.machine import WALL_ZERO_MS, jobs_of
-from regnum_testing.simulation.mutants import MUTANTS
+from regnum_testing.simulation.mutants import MUTANTS, applied
 from regnum_testing.simulation.schedules.faults import Fault, Faults, planned
+from regnum_testing.simulation.schedules.scene import Scene
+from regnum_testing.simulation.schedules.stories import STORIES, Story
 
 SERVICES: Final = ("election-1", "election-2", "metadata-1", "broker-1", "broker-2", "broker-3")
 BROKERS: Final = SERVICES[3:]
@@ -83,17 +85,23 @@ class Outcome:
 class Run:
     """One seed."""
 
-    def __init__(self, seed: int, root: Path, schedule: Sequence[Fault]) -> None:
+    def __init__(self, seed: int, root: Path, schedule: Sequence[Fault] | Story) -> None:
         """Makes loop and cluster."""
         self._seed: Final = seed
-        self._schedule: Final = tuple(schedule)
+        self._schedule: Final = schedule
         self.loop: Final = SimulatedLoop()
         self._chance: Final = random.Random(seed)
         self.loop.run_job = jobs_of(self.loop, self._chance)
         self.cluster: Final = SimulatedCluster(self.loop, root, self._chance)
         self.history: Final = History()
-        self._load: Final = Load(self.cluster, self.history, BROKERS, random.Random(seed))
+        self._load: Final = Load(
+            self.cluster, self.history, BROKERS, random.Random(seed), {STAYS: 1} if callable(schedule) else None
+        )
         self.calm_s = 0.0
+        self._over = False
+        self._found: Final = self.loop.create_future()
+        """Done when something is seen to be wrong: the run is over."""
+        self.cluster.stores.on_wrong = self._wrong
         tracing.tell_time_by(lambda: int((WALL_ZERO_MS + self.loop.time() * 1000) * 1_000_000))
 
     async def all_of_it(self) -> list[str]:
@@ -103,21 +111,43 @@ class Run:
             await cluster.start(name)
         await cluster.client("admin", self._load.make_topics)
         cluster.spawn(self._look())
-        self._load.start()
-        faults = self.faults = Faults(cluster, failed=history.problems.append)
-        faults.watch()
-        await faults.run(self._schedule)
+        faults = self.faults = Faults(cluster, failed=self._wrong)
+        running = self.loop.create_task(self._happens(faults))
+        await asyncio.wait({running, self._found}, return_when=asyncio.FIRST_COMPLETED)
+        if history.problems:
+            return history.problems
+        await running
+        if self._over:
+            return []
         await faults.end()
         cluster.say("calm")
         await asyncio.sleep(8.0)
         self._load.stopping = True
         return await self._calm()
 
+    async def _happens(self, faults: Faults) -> None:
+        if callable(self._schedule):
+            self._load.start_records()
+            scene = Scene(self.cluster, faults, self.history, self._load, self._images)
+            await self._schedule(scene)
+            self._over = scene.over
+            faults.watch()
+        else:
+            self._load.start()
+            faults.watch()
+            await faults.run(tuple(self._schedule))
+
+    def _wrong(self, what: str) -> None:
+        self.cluster.say("wrong:", what)
+        self.history.problems.append(what)
+        if not self._found.done():
+            self._found.set_result(None)
+
     async def _calm(self) -> list[str]:
         began_s = self.loop.time()
         while True:
             await asyncio.sleep(1.0)
-            found = self._failures() or self._judged() or await self._images()
+            found = self._failures() or self._judged() or self._outside() or await self._images()
             self.calm_s = self.loop.time() - began_s
             if not found or self.calm_s >= CALM_S:
                 return found
@@ -135,9 +165,15 @@ class Run:
         ]
         return failures
 
+    def _outside(self) -> list[str]:
+        whole = self.cluster.is_whole()
+        return [] if whole else [f"not all replicas are in sync: {self.cluster.states()}"]
+
     async def _look(self) -> None:
+        ids: dict[TopicId, str] = {}
         while True:
-            ids = {id: topic for topic, (id, _) in self.cluster.topics().items() if topic in TOPICS}
+            if len(ids) < len(self._load.partitions):
+                ids = {id: topic for topic, (id, _) in self.cluster.topics().items() if topic in TOPICS}
             for name in BROKERS:
                 started = self.cluster.started[name]
                 if started.service is None or started.process.dead:
@@ -149,7 +185,9 @@ class Run:
                             name,
                             key_of(topic, replica.key.partition),
                             epoch=replica.leader_epoch,
-                            leads=type(replica.role).__name__ == "Leadership",
+                            leads=(leads := type(replica.role).__name__ == "Leadership"),
+                            serves=leads and not (replica.role.cut_off or started.process.paused),
+                            at_s=self.loop.time(),
                             high_watermark=replica.high_watermark,
                         )
             await asyncio.sleep(LOOK_S)
@@ -183,27 +221,17 @@ class Run:
                 for name in BROKERS:
                     replica = self.cluster.started[name].service.replicas.get(PartitionKey(topic_id, number))
                     if replica is not None:
-                        logs[key][name] = _log(replica)
+                        logs[key][name] = log_of(replica)
         return judged(self.history, logs, assigned=assigned)
 
 
-def _log(replica: Any) -> Log:
-    log, records = replica.log, []
-    at = log.log_start_offset
-    while at < log.log_end_offset:
-        some = list(read_records(log.read(at, bytes_max=1 << 24), from_offset=at))
-        records += [(record.offset, int(record.value or b"")) for record in some]
-        at = some[-1].offset + 1
-    return Log(start=log.log_start_offset, records=tuple(records), high_watermark=replica.high_watermark)
-
-
-def outcome_of(seed: int, *, seconds: float = SECONDS, schedule: Sequence[Fault] | None = None) -> Outcome:
+def outcome_of(seed: int, *, seconds: float = SECONDS, schedule: Sequence[Fault] | Story | None = None) -> Outcome:
     """Run a seed here; this process is of no other use afterwards.
 
     Args:
         seed: of chance, and of the schedule.
         seconds: how long faults last.
-        schedule: another one than the seed's.
+        schedule: another one than the seed's, or a story.
     """
     gc.disable()
     # The chance of pauses between attempts at the store is the module's.
@@ -253,7 +281,7 @@ def forked(
     seed: int,
     *,
     seconds: float = SECONDS,
-    schedule: Sequence[Fault] | None = None,
+    schedule: Sequence[Fault] | Story | None = None,
     first: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """The same in a process of its own, in which ``first`` is done before."""
@@ -300,13 +328,15 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print outcomes as JSON lines")
     parser.add_argument("--log", action="store_true", help="print what happened also where nothing is wrong")
     parser.add_argument("--mutant", choices=MUTANTS, help="put into the product; ends with what finds it")
-    parser.add_argument("seeds", nargs="+")
+    parser.add_argument("--story", choices=STORIES, help="in place of the schedule of a seed; of seed 1, unless told")
+    parser.add_argument("seeds", nargs="*", default=["1"])
     told = parser.parse_args()
     quiet()
-    mutant = None if told.mutant is None else MUTANTS[told.mutant]
+    mutated = (lambda: None) if told.mutant is None else applied(told.mutant)
+    story = None if told.story is None else STORIES[told.story]
     failed = 0
     for seed in _seeds(told.seeds):
-        one = forked(seed, seconds=told.seconds, first=lambda: None if mutant is None else mutant.apply())
+        one = forked(seed, seconds=told.seconds, schedule=story, first=mutated)
         failed += bool(one.found)
         if told.json:
             say(json.dumps(dataclasses.asdict(one)))
@@ -318,6 +348,6 @@ def main() -> int:
         )
         if one.found or told.log:
             say("\n".join(f"    {line}" for line in (*one.log, *one.found)))
-        if one.found and mutant is not None:
+        if one.found and told.mutant is not None:
             break
     return 1 if failed else 0

@@ -7,6 +7,7 @@ of ``docs/reliability.md`` is made from it alone; ``--write`` does only that. Ex
 """
 
 import argparse
+import contextlib
 import dataclasses
 import datetime as dt
 import json
@@ -94,16 +95,18 @@ def write(soaks: Sequence[Soak]) -> None:
 def soaked(first: int, outcomes: Iterable[Any], *, date: str, commit: str) -> Soak:
     """What outcomes of seeds from ``first`` on come to."""
     soak = Soak(date=date, commit=commit, first=first, last=first - 1)
-    for outcome in outcomes:
-        soak = dataclasses.replace(
-            soak,
-            last=outcome.seed,
-            failed=(*soak.failed, outcome.seed) if outcome.found else soak.failed,
-            simulated_s=round(soak.simulated_s + outcome.simulated_s, 1),
-            faults=soak.faults + sum(outcome.struck.values()),
-            epochs=soak.epochs + outcome.epochs,
-            acknowledged=soak.acknowledged + outcome.acknowledged,
-        )
+    # Ctrl-C ends it: what ran by then is counted.
+    with contextlib.suppress(KeyboardInterrupt):
+        for outcome in outcomes:
+            soak = dataclasses.replace(
+                soak,
+                last=outcome.seed,
+                failed=(*soak.failed, outcome.seed) if outcome.found else soak.failed,
+                simulated_s=round(soak.simulated_s + outcome.simulated_s, 1),
+                faults=soak.faults + sum(outcome.struck.values()),
+                epochs=soak.epochs + outcome.epochs,
+                acknowledged=soak.acknowledged + outcome.acknowledged,
+            )
     return soak
 
 

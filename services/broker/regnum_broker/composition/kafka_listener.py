@@ -68,7 +68,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         ),
         administration={
             **GroupAdministration(groups=groups, authorizer=authorizer).rooms,
-            **PartitionAdministration(controller=controller, cache=served.cache).rooms,
+            **PartitionAdministration(controller=controller, cache=served.cache, authorizer=authorizer).rooms,
             **ConfigAdministration(
                 controller=controller, cache=served.cache, addresses=addresses, authorizer=authorizer
             ).rooms,
@@ -100,5 +100,6 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
         request_bytes_max=settings.socket_request_max_bytes,
         clock=parts.clock,
         supervisor=parts.supervisor,
+        metrics=parts.metrics,
         chance=parts.machine.chance,
     )

@@ -107,7 +107,8 @@ class Admin:
                 if sight.lists(view.name):
                     topics.append(self._topic(view, request, context))
         else:
-            asked = request.topics or ()
+            # As in Kafka each once: a name is a few bytes, and what is told of it thousands of partitions.
+            asked = {(one.name, one.topic_id): one for one in request.topics or ()}.values()
             if len(asked) > NAMES_MAX:
                 raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {NAMES_MAX} topics")
             missing = await self._made(request, context, sight)
@@ -209,7 +210,9 @@ class Admin:
         asked = admin_pb2.CreateTopicsRequest(
             header=header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
         )
+        turns = Turns(SLICE)
         for topic in request.topics:
+            await turns.took()
             new = asked.topics.add(name=topic.name, mutation_id=self._controller.new_mutation_id())
             for one in topic.assignments:
                 new.assignment.add(partition=one.partition_index, replicas=one.broker_ids)

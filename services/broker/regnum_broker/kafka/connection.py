@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, Protocol
 
@@ -24,11 +24,13 @@ from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_service.access.identity import Caller, calling
 from regnum_service.clock import Clock
+from regnum_service.connection_limit import Uses
 from regnum_service.connections import peer_name, plain_address
 from regnum_service.errors import RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.machine import MACHINE
+from regnum_telemetry.metrics import Counter
 
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
@@ -43,6 +45,25 @@ PIECE_BYTES: Final = 256 * 1024
 """An answer goes to the transport in pieces of that size."""
 READ_S_MAX: Final = 30.0
 """Within so long the rest of a request comes."""
+
+
+def pieces(buffers: Buffers) -> Iterator[bytes | memoryview]:
+    """An answer in parts of PIECE_BYTES at most: what is small is put together, what is large is not copied."""
+    small: list[bytes | bytearray | memoryview] = []
+    size = 0
+    for buffer in buffers:
+        if size + len(buffer) > PIECE_BYTES:
+            yield b"".join(small)
+            small, size = [], 0
+        if len(buffer) > PIECE_BYTES:
+            view = memoryview(buffer)
+            for at in range(0, len(view), PIECE_BYTES):
+                yield view[at : at + PIECE_BYTES]
+        else:
+            small.append(buffer)
+            size += len(buffer)
+    if small:
+        yield b"".join(small)
 
 
 class Answering(Protocol):
@@ -63,10 +84,14 @@ class Shared:
         clock: Clock,
         caller_of: Callable[["Connection"], Caller],
         request_bytes_max: int,
+        first_s: float,
         idle_s: float,
         age_s: float,
-        connections_max: int | None,
+        connections_max: int,
+        uses: Uses,
         of_address_max: int | None,
+        too_many: Counter,
+        too_many_of_address: Counter,
         defect: Callable[[BaseException], None],
         chance: random.Random = MACHINE.chance,
     ) -> None:
@@ -78,10 +103,14 @@ class Shared:
             clock: source of time.
             caller_of: who is at the other end; raises RegnumError where that is not believed.
             request_bytes_max: the largest request.
+            first_s: seconds within which the first request of a connection begins.
             idle_s: seconds without a request after which a connection is closed.
             age_s: seconds after which it takes no further request and is closed.
-            connections_max: connections; None: any number.
-            of_address_max: the same of one address.
+            connections_max: connections.
+            uses: is told which have come through their handshakes.
+            of_address_max: the same of one address; None: any number.
+            too_many: counts those that are closed because there are more.
+            too_many_of_address: likewise.
             defect: hears of errors that nobody expected.
             chance: makes ids of fetch sessions.
         """
@@ -90,6 +119,7 @@ class Shared:
         self.clock: Final = clock
         self.caller_of: Final = caller_of
         self.request_bytes_max: Final = request_bytes_max
+        self.first_s: Final = first_s
         self.idle_s: Final = idle_s
         self.age_s: Final = age_s
         self.defect: Final = defect
@@ -97,26 +127,44 @@ class Shared:
         self.chance: Final = chance
         self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
         self.connections_max: Final = connections_max
+        self._uses: Final = uses
         self.of_address_max: Final = of_address_max
+        self._too_many: Final = too_many
+        self._too_many_of_address: Final = too_many_of_address
         self.open: Final[dict[Connection, None]] = {}
         """Connections; first those that have asked for nothing for the longest time."""
+        self._of_host: Final[dict[Host | None, dict[Connection, None]]] = {}
+        """The same by address: nothing is looked through when one more comes."""
         self.log: Final = structlog.get_logger("kafka")
 
     def opened(self, connection: "Connection") -> None:
         """One more; of too many the one is closed that has asked for nothing for the longest time."""
-        self.open[connection] = None
-        if self.connections_max is not None and len(self.open) > self.connections_max:
+        self._uses.began(connection.name)
+        own = self._of_host.setdefault(connection.host, {})
+        self.open[connection] = own[connection] = None
+        if len(self.open) > self.connections_max:
             next(iter(self.open)).close()
-        if self.of_address_max is not None:
-            own = [one for one in self.open if one.host == connection.host]
-            if len(own) > self.of_address_max:
-                own[0].close()
+            self._too_many.add(1)
+        if self.of_address_max is not None and len(own) > self.of_address_max:
+            next(iter(own)).close()
+            self._too_many_of_address.add(1)
 
     def used(self, connection: "Connection") -> None:
         """It asks for something."""
         if connection in self.open:
+            for those in (self.open, self._of_host[connection.host]):
+                del those[connection]
+                those[connection] = None
+
+    def closed(self, connection: "Connection") -> None:
+        """One less."""
+        if connection in self.open:
+            self._uses.ended(connection.name)
             del self.open[connection]
-            self.open[connection] = None
+            own = self._of_host[connection.host]
+            del own[connection]
+            if not own:
+                del self._of_host[connection.host]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -133,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         self._came = asyncio.Event()
         self._writable = asyncio.Event()
         self._paused = False
+        self._silence_s = min(shared.first_s, shared.idle_s)
+        """For so long it may say nothing now."""
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
         self.session: Final = ConnectionSession(shared.sessions, shared.chance)
@@ -192,17 +242,21 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed: what is under way for it ends."""
         del exc
-        self._shared.open.pop(self, None)
+        self._shared.closed(self)
         self.session.close()
-        if self._serving is not None:
-            self._serving.cancel()
+        # (What ends in a cycle may stay for ever in a large process: it was alive at a full collection, ``collector``.)
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.cancel()
+        self._ahead, self._large = bytearray(), None
 
     def get_extra_info(self, name: str) -> Any:
         """Of the transport."""
         return None if self._transport is None else self._transport.get_extra_info(name)
 
     def close(self) -> None:
-        """End it."""
+        """End it. It counts no more from now on: of many that come in one turn of the loop, each closes another one."""
+        self._shared.closed(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -212,6 +266,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while True:
                 await self._serve_one()
+                if self._ahead:
+                    # (The next one may be here: thousands that are answered without a wait would be one turn.)
+                    await asyncio.sleep(0)
         except (MalformedError, TooManyItemsError, RegnumError, TimeoutError) as error:
             self._shared.log.info("connection closed", connection=self.name, reason=str(error) or "it said nothing")
         except asyncio.CancelledError:
@@ -226,8 +283,9 @@ class Connection(asyncio.BufferedProtocol):
         left_s = self._ends_s - shared.clock.monotonic()
         if left_s <= 0.0:
             raise TimeoutError("it is as old as it may be")
-        async with asyncio.timeout(min(shared.idle_s, left_s)):
+        async with asyncio.timeout(min(self._silence_s, left_s)):
             await self._until(SIZE_BYTES)
+        self._silence_s = shared.idle_s
         size = size_of(self._ahead)
         if size > shared.request_bytes_max:
             raise MalformedError(f"a request of {size} bytes is larger than {shared.request_bytes_max}")
@@ -243,8 +301,7 @@ class Connection(asyncio.BufferedProtocol):
                     buffers = await shared.door.answer(frame, Context(call, head, self.session, shared.clock))
                     del frame
                 if buffers is not None:
-                    with shared.budget.unread.sending(self.name, sum(map(len, buffers))):
-                        await self._send(buffers)
+                    await self._send(buffers)
             finally:
                 call.leave()
 
@@ -297,8 +354,6 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(buffers))
             await self._writable.wait()
             return
-        for buffer in buffers:
-            view = memoryview(buffer)
-            for at in range(0, len(view), PIECE_BYTES):
-                transport.write(view[at : at + PIECE_BYTES])
-                await self._writable.wait()
+        for piece in pieces(buffers):
+            transport.write(piece)
+            await self._writable.wait()

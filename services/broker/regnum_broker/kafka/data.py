@@ -31,12 +31,15 @@ from regnum_kafka_wire.gen.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from regnum_model.topics import MAX_NAME_LENGTH
 from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
-from regnum_broker.kafka.refusals import no_transactions
+from regnum_broker.kafka.refusals import is_waited_for, no_transactions
+from regnum_broker.serving.fetching.admission import check_count
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
 
 BY_ID_PRODUCE: Final = 13
@@ -50,6 +53,8 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 """KIP-405: of logs that are on this broker, which all are."""
 READ_COMMITTED: Final = 1
+SLICE: Final = 500
+"""Partitions between two turns of the event loop (safety rule S22)."""
 NO_ID: Final = bytes(16)
 
 ACKS: Final[Mapping[int, log_pb2.Acks.ValueType]] = {
@@ -84,12 +89,14 @@ class Data:
         asked.header.client_id = context.call.client_id
         answers: list[TopicProduceResponse] = []
         places: list[PartitionProduceResponse] = []
+        turns = Turns(SLICE)
         for topic in request.topic_data:
             name = topic.name if context.version < BY_ID_PRODUCE else self._addresses.name_of(topic.topic_id)
             answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
             answers.append(answer)
             found: list[PartitionProduceResponse] = []
             for one in topic.partition_data:
+                await turns.took()
                 place = PartitionProduceResponse(index=one.index, base_offset=-1)
                 found.append(place)
                 if name is None:
@@ -101,8 +108,12 @@ class Data:
         response = ProduceResponse(responses=answers)
         if places:
             done = await self._log.Produce(asked, context)
+            if all(is_waited_for(result.error_code) for result in done.results):
+                # Nothing was appended.
+                raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
             response.throttle_time_ms = done.throttle_time_ms
             for place, result in zip(places, done.results, strict=True):
+                await turns.took()
                 self._tell_produced(place, result, context)
             if context.version >= HINTS_PRODUCE:
                 response.node_endpoints = [
@@ -114,7 +125,10 @@ class Data:
         return response if request.acks else None
 
     def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
-        place.error_code, place.error_message = result.error_code, result.error_message or None
+        # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
+        behind = is_waited_for(result.error_code)
+        place.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR if behind else result.error_code
+        place.error_message = result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
         if result.HasField("log_append_time_ms") and not result.error_code:
             place.log_append_time_ms = result.log_append_time_ms
@@ -144,13 +158,9 @@ class Data:
 
     async def fetch(self, request: FetchRequest, context: Context) -> FetchResponse:
         """Read, in the session of the connection if it has one."""
-        named = {
-            (topic.topic, topic.topic_id, one.partition): Place(
-                one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch, one.last_fetched_epoch
-            )
-            for topic in request.topics
-            for one in topic.partitions
-        }
+        check_count(sum(len(topic.partitions) for topic in request.topics))
+        named, turns = _places(request), Turns(SLICE)
+        await turns.took(len(named))
         forgotten = [
             (topic.topic, topic.topic_id, number)
             for topic in request.forgotten_topics_data
@@ -170,6 +180,7 @@ class Data:
         keys: list[Key] = []
         answers: list[tuple[Key, PartitionData]] = []
         for key, place in wanted.items():
+            await turns.took()
             name = key[0] if context.version < BY_ID_FETCH else self._addresses.name_of(key[1])
             if name is None:
                 unknown = PartitionData(key[2], errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, -1, records=b"")
@@ -192,17 +203,20 @@ class Data:
             done = await self._log.Fetch(asked, context)
             throttle_ms = done.throttle_time_ms
             for key, result in zip(keys, done.results, strict=True):
+                await turns.took()
                 answers.append((key, _partition_data(result, context, isolation=request.isolation_level)))
                 if result.HasField("current_leader"):
                     leaders.add(result.current_leader.leader)
-        return self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
+        return await self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
 
-    def _fetched(
+    async def _fetched(
         self, answers: Sequence[tuple[Key, PartitionData]], context: Context, *, throttle_ms: int, leaders: set[int]
     ) -> FetchResponse:
         session, topics = context.session, dict[tuple[str, bytes], list[PartitionData]]()
         full: list[Key] = []
+        turns = Turns(SLICE)
         for key, data in answers:
+            await turns.took()
             has_records = bool(data.records)
             worth_saying = (
                 has_records
@@ -250,8 +264,11 @@ class Data:
         """Offsets of the beginning, the end, and of times."""
         asked = log_pb2.ListOffsetsRequest()
         asked.header.client_id = context.call.client_id
+        check_count(sum(len(topic.partitions) for topic in request.topics))
+        turns = Turns(SLICE)
         for topic in request.topics:
             for one in topic.partitions:
+                await turns.took()
                 query = asked.queries.add(topic=topic.name, partition=one.partition_index)
                 if one.timestamp == MAX_TIMESTAMP:
                     query.max_timestamp.SetInParent()
@@ -289,8 +306,11 @@ class Data:
     ) -> OffsetForLeaderEpochResponse:
         """Where leader epochs end."""
         asked = log_pb2.OffsetForLeaderEpochRequest()
+        check_count(sum(len(topic.partitions) for topic in request.topics))
+        turns = Turns(SLICE)
         for topic in request.topics:
             for one in topic.partitions:
+                await turns.took()
                 query = asked.queries.add(topic=topic.topic, partition=one.partition, leader_epoch=one.leader_epoch)
                 if one.current_leader_epoch >= 0:
                     query.current_leader_epoch = one.current_leader_epoch
@@ -344,6 +364,19 @@ class Data:
         """That there is none."""
         del request, context
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+def _places(request: FetchRequest) -> dict[Key, Place]:
+    """What a request names. Raises INVALID_TOPIC_EXCEPTION for a name that no topic has: a session would keep it."""
+    if any(len(topic.topic) > MAX_NAME_LENGTH for topic in request.topics):
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, "no topic has so long a name")
+    return {
+        (topic.topic, topic.topic_id, one.partition): Place(
+            one.fetch_offset, one.partition_max_bytes, one.current_leader_epoch, one.last_fetched_epoch
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    }
 
 
 def _partition_data(result: log_pb2.FetchResult, context: Context, *, isolation: int) -> PartitionData:

@@ -13,14 +13,16 @@ from typing import Any, Final
 import grpc
 from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
-from regnum_kafka_wire.frames import read_request, write_response
-from regnum_kafka_wire.primitives import MalformedError
+from regnum_kafka_wire.frames import is_longer, longest_array, read_request, write_response
+from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of
 from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
-from regnum_service.limits.answers import Answers
+from regnum_service.limits.answers import Answer, Answers
+from regnum_service.limits.threads import for_caller
+from regnum_service.request_sizes import LIST_MAX
 from regnum_service.status import from_rpc_error
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -30,10 +32,19 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.refusals import is_waited_for, told
 from regnum_broker.limits.throttling import LOG_SERVICE
 
 AGAIN_S: Final = 0.2
 """When a call is made again that was refused for want of room, if it was not said when."""
+
+ITEMS_AT_ONCE: Final = 1_000
+"""Elements that a message may have to be read or written on the event loop, two milliseconds at most. A larger one is
+read and written on the thread that works for callers, in turns of them: 25,000 take 60 ms (safety rule S22)."""
+
+NOT_RESERVED: Final = frozenset({0, 11, 12, 13, 14})
+"""Calls whose answers are held once they are there, and not reserved before: Produce, whose answer is small, and what
+makes and keeps a member of a group: those that wait for one another must not keep each other out."""
 
 PATHS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -127,36 +138,90 @@ class Door:
                 passed = await gate.enter(PATHS.get(head.key, f"/kafka/{api.name}"), context.call)
                 if passed is not None:
                     leaving.callback(passed.leave)
-            request = read_request(api, head, frame)
-            answering = self._made(api, request, context, began_s)
+            request, is_too_long = await _read(api, context, frame)
+            if is_too_long:
+                return await self._too_long(api, request, context, began_s)
+            attempts: list[Answer | None] = []
+            answering = self._made(api, request, len(frame), context, began_s, attempts)
             if self._meter.is_on:
                 response = await self._meter.measured(context.call, request, answering)
             else:
                 response = await answering
-        return None if response is None else write_response(api, head.version, head.correlation_id, response)
+        return await _written(api, context, response, *attempts)
+
+    async def _too_long(self, api: Api, request: Any, context: Context, began_s: float) -> Buffers | None:
+        """The refusal of a request with a list that is longer than one may be, at either door."""
+        self._note(api, context.version, reason_of(errors_pb2.ERROR_CODE_INVALID_REQUEST), began_s)
+        making = self._answers.begin(PATHS.get(api.key, api.name), context.call)
+        _, refuse = self._rooms[api.key]
+        response = await for_caller(lambda: refuse(request, context, errors_pb2.ERROR_CODE_INVALID_REQUEST))
+        return await _written(api, context, response, making)
 
     def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
         duration.record(self._clock.monotonic() - began_s)
 
-    async def _made(self, api: Api, request: Any, context: Context, began_s: float) -> Any:
-        answering, refuse = self._rooms[api.key]
+    async def _made(
+        self,
+        api: Api,
+        request: Any,
+        size_bytes: int,
+        context: Context,
+        began_s: float,
+        attempts: list[Answer | None],
+    ) -> Any:
+        """The response; what holds it is in ``attempts``."""
+        (answering, refuse), path = self._rooms[api.key], PATHS.get(api.key, api.name)
         while True:
-            making = self._answers.begin(PATHS.get(api.key, api.name), context.call)
+            making = self._answers.begin(path, context.call)
+            attempts[:] = [making]
             try:
+                if making is not None and api.key not in NOT_RESERVED:
+                    making.asked(request, size_bytes)
                 response = await answering(request, context)
             except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
                 known = _known(error)
+                code, retry_ms = known.code, known.retry_after_ms
+                # (Its frames hold the request, and are not to hold themselves.)
+                del known
             else:
                 self._note(api, context.version, "NONE", began_s)
                 return response
-            if known.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
-                self._note(api, context.version, reason_of(known.code), began_s)
-                return refuse(request, context, known.code)
+            if not is_waited_for(code):
+                self._note(api, context.version, reason_of(code), began_s)
+                return refuse(request, context, told(api.key, code))
             if making is not None:
                 # Others may have it, who are waited for here.
                 making.made(b"")
-            await self._clock.sleep(known.retry_after_ms / 1000 if known.retry_after_ms else AGAIN_S)
+            await self._clock.sleep(retry_ms / 1000 if retry_ms else AGAIN_S)
+
+
+async def _read(api: Api, context: Context, frame: memoryview) -> tuple[Any, bool]:
+    """The request, and whether one of its lists is too long."""
+    head = context.head
+
+    def large() -> tuple[Any, bool]:
+        request = read_request(api, head, frame)
+        return request, longest_array(request) > LIST_MAX
+
+    try:
+        return read_request(api, head, frame, items_max=ITEMS_AT_ONCE), False
+    except TooManyItemsError:
+        return await for_caller(large)
+
+
+async def _written(api: Api, context: Context, response: Any, making: Answer | None) -> Buffers | None:
+    """The frame of an answer, which is held from now on; None: none is waited for."""
+    if response is None:
+        return None
+
+    def write() -> Buffers:
+        return write_response(api, context.version, context.head.correlation_id, response)
+
+    buffers = await for_caller(write) if is_longer(response, ITEMS_AT_ONCE) else write()
+    if making is not None:
+        making.made(buffers)
+    return buffers
 
 
 def _known(error: Exception) -> RegnumError:

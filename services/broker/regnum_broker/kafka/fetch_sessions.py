@@ -25,6 +25,8 @@ BEGINS: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
 PARTITIONS_MAX: Final = 1_000_000
 """Partitions of the sessions of all connections; a fetch beyond that is answered without a session."""
+OF_SESSION_MAX: Final = 10_000
+"""Partitions of one session, as of one fetch: each request of a session asks for all of them, however small it is."""
 
 Key = tuple[str, bytes, int]
 """Name of the topic, its id (zeros where the request names it), number of the partition."""
@@ -101,7 +103,7 @@ class ConnectionSession:
             return errors_pb2.ERROR_CODE_INVALID_FETCH_SESSION_EPOCH
         self._epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         new = sum(key not in self._places for key in named)
-        if not self._sessions.take(new):
+        if len(self._places) + new > OF_SESSION_MAX or not self._sessions.take(new):
             self.close()
             return errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND
         self._places.update(named)

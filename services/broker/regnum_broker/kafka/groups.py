@@ -31,10 +31,11 @@ from regnum_kafka_wire.gen.offset_fetch_response import (
 from regnum_kafka_wire.gen.sync_group_request import SyncGroupRequest
 from regnum_kafka_wire.gen.sync_group_response import SyncGroupResponse
 from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
-from regnum_broker.kafka.refusals import no_transactions
+from regnum_broker.kafka.refusals import check_once, is_waited_for, no_transactions, told
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -51,6 +52,8 @@ NO_PROTOCOL_NULL: Final = 7
 """First version of JoinGroup in which a protocol may be null."""
 TELLS_MEMBERS: Final = 3
 """First version of LeaveGroup that names several members."""
+SLICE: Final = 500
+"""Groups between two turns of the event loop (safety rule S22)."""
 
 
 class Groups:
@@ -299,8 +302,10 @@ class Groups:
                     for topic, offsets in found.items()
                 ]
             )
-        groups = []
+        check_once((group.group_id for group in request.groups), "group")
+        groups, turns = [], Turns(SLICE)
         for group in request.groups:
+            await turns.took()
             answer = OffsetFetchResponseGroup(group_id=group.group_id)
             groups.append(answer)
             missing: list[OffsetFetchResponseTopics] = []
@@ -308,7 +313,9 @@ class Groups:
             try:
                 found = await self._offsets(group.group_id, named, context)
             except RegnumError as error:
-                answer.error_code = error.code
+                if is_waited_for(error.code):
+                    raise
+                answer.error_code = told(context.head.key, error.code)
                 continue
             answer.topics = missing + [
                 OffsetFetchResponseTopics(

@@ -17,12 +17,16 @@ from regnum_service.access.identity import Caller
 from regnum_service.access.listener import ListenerAccess
 from regnum_service.access.validity import Validity
 from regnum_service.clock import Clock
+from regnum_service.connection_limit import ADDRESS, ConnectionLimit, files_for_connections
+from regnum_service.connection_limit import LISTENER as WHOLE
 from regnum_service.errors import PortTakenError, RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.machine import MACHINE
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.files import CHECK_INTERVAL_S
 from regnum_service.tls.names import shown_by
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.kafka.connection import Answering, Connection, Shared
 
@@ -80,6 +84,7 @@ class KafkaListener:
         request_bytes_max: int,
         clock: Clock,
         supervisor: Supervisor,
+        metrics: Metrics | None = None,
         chance: random.Random = MACHINE.chance,
     ) -> None:
         """Only assigns.
@@ -92,9 +97,17 @@ class KafkaListener:
             request_bytes_max: the largest request.
             clock: source of time.
             supervisor: owns its tasks.
+            metrics: where it is counted how many connections are closed; None: nowhere.
             chance: makes ids of fetch sessions.
         """
-        tls, limits = access.tls, access.limits
+        tls, limits, metrics = access.tls, access.limits, metrics or Metrics()
+        # Half of what the other listener of clients may have, so that files are left for logs whatever comes in.
+        most = max(1, files_for_connections() // 2)
+        most = most if limits.connections_max is None else min(limits.connections_max, most)
+        # As many may be in their handshakes, of which asyncio says nothing: the kernel's table does.
+        self._handshakes: Final = ConnectionLimit(
+            2 * most, listener=LISTENER, port=lambda: self.address.port, clock=clock, metrics=metrics
+        )
         validity = None if tls is None else Validity(lambda: tls.files.pem.revoked, clock.wall_ms)
         authentication = access.authentication(LISTENER, validity)
         self._tls: Final = tls
@@ -109,10 +122,14 @@ class KafkaListener:
             clock=clock,
             caller_of=_Believed(authentication, access.denials).caller_of,
             request_bytes_max=request_bytes_max,
+            first_s=limits.handshake_timeout_s,
             idle_s=limits.idle_s or math.inf,
             age_s=limits.age_s or math.inf,
-            connections_max=limits.connections_max,
+            connections_max=most,
+            uses=self._handshakes.uses,
             of_address_max=limits.connections_per_address_max,
+            too_many=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, WHOLE),
+            too_many_of_address=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, ADDRESS),
             defect=lambda error: supervisor.fail("kafka connection", error),
             chance=chance,
         )
@@ -149,6 +166,8 @@ class KafkaListener:
         self._budget.start(self._supervisor, self.address.port)
         if self._tls is not None:
             self._supervisor.start("certificates of kafka", self._follow_certificates())
+        # (Also without handshakes: it forgets connections that are gone.)
+        self._supervisor.start("handshakes of kafka", self._handshakes.run())
 
     async def stop(self) -> None:
         """Close it, and all its connections."""

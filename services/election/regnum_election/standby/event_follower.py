@@ -13,6 +13,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.history.events import Position
 from regnum_election.history.log import EventLog
+from regnum_election.standby.target import Target
 
 RETRY_INTERVAL_S: Final = 1.0
 """Pause before the same controller is followed again: the log can wait, unlike the picture."""
@@ -28,40 +29,20 @@ class EventFollower:
         """Only assigns."""
         self._events: Final = log
         self._open_stream: Final = open_stream
-        self._clock: Final = clock
-        self._target: Address | None = None
-        self._retargeted = asyncio.Event()
+        self._target: Final = Target("follow events", pause_s=RETRY_INTERVAL_S, clock=clock)
         self._told: tuple[Address, str] | None = None
         """Why whom was not followed, as it was last written down."""
         self._log = structlog.get_logger("standby")
 
     def heard_of(self, controller: Address | None) -> None:
         """Who reigns, by its internal listener; None: nobody else does."""
-        if controller != self._target:
-            self._target = controller
-            self._retargeted.set()
+        if controller != self._target.address:
+            self._target.move_to(controller)
 
     async def run(self) -> None:
         """Follow, for ever; a task of the supervisor."""
         await self._events.ready()
-        while True:
-            self._retargeted.clear()
-            target = self._target
-            if target is None:
-                await self._retargeted.wait()
-                continue
-            following = asyncio.create_task(self._follow(target), name="follow-events")
-            retargeted = asyncio.create_task(self._retargeted.wait(), name="follow-events-of-another")
-            try:
-                await asyncio.wait({following, retargeted}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (following, retargeted):
-                    task.cancel()
-                await asyncio.gather(following, retargeted, return_exceptions=True)
-            if following.done() and not following.cancelled():
-                following.result()
-            if not self._retargeted.is_set():
-                await self._clock.sleep(RETRY_INTERVAL_S)
+        await self._target.follow(self._follow)
 
     async def _follow(self, target: Address) -> None:
         try:

@@ -19,6 +19,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_election.standby.picture import Followed, FollowedPicture, GapError
+from regnum_election.standby.target import Target
 
 RETRY_INTERVAL_S: Final = 0.25
 """Pause before the same controller is followed again."""
@@ -40,8 +41,7 @@ class Follower:
         self._open_stream = open_stream
         self._clock = clock
         self._picture = FollowedPicture()
-        self._target: Address | None = None
-        self._retargeted = asyncio.Event()
+        self._target: Final = Target("follow state", pause_s=RETRY_INTERVAL_S, clock=clock)
         self._idle = asyncio.Event()
         self._idle.set()
         self._heard_s: float | None = None
@@ -57,17 +57,16 @@ class Follower:
 
     def heard_of(self, controller: Address | None) -> None:
         """Who reigns, by its internal listener. None: nobody, and the last one's stream is read to its end."""
-        if controller is not None and controller != self._target:
-            self._target = controller
-            self._retargeted.set()
+        if controller is not None and controller != self._target.address:
+            self._target.move_to(controller)
 
     async def take(self) -> Followed | None:
         """The picture for a reign of this process, which follows nobody from now on; None: none that is worth it."""
-        self._target = None
+        self._target.address = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._idle.wait()
-        self._retargeted.set()
+        self._target.interrupt()
         whole = self._picture.whole
         self._picture.forget()
         if whole.version == 0:
@@ -78,24 +77,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow, for ever; a task of the supervisor."""
-        while True:
-            self._retargeted.clear()
-            target = self._target
-            if target is None:
-                await self._retargeted.wait()
-                continue
-            following = asyncio.create_task(self._follow(target), name="follow-state")
-            retargeted = asyncio.create_task(self._retargeted.wait(), name="follow-another")
-            try:
-                await asyncio.wait({following, retargeted}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (following, retargeted):
-                    task.cancel()
-                await asyncio.gather(following, retargeted, return_exceptions=True)
-            if following.done() and not following.cancelled():
-                following.result()
-            if not self._retargeted.is_set():
-                await self._clock.sleep(RETRY_INTERVAL_S)
+        await self._target.follow(self._follow)
 
     async def _follow(self, target: Address) -> None:
         held = self._picture.whole

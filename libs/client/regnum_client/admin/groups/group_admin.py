@@ -1,6 +1,6 @@
 """Consumer groups: found, listed, described, forgotten."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from regnum.broker.v1 import group_pb2
@@ -124,6 +124,33 @@ class GroupAdmin(AdminSession):
                 _raise_unless_done(result)
 
         await self._at_coordinator(group_id, ask)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, RegnumError | None]:
+        """Forget how far a group has come in these partitions, up to 10,000 (Kafka: deleteConsumerGroupOffsets).
+
+        Each on its own: None where nothing is known any more, also where nothing was. GROUP_SUBSCRIBED_TO_TOPIC: a
+        member of the group reads the topic. Raises GROUP_ID_NOT_FOUND.
+        """
+
+        async def ask(
+            stub: "GroupServiceAsyncStub", timeout_s: float, _: int
+        ) -> dict[TopicPartition, RegnumError | None]:
+            request = group_pb2.OffsetDeleteRequest(
+                header=self._header,
+                group_id=group_id,
+                partitions=[group_pb2.OffsetToDelete(topic=topic, partition=number) for topic, number in partitions],
+            )
+            answer = await call(stub.OffsetDelete, request, timeout_s=timeout_s)
+            return {
+                TopicPartition(one.topic, one.partition): RegnumError(one.error_code, one.error_message)
+                if one.error_code
+                else None
+                for one in answer.results
+            }
+
+        return await self._at_coordinator(group_id, ask)
 
     async def delete_group(self, group_id: str) -> None:
         """Forget a group without members, and its offsets. Raises NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""

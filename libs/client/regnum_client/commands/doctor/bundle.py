@@ -29,8 +29,8 @@ LOG_BYTES: Final = 256 * 1024
 """Of the end of each log."""
 EVENTS_MAX: Final = 1000
 """The newest."""
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s\"]+@")
-"""Name and password in a URL."""
+_CREDENTIALS: Final = re.compile(r"(?<=://)(?:\\.|[^/\s\"\\])+@")
+"""Name and password in a URL, up to the last ``@``; what is escaped in JSON may be part of it."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{86}")
 """What proves a delegation token."""
 CLIENT_ID: Final = "regnum-doctor"
@@ -60,7 +60,12 @@ async def write_bundle(
         "findings.json": [as_row(finding) for finding in findings],
         "build.json": {"client": this_build(), "made_unix_ms": time.time_ns() // 1_000_000},
         "status.json": document(
-            process_rows(gathered.status.processes), health, gathered.status.figures, gathered.status.services, ()
+            process_rows(gathered.status.processes),
+            health,
+            gathered.status.figures,
+            gathered.status.services,
+            gathered.status.kafka,
+            (),
         ),
         "lags.json": _or_message(
             gathered.lags

@@ -29,7 +29,8 @@ LOOP_LAG_S_MAX: Final = 1.0
 CERTIFICATE_S_MIN: Final = 30 * 86_400.0
 """Time that a certificate should still be valid."""
 NAMED_MAX: Final = 20
-"""Findings of one kind; a cluster may have thousands of partitions in one trouble."""
+"""Findings of one kind, the worst; a cluster may have thousands of partitions in one trouble."""
+_BADNESS: Final[Mapping[Level, int]] = {level: number for number, level in enumerate(Level)}
 
 
 def examine(gathered: Gathered) -> list[Finding]:
@@ -38,13 +39,13 @@ def examine(gathered: Gathered) -> list[Finding]:
     for name, check in CHECKS.items():
         some = list(check(gathered))
         named = [one for one in some if one.level is not Level.OK] or some
+        named.sort(key=lambda one: _BADNESS[one.level], reverse=True)
         found += named[:NAMED_MAX]
         if len(named) > NAMED_MAX:
-            worst = max((one.level for one in named), key=list(Level).index)
             found.append(
                 Finding(
                     check=name,
-                    level=worst,
+                    level=named[0].level,
                     subject="more",
                     evidence=f"{len(named) - NAMED_MAX} more of the kind",
                     advice="see to the first ones, then look again",
@@ -334,11 +335,19 @@ def _operations(gathered: Gathered) -> Iterator[Finding]:
             f"{one.orders} orders of the controller are not acknowledged for {span(one.oldest_age_s)}",
             f"see the log of broker {one.broker}, and whether it hangs",
         )
-    behind = {id: lag for id, lag in health.metadata_behind.items() if lag}
-    for id, lag in behind.items():
-        yield _finding(
-            "operations", Level.WARNING, f"metadata {id}", f"{lag} versions behind", "see its log if it stays so"
-        )
+    for id, lag in health.metadata_behind.items():
+        if lag is None:
+            yield _finding(
+                "operations",
+                Level.UNKNOWN,
+                f"metadata {id}",
+                "it has acknowledged nothing yet",
+                "look again in a moment",
+            )
+        elif lag:
+            yield _finding(
+                "operations", Level.WARNING, f"metadata {id}", f"{lag} versions behind", "see its log if it stays so"
+            )
     if health.complete and not health.metadata_behind:
         yield _finding(
             "operations",
@@ -364,6 +373,15 @@ def _lag(gathered: Gathered) -> Iterator[Finding]:
                 f"{lag.records} records behind in {lag.partitions} partitions",
                 f"regnum groups describe {group}; add members, or find out why they are slow",
             )
+    if silent := [name for name, lag in lags.items() if lag.unknown]:
+        partitions = sum(lag.unknown for lag in lags.values())
+        yield _finding(
+            "lag",
+            Level.UNKNOWN,
+            "groups",
+            f"{partitions} partitions of {len(silent)} groups, as {silent[0]}, do not say where they end",
+            "see the checks of reach and of partitions",
+        )
     worst = max((lag.records for lag in lags.values()), default=0)
     yield _finding("lag", Level.OK, "groups", f"{len(lags)} groups, at most {worst} records behind")
 

@@ -9,17 +9,21 @@ from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
+    CommandFailedError,
     DebugOption,
     Output,
     OutputOption,
     TimeoutOption,
     completed,
+    failure_of,
     note,
     run,
 )
-from regnum_client.commands.rendering import emit_one, emit_rows
+from regnum_client.commands.rendering import emit_failure, emit_one, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_service.errors import RegnumError
+
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
     from regnum_client.admin.groups.views import CommittedOffset, GroupDescription, GroupListing
     from regnum_client.commands.groups.lags import Lag
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 LIST_COLUMNS: Final = ("group", "state", "protocol_type", "coordinator")
 LAG_COLUMNS: Final = (*LIST_COLUMNS, "lag", "partitions", "unknown_partitions")
 OFFSET_COLUMNS: Final = ("topic", "partition", "committed", "log_end", "lag", "metadata")
+DELETED_COLUMNS: Final = ("topic", "partition", "committed", "deleted")
 MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "assigned")
 
 GroupArgument = Annotated[
@@ -168,6 +173,55 @@ def delete(
     offsets, state = run(work())
     emit_one({"group": name, "state": state, "offsets": offsets, "deleted": yes}, output)
     if not yes:
+        note("nothing was deleted; give --yes to lose these offsets")
+
+
+@group.command("delete-offsets")
+def delete_offsets(
+    *,
+    name: GroupArgument,
+    topics: Annotated[
+        list[str],
+        typer.Option(
+            "--topic", metavar="TOPIC", autocompletion=completed("topics"), help="Topic; may stand more than once."
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Default: show what there is.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Forget how far a group has come in topics that no member of it reads; it begins there anew, if it reads them."""
+
+    async def work() -> "tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, RegnumError | None]]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            committed = {
+                where: offset
+                for where, offset in sorted((await admin.list_group_offsets(name)).items())
+                if where.topic in topics
+            }
+            return committed, await admin.delete_group_offsets(name, list(committed)) if yes and committed else {}
+
+    committed, outcomes = run(work())
+    rows = [
+        {
+            "topic": where.topic,
+            "partition": where.partition,
+            "committed": offset.offset,
+            "deleted": yes and outcomes[where] is None,
+        }
+        for where, offset in committed.items()
+    ]
+    emit_rows(rows, output, columns=DELETED_COLUMNS, empty="no committed offsets")
+    failures = [error for error in outcomes.values() if error is not None]
+    for failure in failures[:-1]:
+        emit_failure(failure_of(failure), output)
+    if failures:
+        raise CommandFailedError(failure_of(failures[-1]))
+    if rows and not yes:
         note("nothing was deleted; give --yes to lose these offsets")
 
 

@@ -19,6 +19,8 @@ AT_ONCE: Final = 200
 """Records that are sent before the event loop has a turn."""
 VALUES: Final = 64
 """Different values: made once, for to make them takes longer than to send them."""
+VALUES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of all of them: large ones are fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,8 @@ class Generator:
         self._topic: Final = topic
         self._plan: Final = plan
         self._clock: Final = clock
-        self._values: Final = [chance.randbytes(plan.size_bytes) for _ in range(VALUES)]
+        values = max(1, min(VALUES, VALUES_BYTES_MAX // plan.size_bytes))
+        self._values: Final = [chance.randbytes(plan.size_bytes) for _ in range(values)]
         self._began_s = 0.0
         self.tally: Final = Tally(record_bytes=plan.size_bytes + (len(self._key(0) or b"")))
         """What became of the records."""
@@ -89,7 +92,9 @@ class Generator:
         number = self.tally.sent
         due_s = self._began_s + number / self._plan.rate if self._plan.rate else self._clock.monotonic()
         self.tally.sent += 1
-        delivery = await self._producer.send(self._topic, self._values[number % VALUES], key=self._key(number))
+        delivery = await self._producer.send(
+            self._topic, self._values[number % len(self._values)], key=self._key(number)
+        )
         delivery.add_done_callback(partial(self._ended, due_s))
 
     def _key(self, number: int) -> bytes | None:

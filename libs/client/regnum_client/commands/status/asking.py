@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.admin import Admin
     from regnum_client.admin.health.figures import Figures
     from regnum_client.admin.health.views import HealthView
+    from regnum_client.cluster.view import ClusterView
 
 T = TypeVar("T")
 
@@ -39,12 +40,15 @@ class Found:
     """What each broker that could be asked says of itself."""
     services: Services
     """What the controller knows of metadata processes and quotas."""
+    kafka: Sequence[str] = ()
+    """``host:port`` of brokers that take clients of Kafka, as a broker names them."""
 
 
 class _Said(NamedTuple):
     health: "HealthView | RegnumError"
     figures: "Figures"
     services: Services
+    kafka: Sequence[str] = ()
 
 
 async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float, partitions_max: int) -> Found:
@@ -74,6 +78,7 @@ async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float
         reason=_nobody(said.health) if isinstance(said.health, RegnumError) else "",
         figures=said.figures,
         services=said.services,
+        kafka=said.kafka,
     )
 
 
@@ -94,12 +99,18 @@ async def _asked_by(bootstrap: str | None, timeout_s: float, partitions_max: int
 
     try:
         async with Admin(bootstrap, timeout_s=timeout_s, client_id=CLIENT_ID) as admin:
-            figures, health, services = await asyncio.gather(
+            view, figures, health, services = await asyncio.gather(
+                _or_error(admin.describe_cluster()),
                 _or_error(admin.describe_figures()),
                 _or_error(admin.describe_health(partitions_max=partitions_max)),
                 _services(admin),
             )
-            return _Said(health, {} if isinstance(figures, RegnumError) else figures, services)
+            return _Said(
+                health,
+                {} if isinstance(figures, RegnumError) else figures,
+                services,
+                () if isinstance(view, RegnumError) else _kafka(view),
+            )
     except RegnumError as error:
         return _Said(error, {}, Services())
 
@@ -124,13 +135,14 @@ async def _asked_here(processes: "Sequence[ProcessRow]", timeout_s: float, parti
     if isinstance(health, RegnumError) and brokers:
         # Those that the brokers name may be others than these.
         health = (await _asked_by(_text(brokers), short_s, partitions_max)).health
-    return _Said(health, {**named.figures, **figures}, named.services)
+    return _Said(health, {**named.figures, **figures}, named.services, named.kafka)
 
 
 class _Named(NamedTuple):
     figures: "Figures"
     """Of brokers that are not where this cluster has them."""
     services: Services
+    kafka: Sequence[str] = ()
 
 
 async def _named_by(brokers: "Mapping[int, Address]", timeout_s: float) -> _Named:
@@ -148,7 +160,13 @@ async def _named_by(brokers: "Mapping[int, Address]", timeout_s: float) -> _Name
     except RegnumError as error:
         return _Named({}, Services(unknown_because=error.message))
     others = {int(id): one.address for id, one in view.brokers.items() if id not in brokers}
-    return _Named(await ask_brokers(others, timeout_s=timeout_s, client_id=CLIENT_ID) if others else {}, services)
+    figures = await ask_brokers(others, timeout_s=timeout_s, client_id=CLIENT_ID) if others else {}
+    return _Named(figures, services, _kafka(view))
+
+
+def _kafka(view: "ClusterView") -> tuple[str, ...]:
+    """Where its brokers take clients of Kafka."""
+    return tuple(str(one.kafka_address) for _, one in sorted(view.brokers.items()) if one.kafka_address is not None)
 
 
 def _listening(processes: "Sequence[ProcessRow]", role: "Role") -> "dict[int, Address]":

@@ -54,7 +54,7 @@ def status(
     found = run(ask() if wait is None else _wait_until_well(ask, wait))
     rows = process_rows(found.processes)
     resting, paused, problems = _problems(rows, found)
-    show(rows, found.health, found.figures, found.services, problems, output)
+    show(rows, found.health, found.figures, found.services, found.kafka, problems, output)
     said = "; ".join(problems)
     if resting:
         back = "`regnum up` with the same folder brings the cluster back"

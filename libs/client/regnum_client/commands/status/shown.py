@@ -42,6 +42,8 @@ FIELDS = (
     "inter_broker_protocol",
 )
 """What the controller says, in the document."""
+KAFKA_NAMED = 3
+"""Brokers are enough to begin with; programs are told of all."""
 DAMAGED_COLUMNS = ("topic", "partition", "damaged_because", "what_to_do")
 RELEASE_COLUMNS = ("process", "release", "protocols", "refused")
 ORDER_COLUMNS = ("broker", "orders", "oldest_age_s", "partitions")
@@ -56,6 +58,7 @@ def show(
     health: "HealthView | None",
     figures: "Figures",
     services: Services,
+    kafka: Sequence[str],
     problems: Sequence[str],
     output: Output,
 ) -> None:
@@ -66,11 +69,12 @@ def show(
         health: what the controller says; None: nobody answered as controller.
         figures: what brokers say of themselves.
         services: what is known of metadata processes and of quotas.
+        kafka: where brokers take clients of Kafka.
         problems: what is wrong, in words.
         output: in which form.
     """
     if output is not Output.TABLE:
-        emit_one(document(processes, health, figures, services, problems), output)
+        emit_one(document(processes, health, figures, services, kafka, problems), output)
         return
     _processes(processes)
     if health is not None:
@@ -85,6 +89,8 @@ def show(
     _table([metadata_line(one) for one in metadata_rows(services.propagation)], METADATA_COLUMNS)
     quotas = quota_row(services.quotas)
     _table([] if quotas is None else [quota_line(quotas)], QUOTA_COLUMNS)
+    if kafka:
+        note(f"for clients of Kafka: bootstrap.servers={','.join(kafka[:KAFKA_NAMED])}")
     if health is None:
         return
     if services.unknown_because:
@@ -117,6 +123,7 @@ def document(
     health: "HealthView | None",
     figures: "Figures",
     services: Services,
+    kafka: Sequence[str],
     problems: Sequence[str],
 ) -> dict[str, Any]:
     """Everything, for programs; what nobody could say is null."""
@@ -129,6 +136,7 @@ def document(
         "strays": stray_totals(figures),
         "metadata_figures": metadata_rows(services.propagation),
         "quota_figures": quota_row(services.quotas),
+        "kafka": list(kafka),
         **known,
     }
 

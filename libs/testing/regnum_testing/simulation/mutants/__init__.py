@@ -4,6 +4,7 @@ Each mutant takes one thing away that a safety rule asks for, by patching the pr
 use afterwards. ``hunting`` looks for the first seed that finds it.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from regnum_testing.simulation.mutants import controllers, leaders, logs
@@ -12,4 +13,15 @@ from regnum_testing.simulation.mutants.mutant import Mutant
 MUTANTS: Final = {mutant.name: mutant for mutant in (*leaders.MUTANTS, *controllers.MUTANTS, *logs.MUTANTS)}
 """By name."""
 
-__all__ = ["MUTANTS", "Mutant"]
+
+def applied(name: str) -> Callable[[], None]:
+    """What puts a mutant into the product, with those that go with it."""
+
+    def apply() -> None:
+        for one in (*MUTANTS[name].beside, name):
+            MUTANTS[one].apply()
+
+    return apply
+
+
+__all__ = ["MUTANTS", "Mutant", "applied"]

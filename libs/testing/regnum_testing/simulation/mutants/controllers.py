@@ -1,20 +1,24 @@
 """Mutants of what controllers decide and write, and of how metadata travels."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+from regnum_broker.cluster.orders.roles import end_role
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.serving import metadata_cache
 from regnum_coordination.drivers.memory import MemoryServer
 from regnum_coordination.port import Check
 from regnum_coordination.recipes import leadership as reigns
 from regnum_election.brokers import changes
-from regnum_election.decisions import leadership, liveness
+from regnum_election.decisions import leadership, liveness, topic_nodes
+from regnum_election.decisions.cluster import Topic
 from regnum_election.publication.delta_log import Journal
 from regnum_election.reign.reign import Reign
 from regnum_model import insync, paths
-from regnum_model.ids import NO_LEADER
+from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
 from regnum_model.nodes import Membership
+from regnum_quota.admission import Ledger
 
 from regnum_testing.simulation.mutants.mutant import Mutant, replaced
 
@@ -76,7 +80,8 @@ def _writes_without_epoch() -> None:
 
 
 def _fences_without_guard() -> None:
-    replaced(changes, "Set", lambda _: lambda path, data, version: Check(path))
+    # There alone: the same name is what everything else writes with.
+    setattr(changes, "Set", lambda path, data, version: Check(path))  # noqa: B010 - to mypy it is no name of the module's
 
 
 def _any_interval() -> None:
@@ -99,18 +104,48 @@ def _max_broker_epoch_of_the_start() -> None:
 def _init_deletes() -> None:
     def make(note: Any) -> Any:
         def mutated(self: Any, request: Any) -> None:
-            named = set() if self._full_set is None else self._full_set.keys
+            before = self._full_set
+            named = set() if before is None else set(before.keys)
             note(self, request)
-            if self._full_set is None:
-                named = {*named, *((item.topic_id, item.state.partition) for item in request.partitions)}
-                strays = [one.key for one in self._replicas if tuple(one.key) not in {tuple(key) for key in named}]
-                self._orders._storage.directory.retire_replicas(strays)
-                for key in strays:
-                    self._replicas.remove(key)
+            if self._full_set is not None:
+                return
+            named |= {PartitionKey(TopicId(item.topic_id), item.state.partition) for item in request.partitions}
+            stops = self._orders._stops
+            strays = [one for one in self._replicas if one.key not in named]
+            for stray in strays:
+                end_role(stray, replicas=self._replicas, fetchers=stops._fetchers)
+            asyncio.create_task(stops._delete({one.key: 0 for one in strays}))  # noqa: RUF006 - the loop keeps it
 
         return mutated
 
     replaced(ReplicaControlServicer, "_note_full_set", make)
+
+
+def _every_state_is_new() -> None:
+    replaced(
+        topic_nodes,
+        "judge_state",
+        lambda judge: lambda id, found, **named: judge(id, found, **{**named, "creating": True}),
+    )
+
+
+def _no_mutation_is_known() -> None:
+    def make(init: Any) -> Any:
+        return lambda self, **named: init(self, **{**named, "mutation": None})
+
+    replaced(Topic, "__init__", make)
+
+
+def _tokens_are_forgotten() -> None:
+    def make(init: Any) -> Any:
+        def mutated(self: Any, *arguments: Any, **named: Any) -> None:
+            init(self, *arguments, **named)
+            self._inherited = frozenset()
+
+        return mutated
+
+    replaced(Ledger, "__init__", make)
+    replaced(Ledger, "take_over", lambda _: lambda *_, **__: None)
 
 
 def _silence_is_enough() -> None:
@@ -151,67 +186,105 @@ MUTANTS: Final = (
         rules="S10, T1",
         breaks="a member that has failed since it was recorded counts as one that has been up",
         apply=_elects_bounced,
+        story="a_leader_bounces",
     ),
     Mutant(
         name="any-log",
         rules="S10, T2, T5",
         breaks="whoever was a member may be elected, whatever log its registration names",
         apply=_any_log,
+        story="a_follower_loses_power_between_reigns",
     ),
-    Mutant(name="no-elr", rules="S10, T7", breaks="eligible replicas are not kept", apply=_no_elr),
+    Mutant(
+        name="no-elr",
+        rules="S10, T7",
+        breaks="eligible replicas are not kept",
+        apply=_no_elr,
+        story="complete_copies_come_back",
+    ),
     Mutant(
         name="unclean",
         rules="S10",
         breaks="any live replica is elected where no member may be",
         apply=_unclean,
+        story="an_outsider_is_alone",
     ),
     Mutant(
         name="writes-without-epoch",
         rules="S3",
         breaks="a controller's writes do not check that it still reigns",
         apply=_writes_without_epoch,
+        story="a_reign_ends_before_its_write",
     ),
     Mutant(
         name="fence-without-guard",
         rules="S2",
         breaks="a fence deletes the registration without the guard that tells it from the next one",
         apply=_fences_without_guard,
+        story="a_leader_bounces",
     ),
     Mutant(
         name="any-interval",
         rules="S17",
         breaks="a broker applies a metadata change whatever it has itself",
         apply=_any_interval,
+        story="changes_are_missed",
     ),
     Mutant(
         name="old-max-broker-epoch",
         rules="S18",
         breaks="max_broker_epoch is not that of the same snapshot as the broker list",
         apply=_max_broker_epoch_of_the_start,
+        story="a_leader_bounces",
     ),
     Mutant(
         name="init-deletes",
         rules="S12, S13",
         breaks="a broker deletes what the full set of orders leaves out",
         apply=_init_deletes,
+        story="a_leader_bounces",
     ),
     Mutant(
         name="silence-is-enough",
         rules="S9",
         breaks="a controller fences every silent broker, whether or not others answer it",
         apply=_silence_is_enough,
+        story="a_controller_hears_no_broker",
     ),
     Mutant(
         name="foreign-controller-stays",
         rules="S7",
         breaks="a /controller that is nobody's stays where it is",
         apply=_foreign_controller_stays,
+        story="a_person_writes_controller",
+    ),
+    Mutant(
+        name="state-guessed",
+        rules="S14",
+        breaks="a partition whose state is gone is taken for a new one",
+        apply=_every_state_is_new,
+        story="a_state_is_lost",
+    ),
+    Mutant(
+        name="mutation-happens-twice",
+        rules="S20",
+        breaks="a controller does not know which mutation made a topic",
+        apply=_no_mutation_is_known,
+        story="an_answer_of_a_creation_is_lost",
+    ),
+    Mutant(
+        name="tokens-forgotten",
+        rules="S21",
+        breaks="a quota process that becomes active begins with full buckets",
+        apply=_tokens_are_forgotten,
+        story="quota_processes_die",
     ),
     Mutant(
         name="sessions-write-on",
         rules="S6",
         breaks="the store takes conditional writes of a session that is over",
         apply=_sessions_write_on,
+        story="a_session_ends_before_its_write",
     ),
     Mutant(
         name="one-outcome-for-all",

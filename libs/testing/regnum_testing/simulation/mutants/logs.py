@@ -56,36 +56,42 @@ MUTANTS: Final = (
         rules="S10, T9",
         breaks="a broker whose disk knows more than the store takes that for in order",
         apply=_store_goes_back,
+        story="the_store_goes_back",
     ),
     Mutant(
         name="directory-goes-back-unnoticed",
         rules="S10, T8",
         breaks="a directory that was put back keeps its log id",
         apply=_directory_goes_back,
+        story="a_volume_goes_back",
     ),
     Mutant(
         name="failed-disk-keeps-log-id",
         rules="S10",
         breaks="a directory whose disk has failed keeps its log id in the same boot",
         apply=_failed_disk_keeps_its_id,
+        story="a_disk_fails_once_away_from_the_store",
     ),
     Mutant(
         name="failed-disk-tells-only-itself",
         rules="S10",
         breaks="that a disk has failed is noted on that disk alone, which may refuse the note",
         apply=_failed_disk_tells_only_itself,
+        story="a_disk_fails_for_good_and_works_again",
     ),
     Mutant(
         name="power-loss-unnoticed",
         rules="S10, T1",
         breaks="a log keeps its id at every start",
         apply=_every_log_is_complete,
+        story="a_follower_loses_power",
     ),
     Mutant(
         name="removed-records-come-back",
         rules="S13, T10",
         breaks="a replica of a removed partition is taken for one of the partition that has its number now",
         apply=_removed_records_come_back,
+        story="a_number_is_given_again",
     ),
 )
 """Those of this module."""

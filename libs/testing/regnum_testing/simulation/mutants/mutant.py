@@ -18,6 +18,10 @@ class Mutant:
     """What it takes away, in a sentence."""
     apply: Callable[[], None]
     """Patches the product in this process, for good."""
+    story: str = ""
+    """The aimed schedule that finds it (``schedules.stories``); empty: seeds do."""
+    beside: tuple[str, ...] = ()
+    """Mutants that take the other lines of its defence away: alone it loses nothing."""
 
 
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

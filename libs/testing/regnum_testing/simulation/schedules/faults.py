@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from regnum_coordination.port import Group
+
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.loop import Process
 
@@ -33,7 +35,7 @@ STRIKES: Final = ("kill", "stop", "disk", "power", "goes back", "pause", "sessio
 
 KINDS: Final = (
     "kill", "kill", "power", "pause", "isolate", "cut", "one way", "from store", "session", "lose reply", "drop",
-    "late", "stale", "clock", "stop", "disk", "copy", "goes back", "aimed", "aimed", "aimed",
+    "late", "stale", "clock", "drift", "astray", "stop", "disk", "copy", "goes back", "aimed", "aimed", "aimed",
 )  # fmt: skip
 
 _NEEDLES: Final = {
@@ -118,6 +120,8 @@ class Faults:
             "late": self._spoil_write,
             "stale": self._read_stale,
             "clock": self._move_clock,
+            "drift": self._drift,
+            "astray": self._lead_astray,
         }
         """What each kind of fault, and each strike of an aimed one, does."""
 
@@ -153,12 +157,13 @@ class Faults:
                 cluster.go_on(name)
         for name, started in tuple(cluster.started.items()):
             if started.process.dead and name not in self._coming_back:
-                await self._start(name)
+                await self.start(name)
         cluster.forget_faults()
 
     # What aimed faults wait for.
 
-    def _wrote(self, process: Process, paths: list[str]) -> None:
+    def _wrote(self, process: Process, groups: tuple[Group, ...]) -> None:
+        paths = [operation.path for group in groups for operation in group]
         for aim in ("isr write", "epoch write", "registration"):
             if any(_NEEDLES[aim] in path for path in paths):
                 self._happened(aim, process.name, "")
@@ -255,6 +260,17 @@ class Faults:
     def _move_clock(self, fault: Fault) -> None:
         self._cluster.move_clock(fault.name, round((fault.for_s - 3.0) * 10_000))
 
+    def _drift(self, fault: Fault) -> None:
+        """From its next life on: by up to 6 %, which no quartz does, and a virtual machine may."""
+        self._cluster.drift(fault.name, 1.0 + (fault.for_s - 6.0) / 100)
+
+    def _lead_astray(self, fault: Fault) -> None:
+        kind = fault.name.partition("-")[0]
+        others = [name for name in self._cluster.disks if name != fault.name]
+        if kind == "broker":
+            self._cluster.lead_astray(fault.name, others[round(fault.at_s * 1e4) % len(others)])
+            self._cluster.loop.in_world(fault.for_s, self._cluster.heal)
+
     def _may_fall(self, name: str, *, forgets: bool) -> bool:
         cluster = self._cluster
         down = sum(started.process.dead for started in cluster.started.values())
@@ -274,7 +290,7 @@ class Faults:
         self._cluster.heal()
 
     def _come_back(self, name: str) -> None:
-        self._cluster.spawn(self._start(name))
+        self._cluster.spawn(self.start(name))
 
     def _ended(self, started: Started) -> None:
         """A process has ended by itself; it is started again, as by Kubernetes."""
@@ -284,7 +300,8 @@ class Faults:
         self._coming_back[name] = None
         self._cluster.loop.in_world(RESTARTED_S, self._come_back, name)
 
-    async def _start(self, name: str) -> None:
+    async def start(self, name: str) -> None:
+        """Start a process that is down; a start that fails is a finding."""
         self._coming_back.pop(name, None)
         if not self._cluster.started[name].process.dead:
             return

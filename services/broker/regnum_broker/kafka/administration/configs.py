@@ -101,7 +101,9 @@ class ConfigAdministration:
         """Settings as they are in force."""
         results: list[DescribeConfigsResult] = []
         turns = Turns(SLICE)
-        async for resources in slices(request.resources, RESOURCES):
+        # (As in Kafka each once.)
+        named = {(one.resource_type, one.resource_name): one for one in request.resources}
+        async for resources in slices(named.values(), RESOURCES):
             asked = admin_pb2.DescribeConfigsRequest(
                 header=header(context), include_documentation=request.include_documentation
             )

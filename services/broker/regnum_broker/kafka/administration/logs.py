@@ -31,6 +31,7 @@ from regnum_service.slices import Turns
 from regnum_broker.disk_room import DiskRooms
 from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.refusals import check_once
 from regnum_broker.log.replica.producers.states import ProducerEntry
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
@@ -148,6 +149,9 @@ class LogAdministration:
     async def producers(self, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
         """Which idempotent producers replicas here remember (KIP-664)."""
         del context
+        check_once(
+            ((topic.name, number) for topic in request.topics for number in topic.partition_indexes), "partition"
+        )
         turns = Turns(SLICE)
         topics = []
         for topic in request.topics:

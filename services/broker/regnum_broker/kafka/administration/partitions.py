@@ -1,7 +1,7 @@
 """Partitions added, led by others and moved: between Kafka's messages and the controller's."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
@@ -22,7 +22,10 @@ from regnum_kafka_wire.gen.list_partition_reassignments_response import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from regnum_service.errors import Code, RegnumError
+from regnum_model.access import Operation, ResourceType
+from regnum_service.access.authorization import Authorizer, Right
+from regnum_service.errors import Code
+from regnum_service.slices import Turns
 
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
 from regnum_broker.kafka.administration.rooms import Room
@@ -35,20 +38,26 @@ ELECTIONS: Final = (admin_pb2.ELECTION_TYPE_PREFERRED, admin_pb2.ELECTION_TYPE_U
 """By Kafka's number."""
 PAGE: Final = 1_000
 """Reassignments that the controller tells in one answer."""
+SLICE: Final = 500
+"""Topics between two turns of the event loop (safety rule S22)."""
+
+ALTER_CLUSTER: Final = Right(Operation.ALTER, ResourceType.CLUSTER)
 
 
 class PartitionAdministration:
     """Of one broker. Belongs to its event loop."""
 
-    def __init__(self, *, controller: PassingOn, cache: MetadataCache) -> None:
+    def __init__(self, *, controller: PassingOn, cache: MetadataCache, authorizer: Authorizer) -> None:
         """Only assigns.
 
         Args:
             controller: carries out changes.
             cache: the cluster, as far as this broker has heard.
+            authorizer: whether a caller may be told how many replicas there are.
         """
         self._controller: Final = controller
         self._cache: Final = cache
+        self._authorizer: Final = authorizer
 
     @property
     def rooms(self) -> Mapping[int, Room]:
@@ -66,7 +75,9 @@ class PartitionAdministration:
         asked = admin_pb2.CreatePartitionsRequest(
             header=header(context), timeout_ms=max(0, request.timeout_ms), validate_only=request.validate_only
         )
+        turns = Turns(SLICE)
         for topic in request.topics:
+            await turns.took()
             new = asked.topics.add(name=topic.name, count=topic.count, mutation_id=self._controller.new_mutation_id())
             # Kafka's clients name the replicas of new partitions only, in their order.
             for number, one in enumerate(topic.assignments or (), start=self._partitions_of(topic.name)):
@@ -134,44 +145,54 @@ class PartitionAdministration:
         asked = admin_pb2.AlterPartitionReassignmentsRequest(
             header=header(context), timeout_ms=max(0, request.timeout_ms)
         )
+        if not request.allow_replication_factor_change:
+            ALTER_CLUSTER.require(self._authorizer)
+        wrong: dict[tuple[str, int], str] = {}
         for topic in request.topics:
             for one in topic.partitions:
-                if not request.allow_replication_factor_change:
-                    self._check_factor(topic.name, one.partition_index, one.replicas)
+                if not request.allow_replication_factor_change and (
+                    why := self._why_another_factor(topic.name, one.partition_index, one.replicas)
+                ):
+                    wrong[topic.name, one.partition_index] = why
+                    continue
                 asked.partitions.add(
                     topic=topic.name,
                     partition=one.partition_index,
                     replicas=one.replicas or (),
                     cancel=one.replicas is None,
                 )
-        answer = await self._controller.pass_on(
-            "AlterPartitionReassignments", asked, admin_pb2.AlterPartitionReassignmentsResponse, context
-        )
-        results = iter(answer.results)
+        results: Iterator[admin_pb2.ReassignedPartition] = iter(())
+        if asked.partitions or not wrong:
+            answer = await self._controller.pass_on(
+                "AlterPartitionReassignments", asked, admin_pb2.AlterPartitionReassignmentsResponse, context
+            )
+            results = iter(answer.results)
+
+        def outcome(topic: str, partition: int) -> ReassignablePartitionResponse:
+            if why := wrong.get((topic, partition)):
+                return ReassignablePartitionResponse(partition, errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR, why)
+            result = next(results)
+            return ReassignablePartitionResponse(partition, result.error_code, result.error_message or None)
+
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,
             error_message=None,
             responses=[
                 ReassignableTopicResponse(
                     topic.name,
-                    [
-                        ReassignablePartitionResponse(result.partition, result.error_code, result.error_message or None)
-                        for _, result in zip(topic.partitions, results, strict=False)
-                    ],
+                    [outcome(topic.name, one.partition_index) for one in topic.partitions],
                 )
                 for topic in request.topics
             ],
         )
 
-    def _check_factor(self, topic: str, partition: int, replicas: Sequence[int] | None) -> None:
-        """Raise INVALID_REPLICATION_FACTOR where a partition would have another number of replicas than it has now."""
+    def _why_another_factor(self, topic: str, partition: int, replicas: Sequence[int] | None) -> str:
+        """That a partition would have another number of replicas than it has now, in words; empty: it would not."""
         view = self._cache.topics.get(topic)
         state = None if view is None else view.partitions.get(partition)
-        if replicas is not None and state is not None and len(replicas) != len(state.replicas):
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
-                f"{topic}/{partition} has {len(state.replicas)} replicas, and is not to have {len(replicas)}",
-            )
+        if replicas is None or state is None or len(replicas) == len(state.replicas):
+            return ""
+        return f"it has {len(state.replicas)} replicas, and is not to have {len(replicas)}"
 
     def no_reassign(
         self, request: AlterPartitionReassignmentsRequest, context: Context, code: Code

@@ -151,7 +151,12 @@ def check(request: log_pb2.FetchRequest) -> None:
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             "one of max_wait_ms, min_bytes and max_bytes is negative; give 0 or more",
         )
-    if len(request.partitions) > PARTITIONS_MAX:
+    check_count(len(request.partitions))
+
+
+def check_count(partitions: int) -> None:
+    """Raise RegnumError for more partitions than one request may have."""
+    if partitions > PARTITIONS_MAX:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
         )

@@ -8,6 +8,10 @@ the invariants of ``docs/invariants.md`` that can be seen from outside of a proc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
+
+STALE_S: Final = 10.0
+"""How long a leader may serve beside one of a later epoch: a session, and the silence of followers (safety rule S8)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,11 +40,15 @@ class History:
     """By partition: offsets that a member of the group was given."""
     committed: dict[str, int] = field(default_factory=dict)
     """By partition: the highest offset that the group was told is committed."""
+    admitted: list[tuple[float, float]] = field(default_factory=list)
+    """Mutations of the client that has a quota: when each was asked for, and when it was answered."""
     changes: int = 0
     """Topics that were asked for besides."""
     problems: list[str] = field(default_factory=list)
     """What was seen to be wrong at once."""
     _marks: dict[tuple[str, str], int] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _outlived_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def commit(self, partition: str, offset: int, *, known: Mapping[str, int]) -> None:
         """A member was told that an offset is committed; ``known``: what had been committed before it asked."""
@@ -59,8 +67,19 @@ class History:
 
         return removed
 
-    def see(self, life: str, broker: str, partition: str, *, epoch: int, leads: bool, high_watermark: int) -> None:
-        """A replica as it is now; ``life`` names one life of its broker."""
+    def see(
+        self,
+        life: str,
+        broker: str,
+        partition: str,
+        *,
+        epoch: int,
+        leads: bool,
+        high_watermark: int,
+        serves: bool = False,
+        at_s: float = 0.0,
+    ) -> None:
+        """A replica as it is now; ``life`` names one life of its broker, ``serves``: clients are served."""
         key = (life, partition)
         before = self._marks.get(key, 0)
         if high_watermark < before:
@@ -68,7 +87,13 @@ class History:
                 f"high watermark went back: {broker} partition {partition} from {before} to {high_watermark}"
             )
         self._marks[key] = high_watermark
+        if not serves or epoch >= self._newest.get(partition, -1):
+            self._outlived_s.pop(key, None)
+        elif at_s - self._outlived_s.setdefault(key, at_s) > STALE_S:
+            self.problems.append(f"S8: {broker} serves partition {partition} in epoch {epoch}, long after a later one")
+            self._outlived_s[key] = at_s
         if leads:
+            self._newest[partition] = max(self._newest.get(partition, -1), epoch)
             brokers = self.leaders.setdefault((partition, epoch), {})
             if broker not in brokers:
                 brokers[broker] = None
@@ -104,6 +129,23 @@ def judged(
     for partition, by_broker in logs.items():
         found += _of_partition(history, partition, by_broker, assigned[partition])
     return found
+
+
+def of_quota(admitted: Sequence[tuple[float, float]], *, rate: float, burst: float) -> list[str]:
+    """Whether more was admitted than the quota allows, in any time, whichever processes died in it (safety rule S21).
+
+    Args:
+        admitted: when each mutation was asked for, and when answered: it was charged in between.
+        rate: tokens a second.
+        burst: tokens in a full bucket, of which the last may be overdrawn by one mutation.
+    """
+    for begin_s in sorted({asked_s for asked_s, _ in admitted}):
+        ends = sorted(done_s for asked_s, done_s in admitted if asked_s >= begin_s)
+        for count, end_s in enumerate(ends, 1):
+            if count > burst + 1 + rate * (end_s - begin_s):
+                took = f"{count} mutations in {end_s - begin_s:.1f} s"
+                return [f"S21: {took}, with {rate:g} a second and a burst of {burst:g}"]
+    return []
 
 
 Image = Mapping[tuple[str, int], tuple[int, int, tuple[int, ...]]]

@@ -1,0 +1,1 @@
+"""Tables of changes that grow: Parquet by cluster and date, in a folder or a bucket."""

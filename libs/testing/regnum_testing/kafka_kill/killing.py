@@ -1,0 +1,102 @@
+"""Runs a program that sends records, kills their leader in the middle, and judges what is read back."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import aiokafka
+from regnum_client import Admin
+from regnum_local.cluster import LocalCluster, ProcessState
+
+from regnum_testing.kafka_kill.producer import HALF
+
+PROGRAM_S: Final = 300.0
+"""A program that takes longer is ended."""
+READ_S: Final = 120.0
+"""Within so long all is read back."""
+BACK_S: Final = 300.0
+"""Within so long the broker that was killed serves again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of the records of one program."""
+
+    said: dict[str, Any]
+    """What it said in the end."""
+    lost: int
+    """Acknowledged, and not there."""
+    doubled: int
+    """There more than once."""
+    out_of_order: int
+    """Behind one with a larger number."""
+
+    @property
+    def clean(self) -> bool:
+        """Nothing of the kind, and nothing failed."""
+        return not (self.lost or self.doubled or self.out_of_order or self.said["failed"])
+
+
+def judge(numbers: Sequence[int], said: dict[str, Any]) -> Verdict:
+    """What was read, against what the program said: as it sends each once, none fails where all are acknowledged."""
+    doubled = len(numbers) - len(set(numbers))
+    behind = sum(later < earlier for earlier, later in pairwise(numbers))
+    return Verdict(said=said, lost=max(0, said["acked"] - len(set(numbers))), doubled=doubled, out_of_order=behind)
+
+
+async def kill_in_the_middle(
+    cluster: LocalCluster, program: Sequence[str], *, topic: str, count: int, rate: float
+) -> Verdict:
+    """Make the topic, run the program, kill the leader at half, read everything back. The broker stays killed.
+
+    Raises AssertionError: the program said nothing of a half, so that nothing was killed.
+    """
+    bootstrap = ",".join(cluster.plan.kafka)
+    killed, line = "", ""
+    async with Admin(cluster.bootstrap, timeout_s=BACK_S) as admin, asyncio.timeout(PROGRAM_S):
+        await admin.create_topic(topic, partitions=1, replication_factor=3)
+        running = await asyncio.create_subprocess_exec(
+            *program, bootstrap, topic, str(count), str(rate), stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert running.stdout is not None
+            while (line := (await running.stdout.readline()).decode().strip()) and not line.startswith("{"):
+                if line == HALF:
+                    killed = f"broker-{(await admin.describe_topic(topic)).partitions[0].leader}"
+                    await cluster.kill(killed)
+            await running.wait()
+        finally:
+            if running.returncode is None:
+                running.kill()
+    verdict = judge(await _numbers(bootstrap, topic), json.loads(line))
+    if not killed:
+        raise AssertionError(f"{program} never said {HALF}: {verdict}")
+    return verdict
+
+
+async def back(cluster: LocalCluster) -> None:
+    """Start again what was killed, and wait until it serves."""
+    for row in cluster.status():
+        if row.state is ProcessState.EXITED:
+            await cluster.restart(row.name)
+            await cluster.wait_healthy(row.name, BACK_S)
+
+
+async def _numbers(bootstrap: str, topic: str) -> list[int]:
+    """All that is committed of the topic's one partition."""
+    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    place, found = aiokafka.TopicPartition(topic, 0), list[int]()
+    async with asyncio.timeout(READ_S):
+        await consumer.start()
+        try:
+            consumer.assign([place])
+            end = (await consumer.end_offsets([place]))[place]
+            while await consumer.position(place) < end:
+                for records in (await consumer.getmany(timeout_ms=500)).values():
+                    found += [int(record.value) for record in records]
+        finally:
+            await consumer.stop()
+    return found

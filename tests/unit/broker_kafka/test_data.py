@@ -1,0 +1,112 @@
+"""Fetch between Kafka's messages and the handler's: what an answer of a session says, whatever the handler answers."""
+
+import random
+from typing import Any
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.data import Data
+from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from regnum_kafka_wire.gen.fetch_response import FetchResponse
+from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
+from regnum_testing.clock import FakeClock
+
+
+class Log:
+    """Answers Fetch as a test says; partitions of which nothing is said have no news."""
+
+    def __init__(self) -> None:
+        self.asked: list[log_pb2.FetchRequest] = []
+        self.says: dict[int, dict[str, Any]] = {}
+        self.throttle_ms = 0
+        self.error: RegnumError | None = None
+
+    async def Fetch(  # noqa: N802 - gRPC's name
+        self, request: log_pb2.FetchRequest, context: Context
+    ) -> log_pb2.FetchResponse:
+        del context
+        self.asked.append(request)
+        if self.error is not None:
+            raise self.error
+        answer = log_pb2.FetchResponse(throttle_time_ms=self.throttle_ms)
+        for item in request.partitions:
+            said = self.says.get(item.partition, {})
+            answer.results.add(topic=item.topic, partition=item.partition, high_watermark=5, **said)
+        return answer
+
+
+class World:
+    def __init__(self) -> None:
+        self.log, self.clock = Log(), FakeClock()
+        self.data = Data(log=self.log, producers=None, addresses=None)  # type: ignore[arg-type]
+        self.session = ConnectionSession(Sessions(), random.Random(1))
+
+    async def fetch(self, epoch: int, *partitions: int, **changed: Any) -> FetchResponse:
+        head = Head(key=1, version=11, correlation_id=1, client_id="c", end=0)
+        context = Context(Call(peer="ipv4:10.0.0.1:1"), head, self.session, self.clock)
+        places = [FetchPartition(partition=number, partition_max_bytes=7) for number in partitions]
+        topics = [FetchTopic(topic="t", partitions=places)] if places else []
+        how = {"max_wait_ms": 300, "min_bytes": 2, "max_bytes": 9, "rack_id": "near", **changed}
+        return await self.data.fetch(
+            FetchRequest(session_id=self.session.id, session_epoch=epoch, topics=topics, **how), context
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def named(answer: FetchResponse) -> list[int]:
+    return [one.partition_index for topic in answer.responses for one in topic.partitions]
+
+
+async def test_what_a_consumer_waits_for_is_what_the_handler_is_asked_for(world: World) -> None:
+    await world.fetch(0, 0, 1)
+    await world.fetch(1, max_wait_ms=60_000, min_bytes=1_000, max_bytes=2**31 - 1)
+    first, second = world.log.asked
+    assert (first.max_wait_ms, first.min_bytes, first.max_bytes, first.client_rack) == (300, 2, 9, "near")
+    assert [(item.partition, item.max_bytes) for item in second.partitions] == [(0, 7), (1, 7)]
+    assert (second.max_wait_ms, second.min_bytes) == (60_000, 1_000)
+
+
+async def test_an_incremental_answer_says_where_to_read_instead_each_time(world: World) -> None:
+    assert named(await world.fetch(0, 0, 1)) == [0, 1]
+    assert named(await world.fetch(1)) == [], "nothing is new"
+    world.log.says = {1: {"preferred_read_replica": 2}}
+    for epoch in (2, 3):
+        answer = await world.fetch(epoch)
+        assert named(answer) == [1]
+        assert answer.responses[0].partitions[0].preferred_read_replica == 2
+
+
+async def test_an_incremental_answer_says_what_is_wrong_and_that_it_is_no_more(world: World) -> None:
+    await world.fetch(0, 0, 1)
+    world.log.says = {0: {"error_code": errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER}}
+    for epoch in (1, 2):
+        assert named(await world.fetch(epoch)) == [0]
+    world.log.says = {}
+    assert named(await world.fetch(3)) == [0], "its high watermark is known again"
+    assert named(await world.fetch(4)) == []
+
+
+async def test_a_throttled_fetch_keeps_its_session(world: World) -> None:
+    id = (await world.fetch(0, 0, 1)).session_id
+    world.log.throttle_ms = 700
+    throttled = await world.fetch(1)
+    assert (throttled.session_id, throttled.throttle_time_ms, named(throttled)) == (id, 700, [])
+    world.log.throttle_ms, world.log.says = 0, {1: {"record_batches": b"records"}}
+    answer = await world.fetch(2)
+    assert (answer.error_code, answer.session_id, named(answer)) == (0, id, [1])
+
+
+async def test_a_fetch_of_more_partitions_than_one_may_have_asks_for_none(world: World) -> None:
+    with pytest.raises(RegnumError) as caught:
+        await world.fetch(0, *range(10_001))
+    assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert not world.log.asked

@@ -1,0 +1,99 @@
+"""What an overload refuses is told to no client of Kafka: the door waits, and makes the call again."""
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from regnum.broker.v1 import group_pb2, log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.data import Data
+from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_broker.kafka.groups import Groups
+from regnum_kafka_wire.apis import APIS
+from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from regnum_kafka_wire.gen.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from regnum_kafka_wire.gen.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from regnum_service.errors import RegnumError
+from regnum_service.limits.call import Call
+from regnum_testing.clock import FakeClock
+
+BUSY = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+DENIED = errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED
+
+
+def context(key: int) -> Context:
+    head = Head(key=key, version=APIS[key].oldest if key else 9, correlation_id=1, client_id="c", end=0)
+    session = ConnectionSession(Sessions(), random.Random(1))
+    return Context(Call(peer="ipv4:10.0.0.1:1", client_id="c"), head, session, FakeClock())
+
+
+class Log:
+    """Answers Produce with these codes, in their order."""
+
+    def __init__(self, *codes: "errors_pb2.ErrorCode.ValueType") -> None:
+        self.codes = codes
+
+    async def Produce(self, _request: Any, _context: Any) -> log_pb2.ProduceResponse:  # noqa: N802 - gRPC's name
+        return log_pb2.ProduceResponse(results=[log_pb2.ProduceResult(error_code=code) for code in self.codes])
+
+
+def produced(partitions: int) -> ProduceRequest:
+    data = [PartitionProduceData(index=number, records=memoryview(b"x")) for number in range(partitions)]
+    return ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+
+
+@pytest.mark.parametrize("codes", [(BUSY,), (BUSY, BUSY)])
+async def test_a_call_of_which_nothing_was_appended_for_want_of_room_is_waited_for(codes: Any) -> None:
+    data = Data(log=Log(*codes), producers=None, addresses=SimpleNamespace(named=lambda _: []))  # type: ignore[arg-type]
+    with pytest.raises(RegnumError) as refused:
+        await data.produce(produced(len(codes)), context(0))
+    assert refused.value.code == BUSY
+
+
+@pytest.mark.parametrize("codes", [(0, DENIED), (0, BUSY), (DENIED, BUSY)])
+async def test_what_may_have_been_appended_is_not_sent_again(codes: Any) -> None:
+    data = Data(log=Log(*codes), producers=None, addresses=SimpleNamespace(named=lambda _: []))  # type: ignore[arg-type]
+    answer = await data.produce(produced(2), context(0))
+    assert answer is not None
+    told = [one.error_code for one in answer.responses[0].partition_responses]
+    behind = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+    assert told == [behind if code == BUSY else code for code in codes]
+
+
+class Offsets:
+    """Knows group ``a``, has no memory for the offsets of ``b``, and refuses those of ``c``."""
+
+    async def OffsetFetch(self, request: Any, _context: Any) -> group_pb2.OffsetFetchResponse:  # noqa: N802 - gRPC's name
+        if request.group_id == "b":
+            raise RegnumError(BUSY, "no room")
+        if request.group_id == "c":
+            raise RegnumError(errors_pb2.ERROR_CODE_GROUP_AUTHORIZATION_FAILED, "no")
+        return group_pb2.OffsetFetchResponse()
+
+
+async def test_offsets_of_groups_are_told_each_on_its_own_but_for_what_is_to_be_waited_for() -> None:
+    groups = Groups(groups=Offsets(), addresses=SimpleNamespace())  # type: ignore[arg-type]
+    head = Head(key=9, version=8, correlation_id=1, client_id="c", end=0)
+    asking = context(9)
+    asking = Context(asking.call, head, asking.session, FakeClock())
+
+    def asked(*names: str) -> OffsetFetchRequest:
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
+
+    answer = await groups.committed(asked("a", "c"), asking)
+    assert [one.error_code for one in answer.groups] == [0, errors_pb2.ERROR_CODE_GROUP_AUTHORIZATION_FAILED]
+    with pytest.raises(RegnumError) as refused:
+        await groups.committed(asked("a", "b"), asking)
+    assert refused.value.code == BUSY
+
+
+async def test_a_session_keeps_no_name_that_no_topic_has() -> None:
+    data = Data(log=None, producers=None, addresses=SimpleNamespace())  # type: ignore[arg-type]
+    asking = context(1)
+    asked = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="x" * 30_000, partitions=[FetchPartition()])])
+    with pytest.raises(RegnumError) as refused:
+        await data.fetch(asked, asking)
+    assert (refused.value.code, asking.session.id) == (errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, 0)
