@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import grpc
 from regnum.types.v1 import errors_pb2
-from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
-from regnum_kafka_wire.frames import read_request, write_response
-from regnum_kafka_wire.primitives import MalformedError
+from regnum_kafka_wire.apis import API_VERSIONS, APIS, PRODUCE, Api, Buffers
+from regnum_kafka_wire.frames import Head, read_request, write_response
+from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of
 from regnum_service.access.authorization import set_call_name
 from regnum_service.clock import Clock
@@ -30,10 +30,8 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.produce_together import AGAIN_S, Taking, Together
 from regnum_broker.limits.throttling import LOG_SERVICE
-
-AGAIN_S: Final = 0.2
-"""When a call is made again that was refused for want of room, if it was not said when."""
 
 PATHS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -56,6 +54,7 @@ class Door:
         self,
         *,
         data: Data,
+        log: Taking,
         groups: Groups,
         admin: Admin,
         administration: Mapping[int, Room],
@@ -70,6 +69,7 @@ class Door:
         Args:
             metrics: where calls are counted.
             data: records and offsets.
+            log: takes what is produced together; it looks at rights itself, as it does for the messages of streams.
             groups: consumer groups.
             admin: the cluster and its topics.
             administration: what answers all other calls, by API key.
@@ -78,6 +78,8 @@ class Door:
             meter: measures what they take.
             clock: source of time.
         """
+        self._data: Final = data
+        self._log: Final = log
         self._gates: Final = tuple(gates)
         self._answers: Final = answers
         self._meter: Final = meter
@@ -134,6 +136,42 @@ class Door:
             else:
                 response = await answering
         return None if response is None else write_response(api, head.version, head.correlation_id, response)
+
+    def takes_together(self, head: Head) -> bool:
+        """Whether such a request may be taken with others: what each of them takes is not measured then."""
+        return head.key == PRODUCE and head.version in APIS[PRODUCE].readers and not self._meter.is_on
+
+    async def together(self, asked: Sequence[tuple[memoryview, Context]]) -> Together:
+        """Begin to answer Produce requests that were read together; returns when they are with the writer.
+
+        A request that cannot be read ends the connection, as by itself: when those before it are answered.
+        """
+        api, began_s = APIS[PRODUCE], self._clock.monotonic()
+        set_call_name(f"kafka/{api.name}")
+
+        def render(context: Context, response: Any, error: str) -> Buffers | None:
+            self._note(api, context.version, error, began_s)
+            head = context.head
+            return None if response is None else write_response(api, head.version, head.correlation_id, response)
+
+        together = Together(data=self._data, render=render)
+        try:
+            for gate in self._gates:
+                passed = await gate.enter(PATHS[PRODUCE], asked[0][1].call)
+                if passed is not None:
+                    together.leaving.callback(passed.leave)
+            for frame, context in asked:
+                try:
+                    request = read_request(api, context.head, frame)
+                except (MalformedError, TooManyItemsError) as error:
+                    together.ends_with = error
+                    break
+                together.add(request, context)
+            await together.take(self._log, self._clock)
+        except BaseException:
+            together.close()
+            raise
+        return together
 
     def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)
