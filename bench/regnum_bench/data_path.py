@@ -32,6 +32,7 @@ from regnum_bench.processor_time import of_threads
 from regnum_bench.profiling import busy, profiled
 from regnum_bench.stand import Measured, Run, Stand, create_some, stand
 from regnum_bench.throughput import FETCH_BYTES, Place, Work, fetch_all, offset_after, sends, timed, work_of
+from regnum_bench.waiting import MeasureError
 
 LEADER: Final = 1
 """Leads everything."""
@@ -67,7 +68,9 @@ class _Doors:
         offset, end = 0, 1
         while offset < end:
             batches, end = await self.kafka.fetch(self.topic, partition, offset, FETCH_BYTES)
-            offset = offset_after(bytes(batches))
+            if not batches:
+                raise MeasureError(f"{self.topic}-{partition} gives nothing at {offset} of {end}")
+            offset = offset_after(batches)
 
 
 async def data_path(run: Run) -> Measured:

@@ -45,7 +45,7 @@ class KafkaConnection:
         """Append with acks all. Raises MeasureError where the broker did not."""
         body = struct.pack(">hhi", -1, _ACKS_ALL, 60_000) + _one(topic) + struct.pack(">ii", partition, len(batch))
         answer = await self._call(PRODUCE, PRODUCE_VERSION, body, batch)
-        (error,) = struct.unpack_from(">h", answer, 4 + _named(topic) + 4 + 4)
+        (error,) = struct.unpack_from(">h", answer, 4 + len(_one(topic)) + 4)
         if error:
             raise MeasureError(f"{topic}-{partition} took no batch: error {error}")
 
@@ -58,7 +58,7 @@ class KafkaConnection:
             + struct.pack(">ih", 0, 0)
         )
         answer = await self._call(FETCH, FETCH_VERSION, body)
-        at = 4 + 4 + 2 + 4 + _named(topic) + 4
+        at = 4 + 4 + 2 + 4 + len(_one(topic))
         _, error, high_watermark, _, _, aborted = struct.unpack_from(">ihqqqi", answer, at)
         if error or aborted > 0:
             raise MeasureError(f"{topic}-{partition} cannot be read: error {error}")
@@ -83,10 +83,5 @@ class KafkaConnection:
 
 
 def _one(topic: str) -> bytes:
-    """An array of one topic with an array of one partition."""
+    """An array of one topic with an array of one partition, as requests and answers have it."""
     return struct.pack(">ih", 1, len(topic)) + topic.encode() + struct.pack(">i", 1)
-
-
-def _named(topic: str) -> int:
-    """So many bytes are in front of the one partition of an answer, behind what is before its topics."""
-    return len(_one(topic))

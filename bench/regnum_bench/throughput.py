@@ -281,7 +281,7 @@ async def fetch_all(place: Place) -> tuple[int, int]:
             raise MeasureError(f"{place.topic}-{place.partition} gives nothing at {offset} of {result.high_watermark}")
 
 
-def offset_after(batches: bytes) -> int:
+def offset_after(batches: bytes | memoryview) -> int:
     """Offset after the last whole batch: a header at the start of each names base offset, length and last delta."""
     at, offset = 0, 0
     while at + 27 <= len(batches):
