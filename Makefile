@@ -8,14 +8,19 @@ PYTEST = $(BIN)/python -m pytest $(if $(OUTCOMES),--outcomes=$(OUTCOMES)/$@)
 BROKERS := $(addprefix tests/unit/,broker broker_log)
 SERVICES := $(addprefix tests/unit/,election metadata quota)
 CLIENTS := $(addprefix tests/unit/,client client_groups local)
+UNITS := $(filter-out $(BROKERS) $(SERVICES) $(CLIENTS) %__pycache__,$(wildcard tests/unit/*))
+UNITS_TO_DOCS := $(filter $(wildcard tests/unit/[a-d]*),$(UNITS))
 # Tests start some hundred processes: where the environment forbids to keep bytecode, each of them compiles all that it
 # imports, for a third of the time of its start.
 export PYTHONDONTWRITEBYTECODE :=
 
+# The files of the tests that run alone: pytest looks through no other, which took it ten seconds.
+ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
+
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
+.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-other-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,7 +53,7 @@ picture-judge: install ## the report of failovers in a real browser: no request,
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
 test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
 	@$(BIN)/python -m regnum_testing.suite \
-	  "check-clusters check-services check-units check-other-clusters check-brokers check-clients check-stores lint" \
+	  "check-clusters check-services check-units check-other-clusters check-other-units check-brokers check-clients check-stores lint" \
 	  "check-loops-of-election check-loops"
 
 test-full: lint ## every check and every test, one after another
@@ -64,13 +69,16 @@ check-other-clusters: install
 	@$(PYTEST) -m "not full and not alone" $(wildcard tests/integration/test_[m-z]*.py)
 
 check-loops-of-election: install
-	@$(PYTEST) -m "alone and not full" tests/unit/election
+	@$(PYTEST) -m "alone and not full" $(filter tests/unit/election/%,$(ALONE))
 
 check-loops: install
-	@$(PYTEST) -m "alone and not full" --ignore tests/unit/election
+	@$(PYTEST) -m "alone and not full" $(filter-out tests/unit/election/%,$(ALONE))
 
 check-units: install
-	@$(PYTEST) -m "not full and not alone" tests/unit $(addprefix --ignore ,$(BROKERS) $(SERVICES) $(CLIENTS))
+	@$(PYTEST) -m "not full and not alone" $(UNITS_TO_DOCS)
+
+check-other-units: install
+	@$(PYTEST) -m "not full and not alone" $(filter-out $(UNITS_TO_DOCS),$(UNITS))
 
 check-brokers: install
 	@$(PYTEST) -m "not full and not alone" $(BROKERS)

@@ -23,6 +23,11 @@ ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = {
     "node": ("node/node_modules", "node {examples}/node/client.js", "npm install"),
     "go": ("go/client", "cd {examples}/go && ./client", "go build -o client ."),
+    "java": (
+        "java/target/dependency",
+        "java -cp '{examples}/java/target/classes:{examples}/java/target/dependency/*' Client",
+        "mvn package",
+    ),
 }
 """What each needs that is no part of the set-up, how it is started, how that is made."""
 TUTORIAL_S_MAX: Final = 600.0

@@ -90,7 +90,9 @@ def add_missing(
     clients: Sequence[str] = (ADMIN,),
     days: int = DAYS,
 ) -> list[Path]:
-    """What ``make`` makes, in a folder that may have a part of it; what is there stays as it is. Returns the new files.
+    """What ``make`` makes, in a folder that may have a part of it. Returns the new files.
+
+    What is there stays as it is, but for certificates of processes that do not name all hosts.
 
     Raises StartRefusedError for an authority without its key.
     """
@@ -99,7 +101,7 @@ def add_missing(
         return make(folder, names, hosts=hosts, clients=clients, days=days)
     made: list[Path] = []
     for name in names:
-        if not (folder / f"{name}.pem").exists():
+        if not _names(folder / f"{name}.pem", hosts):
             made += renew(folder, name, hosts=hosts, days=days)
     for name in clients:
         certificate, _ = client_files(folder, name)
@@ -202,6 +204,15 @@ def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str]
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return _Authority(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _names(file: Path, hosts: Sequence[str]) -> bool:
+    """Whether there is a certificate, for all these hosts."""
+    if not file.exists():
+        return False
+    shown = x509.load_pem_x509_certificate(file.read_bytes()).extensions
+    named = shown.get_extension_for_class(x509.SubjectAlternativeName).value
+    return all(_host(host) in named for host in hosts)
 
 
 def _host(host: str) -> x509.GeneralName:

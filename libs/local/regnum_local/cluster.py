@@ -134,6 +134,7 @@ class LocalCluster:
         quotas: int | None = 0,
         coordination: str | None = None,
         port_base: int | None = None,
+        bind: str | None = None,
         report: Callable[[str], None] = lambda _line: None,
         extra: Mapping[Role, Sequence[str]] | None = None,
         tls: bool = False,
@@ -154,6 +155,7 @@ class LocalCluster:
             coordination: ``etcd`` or ``zookeeper`` starts one here; otherwise the URL of one that runs elsewhere. None:
                 the embedded store that the folder has, etcd in a new one.
             port_base: Port of broker 1 for clients, of broker 2 the next, and so on; None: as in the folder.
+            bind: Host of the listeners for clients; None: as in the folder, loopback in a new one.
             report: Gets a line for each thing that a person may want to know.
             extra: Further flags for the processes of a role.
             tls: Whether every listener speaks TLS, with certificates that are made below the folder.
@@ -168,7 +170,7 @@ class LocalCluster:
         self._elections = elections or 0
         self._metadata = metadata or 0
         self._quotas = quotas or 0
-        self._asked, self._port_base = coordination, port_base
+        self._asked, self._port_base, self._bind = coordination, port_base, bind
         self._store_url: str | None = None
         self._store_program: Sequence[str] = ()
         self._report = report
@@ -208,7 +210,7 @@ class LocalCluster:
     @property
     def bootstrap(self) -> tuple[str, ...]:
         """``host:port`` where clients find the cluster: the brokers' client listeners."""
-        return tuple(str(member.address("client")) for member in self._plan.of(Role.BROKER))
+        return self._plan.bootstrap
 
     @property
     def tls(self) -> TlsFiles | None:
@@ -275,9 +277,7 @@ class LocalCluster:
             graceful = await asyncio.gather(*(child.terminate(STOP_TIMEOUT_S[role]) for child in running))
             for child, heeded in zip(running, graceful, strict=True):
                 if not heeded:
-                    self._report(
-                        f"{child.name} did not end within {STOP_TIMEOUT_S[role]:g} s of SIGTERM and was killed"
-                    )
+                    self._report(f"{child.name} did not end {STOP_TIMEOUT_S[role]:g} s after SIGTERM and was killed")
         await self._finish()
 
     async def kill_all(self) -> None:
@@ -355,8 +355,7 @@ class LocalCluster:
         )
 
     def _of(self, role: Role) -> list[Child]:
-        names = [member.name for member in self._plan.of(role)]
-        return [self._children[name] for name in names if name in self._children]
+        return [self._children[one.name] for one in self._plan.of(role) if one.name in self._children]
 
     def _member(self, name: str) -> Member:
         member = self._plan.get(name)
@@ -380,6 +379,7 @@ class LocalCluster:
             raise LaunchError(f"cannot read {path}: {error!r}; repair it, or choose another folder") from error
 
     def _make_plan(self, known: Plan, choice: StoreChoice) -> Plan:
+        host = self._bind or known.bind
         plan = grow(
             known,
             brokers=self._brokers,
@@ -387,9 +387,10 @@ class LocalCluster:
             metadata=self._metadata,
             quotas=self._quotas,
             store=choice.embedded,
-            is_free=is_free,
+            is_free=lambda port: is_free(port) and is_free(port, host),
             choose=lambda taken: free_port(self._rng, taken=taken),
             port_base=self._port_base,
+            bind=host,
         )
         write_json(self._data_dir / PLAN, plan.to_json())
         self._tls.prepare(plan)
@@ -421,10 +422,9 @@ class LocalCluster:
 
     async def _wait_until_all_are_known(self, timeout_s: float | None) -> None:
         """Brokers serve when they have registered; who creates a topic needs a controller that has heard of it."""
-        brokers = self._plan.of(Role.BROKER)
-        ids = [member.id for member in brokers]
+        ids = [member.id for member in self._plan.of(Role.BROKER)]
         deadline_s = self._deadline_s(timeout_s)
-        for member in brokers:
+        for member in self._plan.of(Role.BROKER):
             child = self._child(member.name)
             with self._awaited.waiting(member.name, lambda: "has heard of no controller yet that knows all brokers"):
                 while not await probes.names_brokers(member.address("client"), ids, self._open_to(member, "client")):

@@ -30,7 +30,7 @@ from regnum_local.profile import (
     remove_profiles,
     write_profile,
 )
-from regnum_local.protection import UNPROTECTED, Protection, keep, protected_as_before
+from regnum_local.protection import UNPROTECTED, Protection, check_bind, keep, protected_as_before
 from regnum_local.restarting import ask_for_restart, forget_requests, serve_requests
 from regnum_local.runtime_record import read_record
 
@@ -59,6 +59,8 @@ class UpOptions:
     """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
     port_base: int | None = None
     """Port of broker 1 for clients, of broker 2 the next, and so on; None: as in the folder, free ones in a new one."""
+    bind: str | None = None
+    """Host of the listeners for clients; None: as in the folder, loopback in a new one."""
     protection: Protection = UNPROTECTED
     """What is asked for besides what the folder has; where rights are checked, which takes TLS, the client admin may do
     everything, and the processes among them."""
@@ -96,7 +98,7 @@ def _nothing(_view: ClusterView) -> AbstractAsyncContextManager[None]:
 def _as_before(options: UpOptions) -> UpOptions:
     """The same with all numbers of processes, and as protected as the folder was.
 
-    Raises StartRefusedError for fewer processes than the folder has.
+    Raises StartRefusedError for fewer processes than the folder has, and for a host that clients may not come to.
     """
     asked = {
         Role.BROKER: options.brokers,
@@ -104,14 +106,17 @@ def _as_before(options: UpOptions) -> UpOptions:
         Role.METADATA: options.metadata,
         Role.QUOTA: options.quotas,
     }
-    counts = counts_of(_plan_in(options.data_dir), asked, options.data_dir)
+    plan = _plan_in(options.data_dir)
+    counts = counts_of(plan, asked, options.data_dir)
+    protection = protected_as_before(options.protection, options.data_dir)
+    check_bind(options.bind or plan.bind, protection)
     return replace(
         options,
         brokers=counts[Role.BROKER],
         elections=counts[Role.ELECTION],
         metadata=counts[Role.METADATA],
         quotas=counts[Role.QUOTA],
-        protection=protected_as_before(options.protection, options.data_dir),
+        protection=protection,
     )
 
 
@@ -138,6 +143,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         quotas=options.quotas,
         coordination=options.coordination,
         port_base=options.port_base,
+        bind=options.bind,
         report=options.report,
         extra=dict.fromkeys(roles, checked) if options.protection.acl else None,
         tls=options.protection.tls,

@@ -25,15 +25,19 @@ class LocalTls:
         self._openers: Final[dict[str, Open]] = {}
 
     def prepare(self, plan: Plan) -> None:
-        """Make the certificates that are not there yet, also one of a guest. Raises StartRefusedError."""
+        """Make the certificates that are not there yet or do not name the host of the listeners for clients.
+
+        There is one of a guest, too. Raises StartRefusedError.
+        """
         try:
-            from regnum_local.certificates import ADMIN, GUEST, add_missing, add_store  # noqa: PLC0415 - the library is there with services only
+            from regnum_local.certificates import ADMIN, GUEST, HOSTS, add_missing, add_store  # noqa: PLC0415 - the library is there with services only
         except ImportError as error:
             raise StartRefusedError(
                 f"certificates cannot be made here ({error}); install regnum[services]", exit_status=ExitStatus.FAILED
             ) from error
         processes = [member.name for member in plan.members if member.role not in STORES]
-        add_missing(self.folder, processes, clients=(ADMIN, GUEST))
+        hosts = tuple(dict.fromkeys((*HOSTS, plan.bind)))
+        add_missing(self.folder, processes, hosts=hosts, clients=(ADMIN, GUEST))
         if plan.store is not None:
             add_store(self.folder, plan.store.name)
 

@@ -53,6 +53,9 @@ KAFKA: Final = "kafka"
 NOT_GRPC: Final = frozenset({METRICS, KAFKA})
 """Listeners that speak something else. Members in folders of earlier releases may have no port for them."""
 
+FOR_CLIENTS: Final = frozenset({"client", KAFKA})
+"""Listeners that clients come to, of processes that are no store."""
+
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
     Role.ZOOKEEPER: ("client",),
@@ -102,6 +105,8 @@ class Member:
     """Its id among those of its role, from 1."""
     ports: Mapping[str, int]
     """Port of each of its listeners, by name."""
+    bind: str = HOST
+    """Host of its listeners for clients; all others are on loopback."""
 
     @property
     def name(self) -> str:
@@ -110,7 +115,8 @@ class Member:
 
     def address(self, listener: str) -> Address:
         """Where a listener can be reached."""
-        return Address(host=HOST, port=self.ports[listener])
+        for_clients = self.role not in STORES and listener in FOR_CLIENTS
+        return Address(host=self.bind if for_clients else HOST, port=self.ports[listener])
 
     @property
     def addresses(self) -> dict[str, Address]:
@@ -139,6 +145,16 @@ class Plan:
         return next((member for member in self.members if member.role in STORES), None)
 
     @property
+    def bind(self) -> str:
+        """Host of the listeners for clients."""
+        return next((member.bind for member in self.members if member.role not in STORES), HOST)
+
+    @property
+    def bootstrap(self) -> tuple[str, ...]:
+        """``host:port`` where clients find the cluster."""
+        return tuple(str(member.address("client")) for member in self.of(Role.BROKER))
+
+    @property
     def kafka(self) -> tuple[str, ...]:
         """``host:port`` where clients of Kafka find the cluster."""
         return tuple(str(member.address(KAFKA)) for member in self.of(Role.BROKER))
@@ -150,7 +166,11 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """For the file."""
-        members = [{"role": member.role.value, "id": member.id, "ports": dict(member.ports)} for member in self.members]
+        members = [
+            {"role": member.role.value, "id": member.id, "ports": dict(member.ports)}
+            | ({"bind": member.bind} if member.bind != HOST else {})
+            for member in self.members
+        ]
         return {"version": VERSION, "members": members}
 
     @classmethod
@@ -164,7 +184,7 @@ class Plan:
             # Folders of earlier releases name no port for some: ``grow`` chooses one.
             named = [name for name in PORT_NAMES[role] if name not in NOT_GRPC or name in item["ports"]]
             ports = {listener: int(item["ports"][listener]) for listener in named}
-            members.append(Member(role=role, id=int(item["id"]), ports=ports))
+            members.append(Member(role=role, id=int(item["id"]), ports=ports, bind=str(item.get("bind", HOST))))
         return cls(members=tuple(members))
 
 
@@ -182,13 +202,15 @@ def grow(
     is_free: Callable[[int], bool],
     choose: Callable[[Sequence[int]], int],
     port_base: int | None = None,
+    bind: str | None = None,
 ) -> Plan:
     """The plan with at least so many members, whose ports are free.
 
     Ports stay as they were unless another process has taken one; ``choose`` gives a port that is none of those listed.
     With ``port_base`` clients find broker 1 at that port, broker 2 at the next, and so on; StartRefusedError says that
-    one of these is not free. ``store`` is the embedded store, None for one that runs elsewhere. A cluster never loses
-    members here: a broker that is left out would take its replicas with it.
+    one of these is not free. ``bind``: see ``Member``; None: as it was, loopback in a new plan. ``store`` is the
+    embedded store, None for one that runs elsewhere. A cluster never loses members here: a broker that is left out
+    would take its replicas with it.
     """
     wanted = {
         Role.ETCD: 1 if store is Role.ETCD else 0,
@@ -214,13 +236,14 @@ def grow(
         taken.append(port)
         return port
 
+    host = bind or plan.bind
     members: list[Member] = []
     for role, count in wanted.items():
         known = {member.id: member for member in plan.of(role)}
         for number in range(1, count + 1):
             before = known[number].ports if number in known else {}
             ports = {name: port_of(role, number, name, before.get(name)) for name in PORT_NAMES[role]}
-            members.append(Member(role=role, id=number, ports=ports))
+            members.append(Member(role=role, id=number, ports=ports, bind=HOST if role in STORES else host))
     return Plan(members=tuple(members))
 
 

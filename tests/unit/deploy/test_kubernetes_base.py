@@ -26,7 +26,7 @@ KUSTOMIZATION: dict[str, Any] = yaml.safe_load((BASE / "kustomization.yaml").rea
 
 def objects() -> Iterator[dict[str, Any]]:
     for name in KUSTOMIZATION["resources"]:
-        yield from yaml.safe_load_all((BASE / name).read_text(encoding="utf-8"))
+        yield from yaml.load_all((BASE / name).read_text(encoding="utf-8"), yaml.CSafeLoader)
 
 
 def of(kind: str) -> list[dict[str, Any]]:

@@ -80,6 +80,7 @@ def test_all_tokens_are_read_and_described() -> None:
     run_measured(scenario).assert_free()
 
 
+@pytest.mark.full
 def test_all_tokens_of_a_cluster_fit_into_some_hundred_megabytes() -> None:
     tracemalloc.start()
     try:

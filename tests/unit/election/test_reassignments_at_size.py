@@ -15,7 +15,9 @@ pytestmark = pytest.mark.alone
 NONE = errors_pb2.ERROR_CODE_NONE
 
 
-@pytest.mark.parametrize(("topics", "each"), [(10, PARTITIONS_MAX // 10), (1, 5_000)])
+@pytest.mark.parametrize(
+    ("topics", "each"), [(10, PARTITIONS_MAX // 10), pytest.param(1, 5_000, marks=pytest.mark.full)]
+)
 def test_many_partitions_are_moved_listed_and_called_back(topics: int, each: int) -> None:
     count = topics * each
 

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.alone
 FOLLOWED_PARTITIONS = 40_000
 
 
-@pytest.mark.parametrize("partitions", [1, PARTITIONS_MAX])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.full), PARTITIONS_MAX])
 def test_a_standby_is_shown_a_large_picture(partitions: int) -> None:
     epoch = ControllerEpoch(7)
     members = {BrokerId(1): Membership(broker_epoch=BrokerEpoch(5), log_id=LogId("log"))}

@@ -178,6 +178,11 @@ def test_only_the_pod_for_signals_sees_the_nodes_processes() -> None:
     assert signals["nodeName"] == "node-1"
 
 
+def test_a_pod_asks_for_processor_time_so_that_starting_pods_do_not_make_it_late() -> None:
+    found: Any = pod("one", ["true"], "image", {}, node="")["spec"]
+    assert cpus(found["containers"][0]["resources"]["requests"]["cpu"]) >= 0.25
+
+
 OVERLAY = """
 kind: StatefulSet
 metadata: {name: regnum-broker, namespace: regnum}

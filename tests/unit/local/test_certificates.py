@@ -153,3 +153,13 @@ def test_a_store_is_signed_as_no_process_and_its_peers_by_nobody_who_signs_anyth
     before = {file: file.read_bytes() for file in tmp_path.iterdir()}
     assert add_store(tmp_path, "etcd") == []
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_certificate_that_does_not_name_a_host_is_made_anew_and_others_stay(tmp_path: Path) -> None:
+    make(tmp_path, ["broker-1", "broker-2"])
+    authority = (tmp_path / CLUSTER_CA).read_bytes()
+    assert add_missing(tmp_path, ["broker-1", "broker-2"]) == []
+    made = add_missing(tmp_path, ["broker-1"], hosts=("localhost", "10.0.0.5"))
+    assert [file.name for file in made] == ["broker-1.pem", "broker-1.key"]
+    assert (tmp_path / CLUSTER_CA).read_bytes() == authority
+    assert add_missing(tmp_path, ["broker-1"], hosts=("10.0.0.5",)) == []

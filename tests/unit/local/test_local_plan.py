@@ -1,6 +1,7 @@
 """Members, ports and command lines of a local cluster."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from regnum_coordination.drivers.etcd.address import EtcdAddress
@@ -20,7 +21,7 @@ def counter(first: int = 15_000):
     return choose
 
 
-def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=(), first=15_000, port_base=None) -> Plan:
+def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=(), first=15_000, **more: Any) -> Plan:
     return grow(
         plan,
         brokers=brokers,
@@ -28,7 +29,7 @@ def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=()
         store=store,
         is_free=lambda port: port not in busy,
         choose=counter(first),
-        port_base=port_base,
+        **more,
     )
 
 
@@ -185,3 +186,15 @@ def test_a_cluster_over_tls_reaches_its_store_over_tls_and_each_process_shows_it
 def test_a_store_elsewhere_has_no_url_in_the_plan():
     with pytest.raises(ValueError, match="elsewhere"):
         store_url(make(store=None))
+
+
+def test_only_listeners_for_clients_leave_loopback_and_the_folder_remembers_where_they_are() -> None:
+    before = make()
+    plan = Plan.from_json(make(before, bind="10.0.0.5").to_json())
+    hosts = {(one.name, name): one.address(name).host for one in plan.members for name in one.ports}
+    outside = {key for key, host in hosts.items() if host == "10.0.0.5"}
+    assert {name for _, name in outside} == {"client", "kafka"}
+    assert ("etcd", "client") not in outside
+    assert set(hosts.values()) == {"127.0.0.1", "10.0.0.5"}
+    assert make(plan) == plan
+    assert make(plan, bind="127.0.0.1") == before

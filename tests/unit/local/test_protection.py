@@ -1,7 +1,7 @@
 """What a start in a folder gives: never less than the cluster in it had."""
 
 import pytest
-from regnum_local.protection import Protection, keep, protected_as_before, protection_path
+from regnum_local.protection import Protection, check_bind, keep, protected_as_before, protection_path
 from regnum_service.errors import ExitStatus, StartRefusedError
 
 NONE, TLS, ACL = Protection(), Protection(tls=True), Protection(tls=True, acl=True)
@@ -39,3 +39,38 @@ def test_what_cannot_be_read_is_refused(tmp_path, text):
     protection_path(tmp_path).write_text(text)
     with pytest.raises(StartRefusedError, match=r"protection\.json.*repair it"):
         protected_as_before(TLS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses", "here", "protection", "reason"),
+    [
+        ("10.0.0.5", ["10.0.0.5"], True, NONE, "give --acl"),
+        ("box", ["127.0.1.1", "10.0.0.5"], True, NONE, "give --acl"),
+        ("0.0.0.0", ["0.0.0.0"], True, ACL, "is no place"),  # noqa: S104 - it is refused
+        ("::", ["::"], True, ACL, "is no place"),
+        ("10.0.0.6", ["10.0.0.6"], False, ACL, r"no interface of this machine has 10\.0\.0\.6"),
+    ],
+)
+def test_clients_come_to_an_address_of_this_machine_and_beyond_loopback_with_tls(
+    host, addresses, here, protection, reason
+):
+    with pytest.raises(StartRefusedError, match=reason) as caught:
+        check_bind(host, protection, addresses_of=lambda _host: addresses, is_here=lambda _address: here)
+    assert caught.value.exit_status is ExitStatus.WRONG_USE
+
+
+def test_a_name_that_is_not_known_is_refused():
+    def unknown(_host: str) -> list[str]:
+        raise OSError("Name or service not known")
+
+    with pytest.raises(StartRefusedError, match="nothing is known by the name boxx: Name or service not known"):
+        check_bind("boxx", ACL, addresses_of=unknown)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "protection"), [(["127.0.0.1"], NONE), (["::1"], NONE), (["fe80::1%eth0"], TLS), (["10.0.0.5"], ACL)]
+)
+def test_other_hosts_are_taken(addresses, protection):
+    asked = []
+    check_bind("box", protection, addresses_of=lambda _host: addresses, is_here=lambda one: not asked.append(one))
+    assert asked == addresses

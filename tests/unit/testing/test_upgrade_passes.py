@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from regnum_local.plan import Launch, Member, Role
+from regnum_local.plan import PORT_NAMES, STORES, Launch, Member, Role
 from regnum_testing.upgrades.__main__ import main
 from regnum_testing.upgrades.judging import Found
 from regnum_testing.upgrades.passes import order_of
-from regnum_testing.upgrades.release import OtherRelease, ReleaseError, newest_tag, unpack, without
+from regnum_testing.upgrades.release import OtherRelease, ReleaseError, given, newest_tag, unpack, without
 
 MEMBERS = tuple(
     Member(role=role, id=id, ports={"client": 1, "internal": 2, "lifeline": 3, "metrics": 4, "peer": 5})
@@ -35,6 +35,11 @@ def test_down_goes_the_other_way_and_the_store_is_left_alone() -> None:
     roles = [member.role for member in order_of(MEMBERS, controller=2, down=True)]
     assert list(dict.fromkeys(roles)) == [Role.BROKER, Role.ELECTION, Role.QUOTA, Role.METADATA]
     assert names(down=True)[3:6] == ["election-1", "election-3", "election-2"]
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role not in STORES])
+def test_the_flags_of_every_listener_are_asked_for_in_the_other_release(role: Role) -> None:
+    assert given(role) >= {f"--{listener}-listen" for listener in PORT_NAMES[role]}
 
 
 def test_the_page_says_the_same_order() -> None:

@@ -79,6 +79,15 @@ def up(
             help="Port of broker 1 for clients, of broker 2 the next, and so on. Default: as the folder has it.",
         ),
     ] = None,
+    bind: Annotated[
+        str | None,
+        typer.Option(
+            "--bind",
+            metavar="HOST",
+            help="Where clients reach the cluster: a name or address of this machine. Beyond loopback with --acl or "
+            "--tls only. Default: as the folder has it, 127.0.0.1 in a new one.",
+        ),
+    ] = None,
     tls: Annotated[
         bool,
         typer.Option(
@@ -146,6 +155,7 @@ def up(
             quotas=quotas,
             coordination=coordination,
             port_base=port_base,
+            bind=bind,
             protection=Protection(tls=tls or acl, acl=acl),
             report=note,
         )

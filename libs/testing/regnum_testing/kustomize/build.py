@@ -62,14 +62,14 @@ def _accumulated(folder: Path, objects: list[Object]) -> list[Object]:
 
 
 def _read(folder: Path) -> Mapping[str, Any]:
-    told: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))
+    told: dict[str, Any] = yaml.load((folder / "kustomization.yaml").read_text("utf-8"), yaml.CSafeLoader)
     if unknown := set(told) - KNOWN:
         raise KustomizeError(f"{folder}: {', '.join(sorted(unknown))} is not known here")
     return told
 
 
 def _documents(text: str) -> list[Any]:
-    return list(yaml.safe_load_all(text))
+    return list(yaml.load_all(text, yaml.CSafeLoader))
 
 
 def _with(objects: list[Object], more: Sequence[Object]) -> list[Object]:

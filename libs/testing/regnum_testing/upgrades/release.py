@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from regnum_local.plan import STORES, Launch, Member, Role, command
+from regnum_local.plan import PORT_NAMES, STORES, Launch, Member, Role, command
 
 REPOSITORY: Final = Path(__file__).resolve().parents[4]
 """The checkout that this module is a file of."""
@@ -109,7 +109,7 @@ async def unpack(ref: str, into: Path, *, python: str, repository: Path = REPOSI
     release = OtherRelease(ref=ref, commit=commit, folders=tuple(into / parent for parent in parents))
     roles = [role for role in Role if role not in STORES]
     helps = await asyncio.gather(*(_help(release, role, python) for role in roles))
-    unknown: dict[Role, frozenset[str]] = {role: _given(role) - flags for role, flags in zip(roles, helps, strict=True)}
+    unknown: dict[Role, frozenset[str]] = {role: given(role) - flags for role, flags in zip(roles, helps, strict=True)}
     return OtherRelease(ref=ref, commit=commit, folders=release.folders, unknown=unknown)
 
 
@@ -132,9 +132,9 @@ async def _help(release: OtherRelease, role: Role, python: str) -> frozenset[str
     return frozenset(word for word in words if word.startswith("--"))
 
 
-def _given(role: Role) -> frozenset[str]:
+def given(role: Role) -> frozenset[str]:
     """Flags that the launcher of this release gives."""
-    ports = {"client": 1, "internal": 2, "lifeline": 3, "metrics": 4, "peer": 5}
+    ports = {name: number for number, name in enumerate(PORT_NAMES[role], start=1)}
     member = Member(role=role, id=1, ports=ports)
     launch = Launch(
         python="python",
