@@ -81,7 +81,7 @@ async def data_path(run: Run) -> Measured:
     async with stand(run) as cluster:
         rest = await _at_rest(cluster)
         for number in range(shape.warm_up + shape.repetitions):
-            figures: Round = {}
+            figures: dict[str, float] = {}
             for factor in sorted({1, shape.replication_factor}):
                 async with _doors(cluster, f"bench-rf{factor}-{number}", factor) as doors:
                     for what, calls in (("produce", doors.produce(work)), ("consume", doors.consume())):
