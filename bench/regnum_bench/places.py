@@ -39,7 +39,16 @@ PLACES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     ("replication in", ("regnum_broker/replication/follow", "regnum_broker/replication/filling")),
-    ("gRPC: calls that are served", ("regnum_service/",)),
+    (
+        "gRPC: calls that are served",
+        (
+            "regnum_service/access/authentication",
+            "regnum_service/interceptor",
+            "regnum_service/gates",
+            "regnum_service/call_metrics",
+        ),
+    ),
+    ("limits, and what else services have in common", ("regnum_service/",)),
     ("gRPC: calls that are made", ("grpc/aio/",)),
     ("gRPC: poller, hand-over to the loop", ("Thread.run (threading.py",)),
     ("coordination store", ("grpc/_channel", "regnum_coordination/")),
