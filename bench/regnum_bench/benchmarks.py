@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum_bench.admit import admit
+from regnum_bench.data_path import data_path
 from regnum_bench.failover import failover
 from regnum_bench.figures import Spread
 from regnum_bench.idle import idle
@@ -212,6 +213,16 @@ ALL: Final = (
         shape=Shape(topics=1, partitions=6, records=20_000, batch_bytes=64 * 1024, batch_grows_to=1_000_000),
         options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "batch_grows_to", "tasks"),
         headline=("ack_p50_ms", "ack_p99_ms"),
+    ),
+    Benchmark(
+        name="data_path",
+        what="processor time of a batch in the broker that leads and in each that follows, by place, by both doors",
+        measure=data_path,
+        shape=Shape(
+            elections=1, metadata=1, topics=1, partitions=6, records=32_000, batch_bytes=16 * 1024, repetitions=1
+        ),
+        options=(*_CLUSTER, "partitions", "replication_factor", "records", "size", "batch_bytes", "in_flight"),
+        headline=("produce_grpc_rf1_broker-1_us", "produce_kafka_rf1_broker-1_us"),
     ),
     Benchmark(
         name="spans",

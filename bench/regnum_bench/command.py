@@ -27,6 +27,7 @@ from regnum_service.clock import SystemClock
 from rich.console import Console
 
 from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, HEADLINES, Benchmark
+from regnum_bench.data_path import places_markdown
 from regnum_bench.plot import PlotError, draw
 from regnum_bench.profiling import hottest_markdown
 from regnum_bench.progress import Progress
@@ -119,6 +120,9 @@ def _run(given: argparse.Namespace, runner: Runner) -> int:
     match given.benchmark:
         case "table":
             return _tell(read_folder(given.folder), given.into)
+        case "places":
+            sys.stdout.write(places_markdown(load(given.file).details))
+            return 0
         case "hottest":
             sys.stdout.write("\n".join(hottest_markdown(file, count=given.count) for file in given.files))
             return 0
@@ -254,6 +258,8 @@ def _parser() -> argparse.ArgumentParser:
     hot = commands.add_parser("hottest", help="the hottest functions of profiles, as Markdown")
     hot.add_argument("files", type=Path, nargs="+", help="files that --profile has written")
     hot.add_argument("--count", type=int, default=15, help="functions of each")
+    places = commands.add_parser("places", help="what data_path has found, by place, as Markdown")
+    places.add_argument("file", type=Path, help="its result")
     table = commands.add_parser("table", help="what the folder of results holds, as Markdown")
     table.add_argument("folder", type=Path, nargs="?", default=RESULTS)
     table.add_argument("--into", type=Path, metavar="PAGE", help="replace the figures of this page with them")

@@ -56,7 +56,7 @@ def hottest(stacks: Iterable[str]) -> list[Hot]:
     """
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
-    for frames, count in _busy(stacks):
+    for frames, count in busy(stacks):
         own[frames[-1]] += count
         for frame in set(frames):
             total[frame] += count
@@ -67,10 +67,11 @@ def hottest(stacks: Iterable[str]) -> list[Hot]:
 
 def samples(stacks: Iterable[str]) -> int:
     """Samples of threads that did something."""
-    return sum(count for _, count in _busy(stacks))
+    return sum(count for _, count in busy(stacks))
 
 
-def _busy(stacks: Iterable[str]) -> Iterator[tuple[list[str], int]]:
+def busy(stacks: Iterable[str]) -> Iterator[tuple[list[str], int]]:
+    """Frames of each stack, the outermost first, and its samples; without those of threads that wait."""
     for line in stacks:
         stack, _, count = line.rstrip().rpartition(" ")
         if stack and count.isdigit() and not (frames := stack.split(";"))[-1].startswith(IDLE):

@@ -65,6 +65,8 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="traffic", shape=few.changed({"repetitions": 1, "batch_bytes": 16 * 1024}))
     yield Job(benchmark="singles", shape=few.changed({"records": 5_000, "repetitions": 1}))
     lone = {"elections": 1, "metadata": 1, "settle_s": 0.5}
+    small_batches = {"records": 8_000, "batch_bytes": 16 * 1024, "repetitions": 1, "warm_up": 0}
+    yield Job(benchmark="data_path", shape=few.changed({**lone, **small_batches}))
     yield Job(benchmark="spans", shape=few.changed({**lone, "records": 3_000}))
     yield Job(benchmark="admit", shape=once.changed({"records": 20_000, "in_flight": 4, "repetitions": 3}))
     yield Job(benchmark="propagate", shape=once.changed({"brokers": 30, "topics": 100, "partitions": 100}))
@@ -124,6 +126,9 @@ def _full(store: str) -> Iterator[Job]:
     one_by_one = {"topics": 1, "partitions": 6, "records": 50_000, "size": 1_024, "batch_bytes": 64 * 1024}
     yield Job(benchmark="singles", shape=shape.changed({**one_by_one, "batch_grows_to": 1_000_000}))
     paired = {"topics": 1, "partitions": 6, "records": 12_000, "repetitions": 20, "elections": 1, "metadata": 1}
+    for batch_bytes in (16 * 1024, 512 * 1024):
+        job = shape.changed({**paired, "batch_bytes": batch_bytes, "records": 60_000, "repetitions": 1})
+        yield Job(benchmark="data_path", label=f"rf3-{batch_bytes // 1024}k", shape=job)
     yield Job(benchmark="spans", shape=shape.changed({**paired, "settle_s": 1.0}))
     yield Job(benchmark="admit", shape=shape.changed({"records": 100_000, "in_flight": 4, "repetitions": 5}))
     many = {"brokers": 200, "topics": 2_000, "partitions": 100, "repetitions": 3, "warm_up": 0}

@@ -74,12 +74,12 @@ async def produce(run: Run) -> Measured:
     """Figures of each repetition."""
     rounds: list[Round] = []
     async with _ready(run) as (cluster, places, raw), _over_tls(run) as secured:
-        work = _work(run.shape)
+        work = work_of(run.shape)
         for number in range(run.shape.warm_up + run.shape.repetitions):
-            hop_s, _ = await _timed(run.shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
+            hop_s, _ = await timed(run.shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
             async with cluster.watched("produce") as spent:
-                wire_s, calls_s = await _timed(run.shape, _sends(places, work))
-            stream_s, _ = await _timed(run.shape, _sends(places, work, streamed=True))
+                wire_s, calls_s = await timed(run.shape, sends(places, work))
+            stream_s, _ = await timed(run.shape, sends(places, work, streamed=True))
             sdk_s = await _send_by_sdk(cluster, work)
             megabytes = work.payload_bytes / 1e6
             figures = {
@@ -104,14 +104,14 @@ async def consume(run: Run) -> Measured:
     """Figures of each repetition: everything that was written before is read from the beginning."""
     rounds: list[Round] = []
     async with _ready(run) as (cluster, places, raw):
-        work = _work(run.shape)
-        await _timed(run.shape, _sends(places, work))
+        work = work_of(run.shape)
+        await timed(run.shape, sends(places, work))
         for number in range(run.shape.warm_up + run.shape.repetitions):
             begun_s = time.perf_counter()
-            read_bytes, answers = _sum(await asyncio.gather(*(_fetch_all(place) for place in places)))
+            read_bytes, answers = _sum(await asyncio.gather(*(fetch_all(place) for place in places)))
             wire_s = time.perf_counter() - begun_s
             each = read_bytes // answers
-            hop_s, _ = await _timed(run.shape, [partial(raw.give, each, CALL_S)] * answers)
+            hop_s, _ = await timed(run.shape, [partial(raw.give, each, CALL_S)] * answers)
             sdk_s = await _read_by_sdk(cluster, work)
             megabytes = work.payload_bytes / 1e6
             figures = {
@@ -133,9 +133,9 @@ async def _secured(shape: Shape, secured: Ready, work: Work, plain: Round) -> Ro
     below 1 TLS and access rules cost a broker more than TLS alone costs gRPC.
     """
     cluster, places, raw = secured
-    hop_s, _ = await _timed(shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
+    hop_s, _ = await timed(shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
     async with cluster.watched("produce") as spent:
-        wire_s, calls_s = await _timed(shape, _sends(places, work))
+        wire_s, calls_s = await timed(shape, sends(places, work))
     megabytes = work.payload_bytes / 1e6
     hop_ratio = megabytes / hop_s / plain["hop_mb_s"]
     produce_ratio = megabytes / wire_s / plain["produce_mb_s"]
@@ -214,7 +214,8 @@ def hop_tls(cluster: Stand) -> HopTls | None:
     return HopTls(ca=files.ca, certificate=folder / "broker-1.pem", key=folder / "broker-1.key")
 
 
-def _work(shape: Shape) -> Work:
+def work_of(shape: Shape) -> Work:
+    """What a shape has written in one repetition. Raises ShapeError where that is not even one batch."""
     each = max(1, shape.batch_bytes // shape.size)
     batches = shape.records // each
     if not batches:
@@ -224,7 +225,7 @@ def _work(shape: Shape) -> Work:
     return Work(batch=batch, records_each=each, batches=batches, payload_bytes=batches * each * shape.size)
 
 
-async def _timed(shape: Shape, calls: Iterable[Callable[[], Awaitable[object]]]) -> tuple[float, list[float]]:
+async def timed(shape: Shape, calls: Iterable[Callable[[], Awaitable[object]]]) -> tuple[float, list[float]]:
     """Make all calls, ``in_flight`` at once; seconds in all, and of each."""
     waiting = iter(calls)
     each_s: list[float] = []
@@ -240,7 +241,8 @@ async def _timed(shape: Shape, calls: Iterable[Callable[[], Awaitable[object]]])
     return time.perf_counter() - begun_s, each_s
 
 
-def _sends(places: Sequence[Place], work: Work, *, streamed: bool = False) -> Iterable[Callable[[], Awaitable[None]]]:
+def sends(places: Sequence[Place], work: Work, *, streamed: bool = False) -> Iterable[Callable[[], Awaitable[None]]]:
+    """Calls that write all batches, to one partition after another; as requests of a stream, or by themselves."""
     for number in range(work.batches):
         yield _sending(places[number % len(places)], work.batch, streamed=streamed)
 
@@ -261,7 +263,7 @@ def _sending(place: Place, batch: bytes, *, streamed: bool) -> Callable[[], Awai
     return send
 
 
-async def _fetch_all(place: Place) -> tuple[int, int]:
+async def fetch_all(place: Place) -> tuple[int, int]:
     """Bytes of batches up to the high watermark, and answers that they took."""
     offset, size, answers = 0, 0, 0
     while True:
@@ -279,7 +281,7 @@ async def _fetch_all(place: Place) -> tuple[int, int]:
             raise MeasureError(f"{place.topic}-{place.partition} gives nothing at {offset} of {result.high_watermark}")
 
 
-def offset_after(batches: bytes) -> int:
+def offset_after(batches: bytes | memoryview) -> int:
     """Offset after the last whole batch: a header at the start of each names base offset, length and last delta."""
     at, offset = 0, 0
     while at + 27 <= len(batches):

@@ -17,7 +17,6 @@ What is stored already is not checked by these rules (``read``): it stays where 
 """
 
 import struct
-from dataclasses import replace
 from typing import Final
 
 import google_crc32c
@@ -100,7 +99,7 @@ def check_batch(
         BatchTooLargeError: it has more than ``bytes_max`` bytes.
     """
     header, latest_ms = _checked(data, bytes_max, unpacked_bytes_max, keys_required=keys_required)
-    return header if header.max_timestamp_ms == latest_ms else replace(header, max_timestamp_ms=latest_ms)
+    return header if header.max_timestamp_ms == latest_ms else header._replace(max_timestamp_ms=latest_ms)
 
 
 def _checked(data: bytes, bytes_max: int, unpacked_bytes_max: int, *, keys_required: bool) -> tuple[BatchHeader, int]:

@@ -9,9 +9,8 @@ it anew.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from regnum_records.errors import CorruptBatchError
 
@@ -55,9 +54,11 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHeader:
-    """The head of one batch, as it stands in the bytes: nothing is checked yet."""
+class BatchHeader(NamedTuple):
+    """The head of one batch, as it stands in the bytes and in their order: nothing is checked yet.
+
+    A tuple, because several are made for each batch on its way into a log, and a dataclass takes four times as long.
+    """
 
     base_offset: int
     """Offset of the first record; set by the leader."""
@@ -122,22 +123,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatchError(f"{max(0, len(buffer) - position)} bytes are too few for the head of a batch (61)")
-    fields = HEADER.unpack_from(buffer, position)
-    header = BatchHeader(
-        base_offset=fields[0],
-        batch_length=fields[1],
-        leader_epoch=fields[2],
-        magic=fields[3],
-        crc=fields[4],
-        attributes=fields[5],
-        last_offset_delta=fields[6],
-        base_timestamp_ms=fields[7],
-        max_timestamp_ms=fields[8],
-        producer_id=fields[9],
-        producer_epoch=fields[10],
-        base_sequence=fields[11],
-        record_count=fields[12],
-    )
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
         raise CorruptBatchError(f"batch length {header.batch_length} is too small for the head of a batch")
     return header

@@ -18,6 +18,7 @@ from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_service.clock import Clock, SystemClock
+from regnum_service.pools import MakePool, thread_pool
 from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.batches import batch_of
@@ -42,9 +43,10 @@ class LeadingReplicas:
         readers: int = 2,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        make_pool: MakePool = thread_pool,
     ) -> None:
         self.files = ReopenedDirectory(root, disk=disk)
-        self.storage = Storage(self.files.open(), readers=readers, metrics=metrics)
+        self.storage = Storage(self.files.open(), readers=readers, metrics=metrics, make_pool=make_pool)
         self.replicas = Replicas(LEADER)
         self.clock = SystemClock() if clock is None else clock
         self.looked_at = 0

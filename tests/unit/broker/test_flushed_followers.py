@@ -23,7 +23,9 @@ async def parted(path: Path) -> tuple[list[int], list[int]]:
         replicas.replicas.configure(replicas.partition(1), ReplicaSettings(flush_messages=1))
         following = Following(leader=BrokerId(2), leader_epoch=LeaderEpoch(0), cause="", filled=False)
         work = [
-            Stored(Followed(replicas.partition(number), following), answer) for number in (0, 1) for answer in answers
+            Stored(Followed(replicas.partition(number), following), answer, answer.records)
+            for number in (0, 1)
+            for answer in answers
         ]
         at_once, waiting = waiting_apart(work)
     return [work.index(item) for item in at_once], [work.index(item) for item in waiting]

@@ -36,7 +36,7 @@ def jobs_of(work: Sequence[Stored]) -> list[list[Stored]]:
 async def works(path: Path, answers: Sequence[replication_pb2.FetchedPartition]) -> list[Stored]:
     async with LeadingReplicas(path) as replicas:
         following = Following(leader=BrokerId(2), leader_epoch=LeaderEpoch(0), cause="", filled=False)
-        return [Stored(Followed(replicas.partition(0), following), answer) for answer in answers]
+        return [Stored(Followed(replicas.partition(0), following), answer, answer.records) for answer in answers]
 
 
 async def test_megabytes_of_small_batches_are_many_jobs_and_every_byte_is_in_one(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ async def test_large_batches_stay_together(tmp_path: Path) -> None:
 @given(st.binary(max_size=200))
 def test_what_is_no_batch_is_one_part_that_the_log_refuses(rubbish: bytes) -> None:
     followed: Followed = None  # type: ignore[assignment]
-    work = [Stored(followed, replication_pb2.FetchedPartition(records=batches(3) + rubbish))]
+    work = [Stored(followed, replication_pb2.FetchedPartition(), batches(3) + rubbish)]
     parts = [part for job in jobs_of(work) for part in job]
     assert b"".join(part.records for part in parts) == work[0].records
 

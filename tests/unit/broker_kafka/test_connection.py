@@ -6,13 +6,14 @@ import resource
 import socket
 import struct
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 from regnum_broker.kafka.connection import AHEAD_BYTES, PIECE_BYTES, SMALL_BYTES, pieces
 from regnum_broker.kafka.listener import KafkaListener
-from regnum_kafka_wire.apis import Buffers
+from regnum_kafka_wire.apis import PRODUCE, Buffers
+from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.primitives import MalformedError
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
@@ -38,6 +39,12 @@ class Door:
         self.may_answer.set()
         self.answer_bytes = 0
         self.under_way = 0
+
+    def takes_together(self, head: Head) -> bool:
+        return head.key == PRODUCE
+
+    async def together(self, asked: Sequence[tuple[memoryview, Any]]) -> Any:
+        raise NotImplementedError
 
     async def answer(self, frame: memoryview, context: Any) -> Buffers | None:
         self.seen.append(context.head.correlation_id)

@@ -124,6 +124,7 @@ class World:
         self.budget = Budget(self.held, self.clock)
         self.door = Door(
             data=room,
+            log=room,
             groups=room,
             admin=room,
             administration=administration,

@@ -1,5 +1,6 @@
 """A client of Kafka that knows nothing of this broker, at its Kafka listener: a cluster in this process."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +11,9 @@ import regnum_client
 from aiokafka.admin import NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from regnum.types.v1 import errors_pb2
+from regnum_bench.kafka_frames import KafkaConnection
+from regnum_bench.waiting import MeasureError
+from regnum_testing.batches import batch_of, values_of
 from regnum_testing.kafka_world import KafkaWorld as World
 from regnum_testing.kafka_world import admin, made
 from regnum_testing.kafka_world import asked as answer_to
@@ -46,6 +50,24 @@ def test_records_of_an_idempotent_producer_are_read_in_their_order(world: World,
         return [one.value async for one in records(world, topic, len(values))]
 
     assert world.run(work()) == values
+
+
+def test_the_client_of_the_benchmarks_writes_and_reads_what_it_says(world: World) -> None:
+    batches = [batch_of(b"%d" % number) for number in range(3)]
+
+    async def work() -> tuple[list[bytes | None], int]:
+        await made(world, "measured")
+        connection = await KafkaConnection.open(world.cluster.kafka)
+        try:
+            await asyncio.gather(*(connection.produce("measured", 0, batch) for batch in batches))
+            with pytest.raises(MeasureError):
+                await connection.produce("measured", 1, batches[0])
+            found, end = await connection.fetch("measured", 0, 1, 1 << 20)
+            return list(values_of(bytes(found))), end
+        finally:
+            await connection.close()
+
+    assert world.run(work()) == ([b"1", b"2"], 3)
 
 
 def test_a_group_goes_on_where_it_has_committed(world: World) -> None:

@@ -53,6 +53,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
             producers=guard.before("regnum.broker.v1.ProducerService", served.producers),
             addresses=addresses,
         ),
+        log=served.log,
         groups=Groups(groups=groups, addresses=addresses),
         admin=Admin(
             cache=served.cache,

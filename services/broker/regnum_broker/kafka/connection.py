@@ -1,4 +1,4 @@
-"""One connection of a client that speaks Kafka's protocol: one request at a time, as in Kafka.
+"""One connection of a client that speaks Kafka's protocol: one request at a time, as in Kafka, or some of Produce.
 
 Goals: nothing is parsed, or kept, before its size is admitted; answers go out in the order of the requests; a client
 that says nothing, or reads nothing, takes no memory from others for long.
@@ -6,7 +6,8 @@ that says nothing, or reads nothing, takes no memory from others for long.
 Algorithm: what comes is put where it belongs by the transport itself. Small requests come into a buffer that all
 connections of the listener share, for it is used only between two calls of the loop; a large one comes straight into
 its own, which is made once the budget has room for it. While a request is being answered the client may send
-``AHEAD_BYTES`` of the next ones; then it is not read. An answer is sent in pieces, each when the kernel has taken the
+``AHEAD_BYTES`` of the next ones; then it is not read. What of Produce has come by then is taken together
+(``produce_together``). An answer is sent in pieces, each when the kernel has taken the
 one before, so that what waits for a slow reader is the answer itself and no copy of it.
 """
 
@@ -14,7 +15,8 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, Protocol
 
@@ -34,6 +36,7 @@ from regnum_telemetry.metrics import Counter
 
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_broker.kafka.produce_together import TOGETHER_MAX, Together
 
 Host = IPv4Address | IPv6Address
 
@@ -71,6 +74,12 @@ class Answering(Protocol):
 
     async def answer(self, frame: memoryview, context: Context) -> Buffers | None:
         """The frame that answers one; None: nobody waits for it."""
+
+    def takes_together(self, head: Head) -> bool:
+        """Whether such a request may be answered together with others."""
+
+    async def together(self, asked: Sequence[tuple[memoryview, Context]]) -> Together:
+        """Begin to answer them; the connection closes what is returned."""
 
 
 class Shared:
@@ -298,7 +307,12 @@ class Connection(asyncio.BufferedProtocol):
                     frame = await self._frame(size, holding)
                     head = Head.read(frame)
                     call.client_id = head.client_id
-                    buffers = await shared.door.answer(frame, Context(call, head, self.session, shared.clock))
+                    context = Context(call, head, self.session, shared.clock)
+                    more = await self._more_together(context, holding)
+                    if more:
+                        await self._answer_together([(frame, context), *more])
+                        return
+                    buffers = await shared.door.answer(frame, context)
                     del frame
                 if buffers is not None:
                     await self._send(buffers)
@@ -326,6 +340,57 @@ class Connection(asyncio.BufferedProtocol):
                 while self._large is not None:
                     await self._more()
         return whole
+
+    async def _more_together(self, first: Context, holding: Holding) -> list[tuple[memoryview, Context]]:
+        """The whole requests that have come behind one and may be answered together with it; memory is waited for."""
+        shared, heads, sizes = self._shared, list[Head](), list[int]()
+        if not self._ahead or not shared.door.takes_together(first.head):
+            return []
+        ahead, at = memoryview(self._ahead), 0
+        # (What cannot be read is looked at when it is its turn.)
+        with ahead, contextlib.suppress(MalformedError):
+            while len(heads) < TOGETHER_MAX - 1 and len(ahead) - at >= SIZE_BYTES:
+                size = size_of(ahead, at)
+                if len(ahead) - at < SIZE_BYTES + size:
+                    break
+                with ahead[at + SIZE_BYTES : at + SIZE_BYTES + size] as frame:
+                    head = Head.read(frame)
+                # (One client, one call: what its answers hold is let go of when the call ends.)
+                if not shared.door.takes_together(head) or head.client_id != first.head.client_id:
+                    break
+                heads.append(head)
+                sizes.append(size)
+                at += SIZE_BYTES + size
+        if at > SMALL_BYTES:
+            await holding.wait_for(at)
+        found, at = [], 0
+        for head, size in zip(heads, sizes, strict=True):
+            frame = memoryview(bytes(self._ahead[at + SIZE_BYTES : at + SIZE_BYTES + size]))
+            found.append((frame, Context(first.call, head, self.session, shared.clock)))
+            at += SIZE_BYTES + size
+        del self._ahead[:at]
+        return found
+
+    async def _answer_together(self, asked: list[tuple[memoryview, Context]]) -> None:
+        """Answer some requests, one after another; those whose answers are there by then in one write."""
+        # What comes meanwhile is taken next time, as many of them as there are then.
+        if len(self._ahead) < AHEAD_BYTES:
+            self._resume()
+        door = self._shared.door
+        while asked:
+            together = await door.together(asked)
+            with contextlib.closing(together):
+                answers = deque(together.answers)
+                while answers:
+                    await asyncio.wait((answers[0],))
+                    ready: Buffers = []
+                    while answers and answers[0].done():
+                        ready += answers.popleft().result() or ()
+                    if ready:
+                        await self._send(ready)
+            del asked[: len(together.answers)]
+            if not together.answers and (buffers := await door.answer(*asked.pop(0))) is not None:
+                await self._send(buffers)
 
     async def _until(self, size: int) -> None:
         """Return when so much has come."""

@@ -1,6 +1,7 @@
 """Produce, Fetch, offsets and producer ids, between Kafka's messages and those of the handlers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, producer_pb2
@@ -64,6 +65,18 @@ ACKS: Final[Mapping[int, log_pb2.Acks.ValueType]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToProduce:
+    """What a Produce request asks of the handler, and what is known of its answer."""
+
+    request: log_pb2.ProduceRequest
+    """Of the partitions that are known."""
+    places: Sequence[PartitionProduceResponse]
+    """Where their results go."""
+    response: ProduceResponse
+    """They are in there, beside those of unknown ones."""
+
+
 class Data:
     """Of one broker. Belongs to its event loop."""
 
@@ -81,6 +94,19 @@ class Data:
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse | None:
         """Append; None: its producer waits for no answer."""
+        asked = await self.to_produce(request, context)
+        done = await self._log.Produce(asked.request, context) if asked.places else log_pb2.ProduceResponse()
+        if done.results and all(is_waited_for(result.error_code) for result in done.results):
+            # Nothing was appended.
+            raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
+        turns = Turns(SLICE)
+        for place, result in zip(asked.places, done.results, strict=True):
+            await turns.took()
+            self._tell_produced(place, result, context)
+        return self._answer_of(asked, done, context)
+
+    async def to_produce(self, request: ProduceRequest, context: Context) -> ToProduce:
+        """What is to be appended. Raises RegnumError: nothing of it may be."""
         if request.transactional_id is not None:
             raise no_transactions()
         if request.acks not in ACKS:
@@ -105,24 +131,25 @@ class Data:
                 places.append(place)
                 asked.partitions.add(topic=name, partition=one.index, record_batch=bytes(one.records or b""))
             answer.partition_responses = found
-        response = ProduceResponse(responses=answers)
-        if places:
-            done = await self._log.Produce(asked, context)
-            if all(is_waited_for(result.error_code) for result in done.results):
-                # Nothing was appended.
-                raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "the disk is behind")
-            response.throttle_time_ms = done.throttle_time_ms
-            for place, result in zip(places, done.results, strict=True):
-                await turns.took()
-                self._tell_produced(place, result, context)
-            if context.version >= HINTS_PRODUCE:
-                response.node_endpoints = [
-                    produce_response.NodeEndpoint(broker.id, broker.kafka.host, broker.kafka.port, broker.rack or None)
-                    for broker in self._addresses.named(
-                        result.current_leader.leader for result in done.results if result.HasField("current_leader")
-                    )
-                ]
-        return response if request.acks else None
+        return ToProduce(request=asked, places=places, response=ProduceResponse(responses=answers))
+
+    def produced(self, asked: ToProduce, done: log_pb2.ProduceResponse, context: Context) -> ProduceResponse | None:
+        """The answer to one that was appended with others, a small one; None: its producer waits for none."""
+        for place, result in zip(asked.places, done.results, strict=True):
+            self._tell_produced(place, result, context)
+        return self._answer_of(asked, done, context)
+
+    def _answer_of(self, asked: ToProduce, done: log_pb2.ProduceResponse, context: Context) -> ProduceResponse | None:
+        response = asked.response
+        response.throttle_time_ms = done.throttle_time_ms
+        if asked.places and context.version >= HINTS_PRODUCE:
+            response.node_endpoints = [
+                produce_response.NodeEndpoint(broker.id, broker.kafka.host, broker.kafka.port, broker.rack or None)
+                for broker in self._addresses.named(
+                    result.current_leader.leader for result in done.results if result.HasField("current_leader")
+                )
+            ]
+        return None if asked.request.acks == log_pb2.ACKS_NONE else response
 
     def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
         # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import grpc
 from regnum.types.v1 import errors_pb2
-from regnum_kafka_wire.apis import API_VERSIONS, APIS, Api, Buffers
-from regnum_kafka_wire.frames import is_longer, longest_array, read_request, write_response
+from regnum_kafka_wire.apis import API_VERSIONS, APIS, PRODUCE, Api, Buffers
+from regnum_kafka_wire.frames import Head, is_longer, longest_array, read_request, write_response
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_model.api_versions import ADMIN_SERVICE, forwarding_of
 from regnum_service.access.authorization import set_call_name
@@ -32,15 +32,9 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.produce_together import AGAIN_S, ITEMS_AT_ONCE, Taking, Together
 from regnum_broker.kafka.refusals import is_waited_for, told
 from regnum_broker.limits.throttling import LOG_SERVICE
-
-AGAIN_S: Final = 0.2
-"""When a call is made again that was refused for want of room, if it was not said when."""
-
-ITEMS_AT_ONCE: Final = 1_000
-"""Elements that a message may have to be read or written on the event loop, two milliseconds at most. A larger one is
-read and written on the thread that works for callers, in turns of them: 25,000 take 60 ms (safety rule S22)."""
 
 NOT_RESERVED: Final = frozenset({0, 11, 12, 13, 14})
 """Calls whose answers are held once they are there, and not reserved before: Produce, whose answer is small, and what
@@ -67,6 +61,7 @@ class Door:
         self,
         *,
         data: Data,
+        log: Taking,
         groups: Groups,
         admin: Admin,
         administration: Mapping[int, Room],
@@ -81,6 +76,7 @@ class Door:
         Args:
             metrics: where calls are counted.
             data: records and offsets.
+            log: takes what is produced together; it looks at rights itself, as it does for the messages of streams.
             groups: consumer groups.
             admin: the cluster and its topics.
             administration: what answers all other calls, by API key.
@@ -89,6 +85,8 @@ class Door:
             meter: measures what they take.
             clock: source of time.
         """
+        self._data: Final = data
+        self._log: Final = log
         self._gates: Final = tuple(gates)
         self._answers: Final = answers
         self._meter: Final = meter
@@ -156,6 +154,46 @@ class Door:
         _, refuse = self._rooms[api.key]
         response = await for_caller(lambda: refuse(request, context, errors_pb2.ERROR_CODE_INVALID_REQUEST))
         return await _written(api, context, response, making)
+
+    def takes_together(self, head: Head) -> bool:
+        """Whether such a request may be taken with others: what each of them takes is not measured then."""
+        return head.key == PRODUCE and head.version in APIS[PRODUCE].readers and not self._meter.is_on
+
+    async def together(self, asked: Sequence[tuple[memoryview, Context]]) -> Together:
+        """Begin to answer Produce requests that were read together; returns when they are with the writer.
+
+        Those from the first one on that is large, or cannot be read, are left out, and are to be asked for again.
+        """
+        api, began_s = APIS[PRODUCE], self._clock.monotonic()
+        set_call_name(f"kafka/{api.name}")
+
+        def render(context: Context, response: Any, error: str) -> Buffers | None:
+            self._note(api, context.version, error, began_s)
+            if response is None:
+                return None
+            buffers = write_response(api, context.version, context.head.correlation_id, response)
+            making = self._answers.begin(PATHS[PRODUCE], context.call)
+            if making is not None:
+                making.made(buffers)
+            return buffers
+
+        together = Together(data=self._data, render=render)
+        try:
+            for gate in self._gates:
+                passed = await gate.enter(PATHS[PRODUCE], asked[0][1].call)
+                if passed is not None:
+                    together.leaving.callback(passed.leave)
+            for frame, context in asked:
+                try:
+                    request = read_request(api, context.head, frame, items_max=ITEMS_AT_ONCE - together.items)
+                except (MalformedError, TooManyItemsError):
+                    break
+                await together.add(request, context)
+            await together.take(self._log, self._clock)
+        except BaseException:
+            together.close()
+            raise
+        return together
 
     def _note(self, api: Api, version: int, error: str, began_s: float) -> None:
         duration = self._metrics.histogram(instruments.KAFKA_REQUESTS, api.name, str(version), error)

@@ -64,6 +64,8 @@ class Stored(NamedTuple):
     """The partition."""
     answer: replication_pb2.FetchedPartition
     """All of the answer."""
+    batches: bytes
+    """Its records. (To take them out of the answer is to copy them.)"""
     begin: int = 0
     """Where the part begins, in bytes."""
     end: int | None = None
@@ -72,12 +74,12 @@ class Stored(NamedTuple):
     @property
     def records(self) -> bytes:
         """The part; without a copy where it is all there is."""
-        return self.answer.records[self.begin : self.end]
+        return self.batches[self.begin : self.end]
 
     @property
     def size_bytes(self) -> int:
         """Its length."""
-        return (len(self.answer.records) if self.end is None else self.end) - self.begin
+        return (len(self.batches) if self.end is None else self.end) - self.begin
 
     @property
     def is_last(self) -> bool:
@@ -91,7 +93,7 @@ def shared_out(work: Sequence[Stored]) -> tuple[list[Stored], list[Stored]]:
     later: list[Stored] = []
     left = BATCHES_AT_ONCE_MAX
     for part in work:
-        records = part.answer.records
+        records = part.batches
         if records and not left:
             later.append(part)
             continue

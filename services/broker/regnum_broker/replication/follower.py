@@ -362,10 +362,11 @@ class LeaderStream:
                     refused.setdefault(answer.error_code, []).append(followed)
                 continue
             followed.refused_with = errors_pb2.ERROR_CODE_NONE
+            batches = answer.records
             if answer.throttled:
-                self._filling.count(len(answer.records))
-            if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
-                work.append(Stored(followed, answer))
+                self._filling.count(len(batches))
+            if batches or answer.HasField("diverging_epoch") or answer.error_code:
+                work.append(Stored(followed, answer, batches))
             else:
                 self._take_watermarks(followed.partition, answer)
         for code, some in refused.items():
@@ -377,7 +378,7 @@ class LeaderStream:
 
     async def _store(self, work: Sequence[Stored]) -> None:
         async for part, outcome in stored(work, self._hand_in):
-            self._settle(outcome, part.answer)
+            self._settle(outcome, part)
 
     async def _hand_in(self, work: Sequence[Stored]) -> asyncio.Future[list[Outcome]]:
         directory = self._storage.directory
@@ -393,8 +394,8 @@ class LeaderStream:
         storing.add_done_callback(take_truncations)
         return storing
 
-    def _settle(self, outcome: Outcome, answer: replication_pb2.FetchedPartition) -> None:
-        followed = outcome.followed
+    def _settle(self, outcome: Outcome, part: Stored) -> None:
+        followed, answer = outcome.followed, part.answer
         if outcome.high_watermark_before > outcome.log_end:
             # The leader never had what this replica took for committed: an unclean election, or defect D6.
             self._log.error(
@@ -407,7 +408,7 @@ class LeaderStream:
             return
         partition = followed.partition
         self._changed[partition.key] = None
-        if outcome.error is not None or not answer.records:
+        if outcome.error is not None or not part.batches:
             followed.taken_from = None
         if outcome.error is not None:
             self._ask_not_before(followed, self._clock.monotonic() + PAUSE_S)

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
@@ -17,7 +17,7 @@ from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
 from regnum_broker.limits.throttling import Throttling
-from regnum_broker.servicers.produce_stream import ProduceStream
+from regnum_broker.servicers.produce_stream import ProduceStream, Told, UnderWay
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX, asked_once
 from regnum_broker.serving.fetching.handler import FetchHandler
@@ -94,6 +94,29 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         response = await self._producing.produce(request, waitable_s=within_s, call=call)
         response.throttle_time_ms = quota.left_ms(until_s)
         return response
+
+    async def take(
+        self, requests: Sequence[log_pb2.ProduceRequest], told: Told, *, call: Call
+    ) -> Mapping[int, UnderWay]:
+        """Append what came together by another door than gRPC's, as ``ProduceStream`` does: all, or none.
+
+        Returns those that are not answered yet, by place, once all are on their way to the writer.
+
+        Raises:
+            RegnumError: a quota keeps them out; nothing was appended.
+        """
+        quota = self._throttling.writing(call)
+        sizes = [request.ByteSize() if quota.is_on else 0 for request in requests]
+        for client_id in {request.header.client_id for request in requests}:
+            quota.check(client_id, sum(sizes))
+        until_s = [quota.charge(request.header.client_id, size) for request, size in zip(requests, sizes, strict=True)]
+
+        def told_how_long(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
+            if not isinstance(outcome, RegnumError):
+                outcome.throttle_time_ms = quota.left_ms(until_s[place])
+            told(place, outcome)
+
+        return await self._producing.take(requests, told_how_long, call=call)
 
     async def ProduceStream(  # noqa: N802 - gRPC's name
         self,

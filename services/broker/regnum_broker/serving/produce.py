@@ -57,7 +57,7 @@ from regnum_broker.serving.produce_appends import (
     record_first_append,
 )
 from regnum_broker.serving.produce_checks import BatchChecks, Line, all_through, waits_for_nothing
-from regnum_broker.serving.produce_requests import check_request, wrong_in
+from regnum_broker.serving.produce_requests import check_request, size_of, wrong_in
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
@@ -323,7 +323,7 @@ class ProduceHandler:
         now_ms, turns = self._clock.wall_ms(), Turns(SLICE)
         for item in admitted:
             await turns.took()
-            item.came_ms, item.size_bytes = now_ms, item.message.ByteSize()
+            item.came_ms, item.size_bytes = now_ms, size_of(item.message)
         size_bytes = sum(item.size_bytes for item in admitted)
         if not self._storage.takes(size_bytes, beside_bytes=self._checks.size_bytes):
             for item in admitted:

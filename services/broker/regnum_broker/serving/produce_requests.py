@@ -60,11 +60,19 @@ def _wrong_in_plain(plain: log_pb2.PlainRecords) -> str:
     return ""
 
 
+def size_of(message: log_pb2.ProducePartition) -> int:
+    """Bytes of what is to be appended.
+
+    A message that is asked for its size encodes itself: of half a megabyte that takes as long as to check its records.
+    """
+    return len(message.record_batch) or message.ByteSize()
+
+
 def batch_in(message: log_pb2.ProducePartition, now_ms: int) -> bytes:
     """The batch that is to be appended; ``now_ms`` is the time of plain records that have none of their own."""
-    if message.record_batch:
-        return message.record_batch
-    return _built(message.plain if message.HasField("plain") else log_pb2.PlainRecords(records=message.records), now_ms)
+    return message.record_batch or _built(
+        message.plain if message.HasField("plain") else log_pb2.PlainRecords(records=message.records), now_ms
+    )
 
 
 def _built(plain: log_pb2.PlainRecords, now_ms: int) -> bytes:

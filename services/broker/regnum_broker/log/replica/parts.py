@@ -1,7 +1,8 @@
 """Batches on their way into a log: their bytes, to be written without a copy, and their heads. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from regnum_model.ids import NO_EPOCH, LeaderEpoch
 from regnum_records.check import verify_crc
@@ -21,8 +22,7 @@ from regnum_broker.log.errors import NotContiguousError
 from regnum_broker.log.replica.producers.states import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """One batch to be written."""
 
     buffers: tuple[Buffer, ...]
@@ -50,7 +50,7 @@ def leader_part(batch: bytes, header: BatchHeader, *, base_offset: int, leader_e
     prefix = assigned_prefix(batch, base_offset=base_offset, leader_epoch=leader_epoch)
     return Part(
         buffers=(prefix, memoryview(batch)[ASSIGNED_BYTES:]),
-        header=replace(header, base_offset=base_offset, leader_epoch=leader_epoch),
+        header=header._replace(base_offset=base_offset, leader_epoch=leader_epoch),
     )
 
 

@@ -117,6 +117,7 @@ class FetchSession:
         """Partitions for which this broker has no order yet. They are looked at each time."""
         self._held_back: Final = HeldBack(self._allowance, clock)
         self.answer_bytes = 0
+        """Bytes of records in the newest answer, counted as they go in: to take them out again is to copy them."""
         arrivals.attach(self._wake)
 
     def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
@@ -208,7 +209,6 @@ class FetchSession:
         self._attentive = False
         self._add_watermarks(answer)
         answer.requests_taken = self._window.requests
-        self.answer_bytes = sum(len(item.records) for item in answer.partitions)
         self._window.answered(self.answer_bytes, now_s=self._clock.monotonic())
         return answer
 
@@ -270,7 +270,7 @@ class FetchSession:
 
     async def _collect(self, bytes_max: int) -> Answer:
         """Everything new that needs an answer now; what did not fit stays for the next one."""
-        answer = Answer()
+        answer, self.answer_bytes = Answer(), 0
         reads: list[Read] = []
         turns = Turns(SLICE)
         if self._held_back.may_go(bytes_max):
@@ -312,12 +312,12 @@ class FetchSession:
     async def _read_throttled(self, answer: Answer, reads: list[Read], bytes_max: int) -> None:
         """What goes to new replicas, as far as this broker and the follower allow."""
         self._allowance.want()
-        room, first = self._allowance.room(bytes_max), len(answer.partitions)
+        room, first, before = self._allowance.room(bytes_max), len(answer.partitions), self.answer_bytes
         if room > 0:
             await self._read(answer, self._held_back.portion(reads), room)
             for item in answer.partitions[first:]:
                 item.throttled = bool(item.records)
-            self._allowance.count(sum(len(item.records) for item in answer.partitions[first:]))
+            self._allowance.count(self.answer_bytes - before)
         kept = [read.position.key for read in reads if _goes_on(read)]
         for key in kept:
             self._dirty.pop(key, None)
@@ -392,6 +392,7 @@ class FetchSession:
             else:
                 self._refuse(answer, position, partition, data)
         self._sent_bytes.add(bytes_max - left)
+        self.answer_bytes += bytes_max - left
         return left
 
     def _follow_up(self, read: Read, end_offset: int) -> None:

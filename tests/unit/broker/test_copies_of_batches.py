@@ -1,0 +1,88 @@
+"""How often the bytes of a batch are taken out of their message, which copies them: counted, not timed."""
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import replication_pb2
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.identity import Identity
+from regnum_broker.replication.follower import LeaderStream
+from regnum_broker.replication.partition import Following
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import ProduceHandler
+from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, Registration
+from regnum_service.channel import Channels
+from regnum_service.clock import SystemClock
+from regnum_service.supervisor import Supervisor
+from regnum_testing.batches import assigned_batch, batch_of
+from regnum_testing.leading_replicas import LEADER, TOPIC_ID, LeadingReplicas
+from regnum_testing.waiting import within
+
+LARGE = 100_000
+"""Bytes of a record whose batch is checked beside the writer."""
+
+
+class Counted:
+    """A message, and how often each of its fields and methods was asked for."""
+
+    def __init__(self, message: Any) -> None:
+        self.message = message
+        self.asked: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked[name] += 1
+        return getattr(self.message, name)
+
+
+@pytest.mark.parametrize(("size", "most"), [(10, 4), (LARGE, 3)])
+async def test_a_batch_is_taken_out_a_few_times_and_its_message_never_encoded_for_its_size(
+    tmp_path: Path, size: int, most: int
+) -> None:
+    async with LeadingReplicas(tmp_path) as leading:
+        leading.lead(isr=(LEADER,))
+        supervisor = Supervisor("test")
+        handler = ProduceHandler(
+            replicas=leading.replicas,
+            leaders=CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners)),
+            storage=leading.storage,
+            clock=leading.clock,
+            batch_bytes_max=1 << 20,
+            supervisor=supervisor,
+        )
+        counted = Counted(log_pb2.ProducePartition(topic="t", record_batch=batch_of(bytes(size))))
+        request: Any = SimpleNamespace(
+            acks=log_pb2.ACKS_ALL, timeout_ms=0, partitions=[counted], header=SimpleNamespace(client_id="")
+        )
+        answer = await within(handler.produce(request))
+        assert (answer.results[0].error_code, answer.results[0].base_offset) == (0, 0)
+        assert (counted.asked["record_batch"] <= most, counted.asked["ByteSize"]) == (True, 0), counted.asked
+        await supervisor.unwind()
+
+
+async def test_a_follower_takes_records_out_of_an_answer_once(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path) as replicas:
+        stream = LeaderStream(
+            BrokerId(1),
+            broker=BrokerId(2),
+            address=lambda: None,
+            identity=lambda: Identity(broker_epoch=BrokerEpoch(5), registration=Registration(0)),
+            channels=Channels(),
+            move_start=lambda _key, _offset: None,
+            storage=replicas.storage,
+            clock=SystemClock(),
+        )
+        partition = replicas.partition(0)
+        following = Following(leader=BrokerId(1), leader_epoch=LeaderEpoch(0), filled=False)
+        replicas.replicas.give(partition, following)
+        stream.add(partition, following)
+        stream._followed[partition.key].taken_from = 1
+        records = b"".join(assigned_batch(b"r", base_offset=offset) for offset in range(3))
+        answer: Any = Counted(replication_pb2.FetchedPartition(topic_id=TOPIC_ID, partition=0, records=records))
+        await within(stream._take([answer], 1))
+        assert partition.log.log_end_offset == 3
+        assert answer.asked["records"] == 1
