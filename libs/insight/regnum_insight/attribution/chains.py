@@ -417,7 +417,7 @@ def _segments(
     unseen = tail is steps.OF_NO_CLIENT
     made = []
     position = -1
-    offset = before = trace.offsets.get(first, UNKNOWN)
+    offset = before = of_first = trace.offsets.get(first, UNKNOWN)
     correction_ns = offset.correction_ns
     of = last = first
     at, end, raw_at = start_ns - correction_ns, end_ns - correction_ns, start_ns
@@ -432,14 +432,16 @@ def _segments(
         step = named = steps.STEPS[here]
         if absent and reached > at and (gaps := {other for other in absent if position < other < here}):
             named = steps.UNSEEN if unseen and gaps <= _OF_CLIENTS else steps.UNEXPLAINED
-        bound = 0.0 if process == of else _sum(before.bound_ns, offset.bound_ns)
+        # What lies behind the end is cut off there: by the clock of the end.
+        clock, known = (first, of_first) if corrected > end else (process, offset)
+        bound = 0.0 if clock == of else _sum(before.bound_ns, known.bound_ns)
         ms = (reached - at) / MS
         raw_ms = ms if raw_reached - raw_at == reached - at else (raw_reached - raw_at) / MS
         made.append(Segment(named, ms, raw_ms, bound, step, process))
         raw_at = raw_reached
         if reached > at:
             # What was done before its turn is not where the next step begins.
-            at, of, before, position = reached, process, offset, here
+            at, of, before, position = reached, clock, known, here
     return tuple(made)
 
 
