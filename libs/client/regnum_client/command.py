@@ -88,7 +88,7 @@ NEVER_EMPTY: Final = frozenset(
     {
         *("--bundle", "--compare", "--data-dir", "--dir", "--file", "--out", "--plan", "--png", "--tables", "--traces"),
         *("--tls-ca", "--tls-certificate", "--tls-key", "--bootstrap", "--coordination"),
-        *("--serve-certificate", "--serve-key"),
+        *("--serve-certificate", "--serve-key", "--tables"),
         *("--topic", "--topics", "--group", "-g", "--transactional-id", "--token", "--allow", "--deny", "--operation"),
         *("--profile", "--token-file"),
         *("--owner", "--renewer", "--client", "--host", "--kind"),
