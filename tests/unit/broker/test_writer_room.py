@@ -91,7 +91,7 @@ async def test_more_bytes_than_a_broker_may_hold_are_refused(tmp_path):
         holding = [await leading.storage.write_later(go_on.wait)]
         # What waits to be checked is held as well.
         holding += [asyncio.ensure_future(leading.storage.check(go_on.wait)) for _ in range(CHECKERS)]
-        message = log_pb2.ProducePartition(topic="t", partition=0, record_batch=bytes(WRITE_BYTES_HELD_MAX // 25))
+        message = log_pb2.ProducePartition(topic="t", partition=0, record_batch=bytes(WRITE_BYTES_HELD_MAX // 25 + 1))
         request = log_pb2.ProduceRequest(partitions=[message])
         produced = [asyncio.create_task(producing.produce(request)) for _ in range(40)]
         try:

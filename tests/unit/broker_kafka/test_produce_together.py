@@ -286,3 +286,4 @@ async def test_a_client_that_hangs_up_is_waited_for_no_more(world: World) -> Non
     await until(lambda: world.leading.partition(2).log.log_end_offset == 2)
     writer.transport.abort()
     await until(lambda: world.listener.connections == 0)
+    assert world.taking.taken == [2]
