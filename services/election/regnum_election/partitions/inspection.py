@@ -186,7 +186,9 @@ class Inspection:
         if problem is not None:
             if problem != noted or name not in context.refused:
                 self._noted[name] = context.refused[name] = problem
-                note_unreadable(context, topic, problem)
+                # (A new reign may have found it as it took the topic up.)
+                if not context.incomplete.get(name, "").startswith(problem):
+                    note_unreadable(context, topic, problem)
             return
         if noted is None:
             return

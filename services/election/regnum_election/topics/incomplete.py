@@ -31,7 +31,9 @@ class IncompleteTopics:
             )
             if known.get(topic.name) != reason:
                 known[topic.name] = reason
-                note_unreadable(self._context, topic, unreadable)
+                # (Where nodes are looked through it may have been found before.)
+                if self._context.refused.get(topic.name) != unreadable:
+                    note_unreadable(self._context, topic, unreadable)
             return
         if not topic.misses_numbers:
             known.pop(topic.name, None)
