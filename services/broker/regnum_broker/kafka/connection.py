@@ -13,6 +13,7 @@ one before, so that what waits for a slow reader is the answer itself and no cop
 
 import asyncio
 import contextlib
+import itertools
 import random
 import socket
 from collections import deque
@@ -67,6 +68,10 @@ def pieces(buffers: Buffers) -> Iterator[bytes | memoryview]:
             size += len(buffer)
     if small:
         yield b"".join(small)
+
+
+IN_A_TURN: Final = 8
+"""Requests of a connection that are answered before others have a turn, two milliseconds each at most."""
 
 
 class Answering(Protocol):
@@ -273,10 +278,11 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         try:
-            while True:
+            for number in itertools.count(1):
                 await self._serve_one()
-                if self._ahead:
-                    # (The next one may be here: thousands that are answered without a wait would be one turn.)
+                if self._ahead and not number % IN_A_TURN:
+                    # (The next one is here: thousands that are answered without a wait would be one turn. Not after
+                    # each: a member that leaves its group sends that behind another request, and hangs up at once.)
                     await asyncio.sleep(0)
         except (MalformedError, TooManyItemsError, RegnumError, TimeoutError) as error:
             self._shared.log.info("connection closed", connection=self.name, reason=str(error) or "it said nothing")
