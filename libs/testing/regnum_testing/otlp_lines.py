@@ -102,7 +102,7 @@ def line(
     instance: str = "1",
     resource: Mapping[str, str] | None = None,
 ) -> str:
-    """One line of a file, without its end. ``resource``: what is told of the process besides."""
+    """One line of a file, without its end. ``resource``: further attributes of the process."""
     resource = {names.SERVICE_NAME: service, names.SERVICE_INSTANCE: instance, **(resource or {})}
     attributes = [{"key": key, "value": _value(value)} for key, value in resource.items()]
     return json.dumps(

@@ -5,7 +5,7 @@ python -m regnum_testing.kafka_fuzz listener --inputs 50000    mutants, sent to 
 python -m regnum_testing.kafka_fuzz dear                       requests with as many items as one may have
 
 Exit 1: something took more than 50 ms of its thread's time (times the slowness of the machine, which is measured), or
-memory grew by more than 256 MiB. An error that nobody expected ends it with a traceback.
+memory grew by more than 256 MiB. An error without an answer of its own ends it with a traceback.
 """
 
 import argparse

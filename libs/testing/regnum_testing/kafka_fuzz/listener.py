@@ -26,7 +26,7 @@ ATTACKERS: Final = 8
 FRAMES_MAX: Final = 6
 """Requests that an attacker sends before it reads anything."""
 ANSWER_S: Final = 0.3
-"""Nobody waits longer for one."""
+"""The longest wait for an answer."""
 DEAR_S: Final = 60.0
 """But for the answer to a request that is as large as it may be."""
 SIZE_WRONG: Final = 0.02

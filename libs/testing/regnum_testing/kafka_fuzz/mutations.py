@@ -1,4 +1,4 @@
-"""What recorded requests become in the hands of somebody who means no good. A seed repeats all of it.
+"""Hostile variants of recorded requests. A seed repeats all of them.
 
 Most that is changed keeps the head, so that it reaches the reader of its call; lengths become those that cost most.
 """

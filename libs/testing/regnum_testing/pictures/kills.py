@@ -40,7 +40,7 @@ new MutationObserver(() => {
   one.steps = told.dataset.stepsMs;
 }).observe(document.getElementById('newest'), {childList: true, subtree: true});
 """
-"""Notes when a change has its first bar, and what is told of it last."""
+"""Notes when a change has its first bar, and the last state of its row."""
 
 
 async def judge(program: str, folder: Path, *, kills: int) -> list[str]:

@@ -107,7 +107,7 @@ class Admin:
                 if sight.lists(view.name):
                     topics.append(self._topic(view, request, context))
         else:
-            # As in Kafka each once: a name is a few bytes, and what is told of it thousands of partitions.
+            # As in Kafka each once: a name is a few bytes, and its answer thousands of partitions.
             asked = {(one.name, one.topic_id): one for one in request.topics or ()}.values()
             if len(asked) > NAMES_MAX:
                 raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {NAMES_MAX} topics")
