@@ -263,13 +263,11 @@ class Broker:
         supervisor.start("session", sessions.run())
         start_access(parts)
         follow_store(parts)
-        self._limits.start(supervisor, client.address.port, *await start_kafka(self._listeners.kafka, parts, served))
+        of_clients = (client, *await start_kafka(self._listeners.kafka, parts, served))
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)
-        start_contact_watches(
-            parts, lifeline=lifeline, fetchers=fetchers, writer=writer, crowded=lambda: client.crowded
-        )
+        start_contact_watches(parts, lifeline=lifeline, fetchers=fetchers, writer=writer, of_clients=of_clients)
         start_upkeep(parts, checkpointing=checkpointing, offline=offline)
         registering = Registrar(
             broker=self._id,

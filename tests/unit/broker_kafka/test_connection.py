@@ -190,7 +190,7 @@ async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cyc
     try:
         reader, writer = await world.connect()
         await until(lambda: world.listener.connections == 1)
-        ended = weakref.ref(next(iter(world.listener._shared.open)))
+        ended = weakref.ref(next(iter(world.listener._shared.crowd)))
         match end:
             case "hung up on while it works":
                 writer.write(request(1, MIB))
@@ -234,7 +234,7 @@ async def test_no_more_is_taken_in_than_a_little_while_an_answer_is_made(world: 
     writer.write(b"".join(request(number, 996) for number in range(count)))
 
     await until(lambda: world.door.under_way == 1)
-    (connection,) = world.listener._shared.open
+    (connection,) = world.listener._shared.crowd
     await until(lambda: connection._paused)
     assert len(connection._ahead) <= 2 * AHEAD_BYTES
     world.door.may_answer.set()
@@ -294,12 +294,16 @@ async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None
     assert await answer(pairs[0][0]) == (1, 10), "it has asked last, and stays"
     pairs.append(await world.connect())
     assert await closed(pairs[1][0])
-    pairs[0][1].write(request(2))
-    assert await answer(pairs[0][0]) == (2, 10)
+    assert not world.listener.crowded, "it had asked for nothing"
+    pairs[2][1].write(request(2))
+    assert await answer(pairs[2][0]) == (2, 10)
+    pairs.append(await world.connect())
+    assert await closed(pairs[0][0])
+    assert "more than 2 connections at its kafka listener" in world.listener.crowded
     for _, one in pairs:
         one.close()
     await until(lambda: world.listener.connections == 0)
-    assert not world.listener._shared._of_host
+    assert not world.listener._shared.crowd._of_host
     await world.listener.stop()
 
 
@@ -324,7 +328,7 @@ def test_connections_leave_files_for_logs(connections_max: int | None) -> None:
         world = World(limits=ListenerLimits(connections_max=connections_max))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    assert world.listener._shared.connections_max == 100
+    assert world.listener._shared.crowd.most == 100
 
 
 async def test_of_one_address_too_many_the_one_is_closed_that_has_asked_for_nothing_for_the_longest_time() -> None:

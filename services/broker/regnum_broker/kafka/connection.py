@@ -18,7 +18,6 @@ import random
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, Protocol
 
 import structlog
@@ -27,19 +26,17 @@ from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_service.access.identity import Caller, calling
 from regnum_service.clock import Clock
-from regnum_service.connection_limit import Uses
 from regnum_service.connections import peer_name, plain_address
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import Holding, Purpose
 from regnum_service.machine import MACHINE
-from regnum_telemetry.metrics import Counter
 
 from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.crowd import Crowd, Host
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.kafka.produce_together import TOGETHER_MAX, Together
-
-Host = IPv4Address | IPv6Address
+from regnum_broker.kafka.refusals import unheard
 
 SMALL_BYTES: Final = 64 * 1024
 """A request is counted when it is larger than this."""
@@ -101,11 +98,7 @@ class Shared:
         first_s: float,
         idle_s: float,
         age_s: float,
-        connections_max: int,
-        uses: Uses,
-        of_address_max: int | None,
-        too_many: Counter,
-        too_many_of_address: Counter,
+        crowd: Crowd,
         defect: Callable[[BaseException], None],
         chance: random.Random = MACHINE.chance,
     ) -> None:
@@ -120,11 +113,7 @@ class Shared:
             first_s: seconds within which the first request of a connection begins.
             idle_s: seconds without a request after which a connection is closed.
             age_s: seconds after which it takes no further request and is closed.
-            connections_max: connections.
-            uses: is told which have come through their handshakes.
-            of_address_max: the same of one address; None: any number.
-            too_many: counts those that are closed because there are more.
-            too_many_of_address: likewise.
+            crowd: they are kept there.
             defect: hears of errors that nobody expected.
             chance: makes ids of fetch sessions.
         """
@@ -140,45 +129,8 @@ class Shared:
         self.sessions: Final = Sessions()
         self.chance: Final = chance
         self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
-        self.connections_max: Final = connections_max
-        self._uses: Final = uses
-        self.of_address_max: Final = of_address_max
-        self._too_many: Final = too_many
-        self._too_many_of_address: Final = too_many_of_address
-        self.open: Final[dict[Connection, None]] = {}
-        """Connections; first those that have asked for nothing for the longest time."""
-        self._of_host: Final[dict[Host | None, dict[Connection, None]]] = {}
-        """The same by address: nothing is looked through when one more comes."""
+        self.crowd: Final = crowd
         self.log: Final = structlog.get_logger("kafka")
-
-    def opened(self, connection: "Connection") -> None:
-        """One more; of too many the one is closed that has asked for nothing for the longest time."""
-        self._uses.began(connection.name)
-        own = self._of_host.setdefault(connection.host, {})
-        self.open[connection] = own[connection] = None
-        if len(self.open) > self.connections_max:
-            next(iter(self.open)).close()
-            self._too_many.add(1)
-        if self.of_address_max is not None and len(own) > self.of_address_max:
-            next(iter(own)).close()
-            self._too_many_of_address.add(1)
-
-    def used(self, connection: "Connection") -> None:
-        """It asks for something."""
-        if connection in self.open:
-            for those in (self.open, self._of_host[connection.host]):
-                del those[connection]
-                those[connection] = None
-
-    def closed(self, connection: "Connection") -> None:
-        """One less."""
-        if connection in self.open:
-            self._uses.ended(connection.name)
-            del self.open[connection]
-            own = self._of_host[connection.host]
-            del own[connection]
-            if not own:
-                del self._of_host[connection.host]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -220,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = plain_address(host)
         self.name = peer_name(self.host, port)
         self._writable.set()
-        self._shared.opened(self)
+        self._shared.crowd.opened(self)
         self._serving = asyncio.get_running_loop().create_task(self._serve(), name=f"kafka {self.name}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -256,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed: what is under way for it ends."""
         del exc
-        self._shared.closed(self)
+        self._shared.crowd.closed(self)
         self.session.close()
         # (What ends in a cycle may stay for ever in a large process: it was alive at a full collection, ``collector``.)
         serving, self._serving = self._serving, None
@@ -270,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End it. It counts no more from now on: of many that come in one turn of the loop, each closes another one."""
-        self._shared.closed(self)
+        self._shared.crowd.closed(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -304,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         size = size_of(self._ahead)
         if size > shared.request_bytes_max:
             raise MalformedError(f"a request of {size} bytes is larger than {shared.request_bytes_max}")
-        shared.used(self)
+        shared.crowd.used(self)
         who = shared.caller_of(self)
         with calling(who):
             call = shared.budget.call(peer=self.name, principal=who.principal)
@@ -390,10 +342,17 @@ class Connection(asyncio.BufferedProtocol):
                 while answers:
                     await asyncio.wait((answers[0],))
                     ready: Buffers = []
-                    while answers and answers[0].done():
-                        ready += answers.popleft().result() or ()
+                    refused: Code | None = None
+                    while answers and answers[0].done() and refused is None:
+                        answer = answers.popleft().result()
+                        if isinstance(answer, int):
+                            refused = answer
+                        else:
+                            ready += answer or ()
                     if ready:
                         await self._send(ready)
+                    if refused is not None:
+                        raise unheard(refused)
             del asked[: len(together.answers)]
             if not together.answers and (buffers := await door.answer(*asked.pop(0))) is not None:
                 await self._send(buffers)
