@@ -1,9 +1,10 @@
 """Which connections of the Kafka listener go when there are more than are kept."""
 
 from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
-from regnum_broker.kafka.crowd import Crowd
+from regnum_broker.kafka.connections import Crowd, Host
 from regnum_service.connection_limit import CROWDED_S, Crowding, Uses
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
@@ -38,7 +39,10 @@ class Connection:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.host = IPv4Address(f"10.0.0.{ord(name[0])}")
+        self.host: Host | None = IPv4Address(f"10.0.0.{ord(name[0])}")
+
+    def get_extra_info(self, name: str) -> Any:
+        raise NotImplementedError
 
     def close(self) -> None:
         self.world.crowd.closed(self)
