@@ -299,4 +299,8 @@ def test_what_changes_something_is_carried_out_though_its_client_has_hung_up() -
     expected = {key for key, api in APIS.items() if api.name in changes or api.name.startswith(verbs)}
     assert expected == CARRIED_OUT
     door = World().door
-    assert {key for key in APIS if not door.ends_with_its_client(Head(key=key, version=0, correlation_id=1, client_id="c", end=8))} == CARRIED_OUT
+    assert {
+        key
+        for key in APIS
+        if not door.ends_with_its_client(Head(key=key, version=0, correlation_id=1, client_id="c", end=8))
+    } == CARRIED_OUT
