@@ -296,7 +296,7 @@ async def test_the_connection_ends_of_a_producer_that_waits_for_no_answer_and_is
     refused = [frame(number, batch_of(b"elsewhere"), partition=9, acks=0) for number in (2, 3)[: 1 + ahead]]
     writer.write(b"".join((*before, *refused)))
     assert await closed(reader)
-    assert world.leading.partition(0).log.log_end_offset == len(before)
+    await until(lambda: world.leading.partition(0).log.log_end_offset == len(before))
     counted = world.metrics.histogram(instruments.KAFKA_REQUESTS, "Produce", str(VERSION), "UNKNOWN_TOPIC_OR_PARTITION")
     assert sum(counted.counts) == len(refused)
     writer.close()

@@ -212,7 +212,7 @@ class KafkaListener:
     async def _follow_certificates(self) -> None:
         tls = self._tls
         assert tls is not None  # noqa: S101 - only then it runs
-        version = tls.files.version
+        version, refused = tls.files.version, 0
         while True:
             await self._clock.sleep(CHECK_INTERVAL_S)
             found = await asyncio.to_thread(tls.files.check)
@@ -221,7 +221,9 @@ class KafkaListener:
             try:
                 await self._open()
             except OSError as error:
-                # They change again: what was there before stays in use until they fit.
-                self._log.error("certificates changed and cannot be used", reason=str(error))
+                # They change again: what was there before stays in use until they fit, which is tried each time.
+                if refused != found:
+                    self._log.error("certificates changed and cannot be used", reason=str(error))
+                refused = found
             else:
                 version = found

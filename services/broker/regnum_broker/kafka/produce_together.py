@@ -120,6 +120,7 @@ class Together:
         answer, (request, context) = self.answers[place], self._asked[place]
         if answer.done():
             return
+        response: ProduceResponse | None
         try:
             if isinstance(outcome, RegnumError):
                 code = told(PRODUCE, outcome.code)
