@@ -206,13 +206,19 @@ class ProduceHandler:
                 await turns.took()
                 result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
                 pending.results.append(result)
-                found = self._admit(message, acks=pending.acks)
+                size_bytes = size_of(message)
+                wrong = wrong_in(message, size_bytes)
+                found = (
+                    NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
+                    if wrong
+                    else self._admit(message, acks=pending.acks)
+                )
                 soon = self._promised.led_soon(found, acks=pending.acks)
                 if soon is not None:
                     self._promised.wait(soon, Waiting(pending=pending, index=index, message=message))
                 elif isinstance(found, Leadership):
                     pending.open[index] = item = Admitted(
-                        pending=pending, index=index, leadership=found, message=message
+                        pending=pending, index=index, leadership=found, message=message, size_bytes=size_bytes
                     )
                     admitted.append(item)
                 else:
@@ -293,9 +299,6 @@ class ProduceHandler:
         return causes
 
     def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
-        wrong = wrong_in(message)
-        if wrong:
-            return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
         if not WRITE_TOPIC.held(self._authorizer, message.topic):
             refused = WRITE_TOPIC.refusal(message.topic)
             return NotHere(refused.code, refused.message)
@@ -323,7 +326,7 @@ class ProduceHandler:
         now_ms, turns = self._clock.wall_ms(), Turns(SLICE)
         for item in admitted:
             await turns.took()
-            item.came_ms, item.size_bytes = now_ms, size_of(item.message)
+            item.came_ms, item.size_bytes = now_ms, item.size_bytes or size_of(item.message)
         size_bytes = sum(item.size_bytes for item in admitted)
         if not self._storage.takes(size_bytes, beside_bytes=self._checks.size_bytes):
             for item in admitted:

@@ -40,11 +40,11 @@ def check_request(request: log_pb2.ProduceRequest) -> None:
         )
 
 
-def wrong_in(message: log_pb2.ProducePartition) -> str:
-    """What is wrong with the form of what is to be appended; empty where nothing is."""
+def wrong_in(message: log_pb2.ProducePartition, size_bytes: int) -> str:
+    """What is wrong with the form of what is to be appended (``size_of``); empty where nothing is."""
     if message.records and message.WhichOneof("data"):
         return "records stands for plain.records in old requests: give one of the two, and no record_batch beside it"
-    if not (message.record_batch or message.plain.records or message.records):
+    if not size_bytes:
         return "there is nothing to append: give record_batch or plain.records"
     return _wrong_in_plain(message.plain) if message.HasField("plain") else ""
 
@@ -61,11 +61,12 @@ def _wrong_in_plain(plain: log_pb2.PlainRecords) -> str:
 
 
 def size_of(message: log_pb2.ProducePartition) -> int:
-    """Bytes of what is to be appended.
+    """Bytes of what is to be appended; 0 where there is nothing.
 
     A message that is asked for its size encodes itself: of half a megabyte that takes as long as to check its records.
+    To look at the batch is to copy it, so it is asked once.
     """
-    return len(message.record_batch) or message.ByteSize()
+    return len(message.record_batch) or (message.ByteSize() if message.plain.records or message.records else 0)
 
 
 def batch_in(message: log_pb2.ProducePartition, now_ms: int) -> bytes:
