@@ -170,19 +170,20 @@ def _check_producer(header: BatchHeader) -> None:
 def _check_records(plain: Buffer, header: BatchHeader, *, keys_required: bool, headers_counted: bool) -> int:
     """Decode the records of a batch that is not compressed; the largest timestamp, which is at least NO_TIMESTAMP."""
     base, base_ms = header.base_offset, header.base_timestamp_ms
-    latest, delta, headers, least = NO_TIMESTAMP, 0, 0, 0
+    delta, headers, least = 0, 0, 0
+    # Nothing is between these: the first record is looked at, and then those that go beyond what there was.
+    earliest_ms, latest_ms = TIMES_APART_MS, -TIMES_APART_MS
     try:
         for record in DefaultRecordBatch(plain):
             if record.offset - base != delta:
                 raise InvalidRecordError(
                     f"record {delta} has the offset delta {record.offset - base}: these count up from 0"
                 )
-            timestamp, key = record.timestamp, record.key
-            if timestamp > latest:  # noqa: PLR1730 - a call for each record takes longer
-                latest = timestamp
-            apart_ms = timestamp - base_ms
-            if not -TIMES_APART_MS <= apart_ms < TIMES_APART_MS:
-                raise InvalidRecordError(f"record {delta} is further from the base timestamp than any time can be")
+            apart_ms, key = record.timestamp - base_ms, record.key
+            if not earliest_ms <= apart_ms <= latest_ms:
+                if not -TIMES_APART_MS <= apart_ms < TIMES_APART_MS:
+                    raise InvalidRecordError(f"record {delta} is further from the base timestamp than any time can be")
+                earliest_ms, latest_ms = min(earliest_ms, apart_ms), max(latest_ms, apart_ms)
             if keys_required and key is None:
                 raise KeyMissingError(f"record {delta} of the batch has no key, and its topic is compacted")
             if headers_counted:
@@ -197,7 +198,7 @@ def _check_records(plain: Buffer, header: BatchHeader, *, keys_required: bool, h
         raise InvalidRecordError(f"record {delta} cannot be decoded: {_reason(error)}") from None
     if least != len(plain) - HEADER_BYTES:
         raise InvalidRecordError(f"record {first_padded(plain, base_ms)} has a number in more bytes than it needs")
-    return latest
+    return max(NO_TIMESTAMP, base_ms + latest_ms)
 
 
 def _counted(headers: int, record: int) -> int:
