@@ -5,13 +5,14 @@ import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from regnum_records.build import CodecName
 from regnum_records.check import check_batch
 from regnum_records.decompress import KEPT_BYTES, decompress, uncompressed, uncompressed_view
 from regnum_records.errors import UnpackedTooLargeError
 from regnum_records.header import HEADER_BYTES, Codec, read_header
 from regnum_testing.batches import batch_of
 
-PACKING = ["gzip", "snappy", "lz4", "zstd"]
+PACKING: list[CodecName] = ["gzip", "snappy", "lz4", "zstd"]
 LARGE = [random.Random(number).randbytes(500) + bytes(500) for number in range(512)]
 """Records of half a mebibyte, of which one half packs."""
 
@@ -25,7 +26,7 @@ def records_of(batch: bytes, *, bytes_max: int = 1 << 26) -> bytes:
 
 
 @pytest.mark.parametrize("codec", PACKING[1:])
-def test_to_check_a_compressed_batch_takes_next_to_no_new_memory_from_the_system(codec: str) -> None:
+def test_to_check_a_compressed_batch_takes_next_to_no_new_memory_from_the_system(codec: CodecName) -> None:
     batch = batch_of(*LARGE, codec=codec)
 
     def faults_of_a_check() -> int:
@@ -41,7 +42,7 @@ def test_to_check_a_compressed_batch_takes_next_to_no_new_memory_from_the_system
 
 
 @pytest.mark.parametrize("codec", PACKING)
-def test_a_shorter_batch_shows_nothing_of_a_longer_one_before_it(codec: str) -> None:
+def test_a_shorter_batch_shows_nothing_of_a_longer_one_before_it(codec: CodecName) -> None:
     long, short = batch_of(*LARGE, codec=codec), batch_of(b"short" * 30, codec=codec)
     plain_of(long)
     with uncompressed_view(short, read_header(short)) as plain:
@@ -51,7 +52,7 @@ def test_a_shorter_batch_shows_nothing_of_a_longer_one_before_it(codec: str) -> 
 
 
 @pytest.mark.parametrize("codec", PACKING)
-def test_what_was_copied_stays_as_it_was(codec: str) -> None:
+def test_what_was_copied_stays_as_it_was(codec: CodecName) -> None:
     first, second = batch_of(b"first" * 30, codec=codec), batch_of(b"other" * 30, codec=codec)
     plain, records = plain_of(first), records_of(first)
     plain_of(second)
@@ -60,7 +61,7 @@ def test_what_was_copied_stays_as_it_was(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", PACKING[1:])
 @pytest.mark.parametrize("size", [KEPT_BYTES - 100, KEPT_BYTES + 100])
-def test_the_bound_is_exact_wherever_the_memory_comes_from(codec: str, size: int) -> None:
+def test_the_bound_is_exact_wherever_the_memory_comes_from(codec: CodecName, size: int) -> None:
     batch = batch_of(bytes(size), codec=codec)
     unpacked = len(records_of(batch))
     assert unpacked > size

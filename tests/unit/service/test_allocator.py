@@ -33,10 +33,10 @@ def test_messages_of_half_a_megabyte_cost_no_new_memory() -> None:
 
 
 def test_both_thresholds_are_set() -> None:
-    told: list[tuple[int, int]] = []
-    library = SimpleNamespace(mallopt=lambda name, value: told.append((name, value)) or 1)
+    told: dict[int, int] = {}
+    library = SimpleNamespace(mallopt=told.setdefault)
     assert keep_freed_memory(library)
-    assert told == [(-1, KEPT_BYTES), (-3, LARGE_BYTES)]
+    assert told == {-1: KEPT_BYTES, -3: LARGE_BYTES}
 
 
 def test_a_c_library_without_these_settings_is_left_alone() -> None:

@@ -32,7 +32,7 @@ from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.budget import OF_UNPACKED
 from regnum_service.limits.call import OWN, Call
 from regnum_service.limits.held_bytes import HeldBytes
-from regnum_service.slices import Turns, slices
+from regnum_service.slices import Turns, next_turn
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -368,8 +368,11 @@ class ProduceHandler:
         await self._hand_in_together(together)
 
     async def _hand_in_together(self, items: Sequence[Admitted]) -> None:
-        async for part in slices(items, SLICE):
-            await self._hand_in(tuple(part))
+        # (A generator for the few that there are most often would cost more than all else here.)
+        for start in range(0, len(items), SLICE):
+            if start:
+                await next_turn()
+            await self._hand_in(tuple(items[start : start + SLICE]))
 
     async def _hand_in(self, items: tuple[Admitted, ...]) -> asyncio.Future[list[Outcome]]:
         """Hand a job to the writer; the future is its outcome."""

@@ -15,10 +15,12 @@ PARTITIONS_MAX: Final = 10_000
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 """Largest producer epoch that a record batch has room for."""
 
+_ACKS: Final = frozenset(log_pb2.Acks.values())
+
 
 def check_request(request: log_pb2.ProduceRequest) -> None:
     """Raise RegnumError when a request contradicts itself: nothing of it is appended."""
-    if request.acks not in log_pb2.Acks.values():
+    if request.acks not in _ACKS:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
             f"acks is {request.acks}; give ACKS_ALL (all in-sync replicas; so does leaving it out), ACKS_LEADER or"
