@@ -207,12 +207,7 @@ class ProduceHandler:
                 result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
                 pending.results.append(result)
                 size_bytes = size_of(message)
-                wrong = wrong_in(message, size_bytes)
-                found = (
-                    NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
-                    if wrong
-                    else self._admit(message, acks=pending.acks)
-                )
+                found = _malformed(message, size_bytes) or self._admit(message, acks=pending.acks)
                 soon = self._promised.led_soon(found, acks=pending.acks)
                 if soon is not None:
                     self._promised.wait(soon, Waiting(pending=pending, index=index, message=message))
@@ -440,6 +435,11 @@ class ProduceHandler:
                 size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
+
+
+def _malformed(message: log_pb2.ProducePartition, size_bytes: int) -> NotHere | None:
+    wrong = wrong_in(message, size_bytes)
+    return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong) if wrong else None
 
 
 def _answer(answer: asyncio.Future[log_pb2.ProduceResponse], response: log_pb2.ProduceResponse) -> None:
