@@ -36,8 +36,11 @@ _ATTRIBUTES_POSITION: Final = 21
 
 
 def _new_memory(size: int) -> memoryview:
-    """Room for the head of a batch and for ``size`` decompressed bytes; given back with the last view of it."""
-    return memoryview(mmap.mmap(-1, HEADER_BYTES + size))
+    """Room for the head of a batch and for ``size`` decompressed bytes; given back with the last view of it.
+
+    Private (ACCESS_COPY): a process that forks shares it with none of its children.
+    """
+    return memoryview(mmap.mmap(-1, HEADER_BYTES + size, access=mmap.ACCESS_COPY))
 
 
 _FREE: Final[list[memoryview]] = []

@@ -2,6 +2,8 @@
 
 import random
 import resource
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -81,3 +83,35 @@ def test_nothing_is_written_into_what_is_being_looked_at() -> None:
             plain_of(batch)
             thread.submit(plain_of, batch).result()
         assert (bytes(first), bytes(second)) == (plain_of(batches[0]), plain_of(batches[1]))
+
+
+FORKED = f"""
+import os, sys
+sys.path[:] = {sys.path!r}
+import cramjam
+from regnum_records.decompress import uncompressed_view
+from regnum_records.header import HEADER, read_header
+
+def batch(letter):
+    packed = bytes(cramjam.lz4.compress(letter * 1_000))
+    return HEADER.pack(0, HEADER.size - 12 + len(packed), 0, 2, 0, 3, 0, 0, 0, -1, -1, -1, 1) + packed
+
+def plain(letter):
+    with uncompressed_view(batch(letter), read_header(batch(letter))) as view:
+        if letter == b"a":
+            child = os.fork()
+            if not child:
+                # What it took back is what its parent looks at.
+                view[:] = bytes(len(view))
+                os._exit(0)
+            os.waitpid(child, 0)
+        return bytes(view[-1_000:])
+
+plain(b"b")
+assert plain(b"a") == b"a" * 1_000
+"""
+"""A child that writes into the memory that its parent looks at."""
+
+
+def test_a_forked_process_has_memory_of_its_own() -> None:
+    subprocess.run([sys.executable, "-S", "-c", FORKED], check=True)
