@@ -4,6 +4,7 @@ import json
 
 import pytest
 from regnum_client.records import ConsumedRecord, TopicPartition
+from regnum_console.context import FOLLOWS_MAX
 from regnum_console.records.reading import SEARCH_BYTES_MAX, SEARCH_S_MAX, Work
 from regnum_console.records.words import matches, shown, spellings_of
 from regnum_testing.asgi import EventStream, ask
@@ -70,6 +71,27 @@ async def test_a_page_of_large_records_is_bounded() -> None:
     for _ in range(60):
         console.log.add(b"x" * 900_000, key=b"k" * 90_000)
     assert len((await ask(console.app, "/records/orders")).body) < 1_000_000
+
+
+@pytest.mark.parametrize("value", [b"[" * 900 + b"]" * 900, b"[" * 31 + b"1," * 1_900 + b"1" + b"]" * 31])
+async def test_json_that_grows_when_it_is_laid_out_is_shown_as_it_is(value: bytes) -> None:
+    assert shown(value, "auto") == value.decode()
+    assert shown(value, "json") == value.decode()
+    assert shown(b'{"a": {"b": [1]}}', "auto").count("\n") == 6
+
+
+async def test_pages_are_made_while_as_many_follow_as_may() -> None:
+    console = FakeConsole()
+    console.log.add(b"value")
+    followers = [EventStream(console.app, "/live/tail/orders") for _ in range(FOLLOWS_MAX)]
+    try:
+        for one in followers:
+            await one.__aenter__()
+        await until(lambda: console.log.open_readers == FOLLOWS_MAX)
+        assert "value" in (await ask(console.app, "/records/orders?from=begin")).text
+    finally:
+        for one in followers:
+            await one.__aexit__()
 
 
 async def test_what_comes_is_shown_the_newest_on_top() -> None:

@@ -56,20 +56,26 @@ PAGES: Final = {
     "missing": "/topics/none",
 }
 """Pages by the name of their picture."""
+STATE: Final = "document.getElementById('live').dataset.state"
+HIDE: Final = """
+Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+document.dispatchEvent(new Event('visibilitychange'));
+"""
+"""As if another page was looked at: a browser has six connections to a place for all its pages."""
 LOOKS: Final = (("light", 1100, 900, False), ("dark", 1100, 900, True), ("narrow", 360, 740, False))
 
 
-def busy_console(traces: Path, hosts: Hosts) -> FakeConsole:
+def busy_console(traces: Path, hosts: Hosts, *, topics: int = TOPICS) -> FakeConsole:
     """A cluster in which something is wrong, something moves, and clients wait."""
     FullChangeTrace().write(traces)
     console = FakeConsole(writes=True, source=TraceTail(traces, SELECTION), hosts=hosts)
     cluster = console.cluster
-    for n in range(TOPICS):
+    for n in range(topics):
         cluster.topics[f"clicks.region-{n:04}"] = topic_of(f"clicks.region-{n:04}", [[1, 2, 3]])
     cluster.topics["orders"] = topic_of("orders", [[1, 2, 3], [2, 3], []])
     cluster.health = health_of(
-        topics=TOPICS + 1,
-        partitions=TOPICS + 3,
+        topics=topics + 1,
+        partitions=topics + 3,
         troubles={
             Trouble.OFFLINE: TroubleCount(partitions=1, for_long=1),
             Trouble.UNDER_REPLICATED: TroubleCount(partitions=1, for_long=0),
@@ -201,6 +207,14 @@ def _looked_at(program: str, folder: Path, pages: dict[str, str]) -> Iterator[st
             page.look(width=width, height=height, dark=dark)
             for name, url in pages.items():
                 yield from (f"{name}, {look}: {told}" for told in _complaints(page, url, folder / f"{look}-{name}.png"))
+        for name, state in (("cluster", "hidden"), ("events", "open")):
+            page.go(pages[name])
+            page.until("document.getElementById('live').dataset.state === 'open'")
+            page.value(HIDE)
+            if (found := page.value(STATE)) != state:
+                yield f"{name}: its stream is {found} when nobody looks at the page"
+            page.value("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+            page.until("document.getElementById('live').dataset.state === 'open'")
 
 
 def _complaints(page: Page, url: str, picture: Path) -> Iterator[str]:
