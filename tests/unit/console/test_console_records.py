@@ -1,15 +1,18 @@
 """Records in a browser: pages by offset and time, what comes, and a search that has bounds and can be stopped."""
 
+import asyncio
 import json
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 from regnum_client.records import ConsumedRecord, TopicPartition
 from regnum_console.context import FOLLOWS_MAX
 from regnum_console.records.reading import SEARCH_BYTES_MAX, SEARCH_S_MAX, Work
 from regnum_console.records.words import matches, shown, spellings_of
-from regnum_testing.asgi import EventStream, ask
+from regnum_testing.asgi import HOST, EventStream, ask, scope_of
 from regnum_testing.fake_console import FakeConsole
-from regnum_testing.waiting import until
+from regnum_testing.waiting import until, within
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,29 @@ async def test_what_comes_is_shown_the_newest_on_top() -> None:
     assert part["html"].index("value-59") < part["html"].index("value-10")
     assert "10 records before these" in part["html"]
     assert console.log.assigned == [0]
+    assert console.log.open_readers == 0
+
+
+async def test_a_stream_whose_reader_has_stopped_is_let_go_with_what_it_holds() -> None:
+    console = FakeConsole()
+    writing, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            writing.set()
+            await asyncio.Event().wait()
+
+    path = "/live/tail/orders"
+    stream = asyncio.create_task(console.app(scope_of(path, "GET", {"Host": HOST}), receive, send))
+    await within(writing.wait())
+    assert console.streams.open == 1
+    hung_up.set()
+    await within(stream)
+    await until(lambda: console.streams.open == 0)
     assert console.log.open_readers == 0
 
 

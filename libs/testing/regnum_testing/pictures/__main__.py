@@ -4,7 +4,8 @@
 
 The page asks the network for nothing and leaves no error in the console; the figures of its document are those of the
 JSON beside it; with 3,000 changes it stays below 2 MB. A page that does ask and does complain is tried first, so that
-silence means something. Of the console every page is looked at over a cluster of values (``pages``), and the
+silence means something. Of the console every page is looked at over a cluster of values (``pages``), a page of
+another origin tries to read and to change something, a search goes over a gigabyte; and the
 waterfall while brokers of a real cluster are killed (``kills``). Dashboards are asked of a real Prometheus, and spans
 sent to a real collector, to Zipkin and to the console (``back-ends``). Screenshots, light and dark, are left in DIR:
 look at them. Exit status: 0 all holds or there is no browser, which is said; 1 something does not hold.
@@ -28,7 +29,7 @@ from regnum_telemetry import conventions as names
 
 from regnum_testing.change_traces import FULL_STEPS_MS, PLANNED_STEPS_MS, FullChangeTrace
 from regnum_testing.otlp_lines import line
-from regnum_testing.pictures import back_ends, kills, pages
+from regnum_testing.pictures import back_ends, kills, others, pages
 from regnum_testing.pictures.browser import MISSING, Browser, Shown, find_browser
 
 PAGE_BYTES_MAX: Final = 2_000_000
@@ -149,6 +150,7 @@ def main() -> int:
         found += judge(Browser(program), folder, pictures=True)
     if arguments.only in {"", "pages"}:
         found += [f"console: {told}" for told in asyncio.run(pages.judge(program, folder))]
+        found += [f"console: {told}" for told in asyncio.run(others.judge(program))]
     if arguments.only in {"", "kills"}:
         found += [f"console: {told}" for told in asyncio.run(kills.judge(program, folder, kills=arguments.kills))]
     if arguments.only in {"", "back-ends"}:
