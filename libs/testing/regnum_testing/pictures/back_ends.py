@@ -13,13 +13,15 @@ import os
 import shutil
 import sys
 import urllib.error
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from regnum_console.serving import Options, serving
 from regnum_insight.attribution.changes import Change
 from regnum_insight.engine import analyse
-from regnum_local.cluster import LocalCluster
+from regnum_local.plan import TRACES
 from regnum_service.clock import SystemClock
 from regnum_telemetry import conventions as names
 from regnum_telemetry import setup
@@ -30,7 +32,7 @@ from regnum_testing.direct_http import opened_directly
 from regnum_testing.pictures.devtools import Page, opened
 from regnum_testing.ports import unused_port
 from regnum_testing.under_load import LoadedCluster, until
-from regnum_testing.zipkin_judge import JAR, zipkin
+from regnum_testing.zipkin_judge import JAR, send, zipkin
 
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TOLERANCE_MS: Final = 1e-3
@@ -51,61 +53,79 @@ async def judge(program: str, folder: Path) -> list[str]:
             _say(f"no Zipkin: {'no Java' if java is None else f'name its jar by {JAR}'}")
         else:
             address = await asyncio.to_thread(stack.enter_context, zipkin(java, Path(jar), folder))
-        otlp = f"127.0.0.1:{unused_port()}"
-        if shutil.which("otelcol-contrib") is None:
-            _say("no collector: no otelcol-contrib on this machine; spans go to no back end")
-            async with two_clusters(folder) as (one, other):
-                return await play(one, other, folder, say=_say)
-        place = stack.enter_context(collector(folder / "collector", backend=otlp, zipkin=address))
-        os.environ[ENDPOINT] = f"http://{place}"
-        stack.callback(os.environ.pop, ENDPOINT)
-        telemetry = setup.start("regnum-pictures", "1", traces_dir=None)
+        if collected := shutil.which("otelcol-contrib") is not None:
+            otlp = f"127.0.0.1:{unused_port()}"
+            place = stack.enter_context(collector(folder / "collector", backend=otlp, zipkin=address))
+            os.environ[ENDPOINT] = f"http://{place}"
+            stack.callback(os.environ.pop, ENDPOINT)
+            traces, options = folder / "collector" / TRACES, Options(port=0, otlp=otlp)
+        else:
+            _say("no collector: no otelcol-contrib on this machine; spans go into files, and from there to Zipkin")
+            traces = folder / "one" / TRACES
+            options = Options(port=0, traces=traces)
+        telemetry = setup.start("regnum-pictures", "1", traces_dir=None if collected else traces)
         stack.callback(telemetry.close)
         async with two_clusters(folder) as (one, other):
-            return await _sent_on(one, other, program, folder, otlp=otlp, zipkin=address)
+            options = replace(options, bootstrap=one.bootstrap)
+            async with serving(options, SystemClock()) as console:
+                found: list[str] = []
+
+                async def arrived(_running: LoadedCluster) -> None:
+                    changes = await _arrived(traces)
+                    if address and not collected:
+                        await asyncio.to_thread(send, address, changes.values(), analyse(traces).pictured)
+                    look = partial(pictured, program, folder, console=console.address, zipkin=address)
+                    for _, change in sorted(changes.items()):
+                        found.extend(await asyncio.to_thread(look, change))
+
+                return await play(one, other, folder, say=_say, meanwhile=arrived) + found
 
 
-async def _sent_on(
-    one: LocalCluster, other: LocalCluster, program: str, folder: Path, *, otlp: str, zipkin: str
-) -> list[str]:
-    """The scenario, and where its traces arrive."""
-    found: list[str] = []
-    async with serving(Options(bootstrap=one.bootstrap, port=0, otlp=otlp), SystemClock()) as console:
+async def _arrived(traces: Path) -> dict[str, Change]:
+    """The changes of the scenario out of files, by their kinds, as soon as there is one of each."""
+    changes: dict[str, Change] = {}
 
-        async def arrived(_running: LoadedCluster) -> None:
-            changes: dict[str, Change] = {}
+    async def in_files() -> bool:
+        nonlocal changes
+        held = (await asyncio.to_thread(analyse, traces)).changes
+        changes = {change.kind: change for change in held if change.kind in KINDS}
+        return changes.keys() >= KINDS
 
-            async def in_files() -> bool:
-                nonlocal changes
-                held = (await asyncio.to_thread(analyse, folder / "collector" / "traces")).changes
-                changes = {change.kind: change for change in held if change.chains or change.kind not in KINDS}
-                return changes.keys() >= KINDS
-
-            await until(in_files, within_s=SCRAPED_S)
-            _say(f"the collector's files have {', '.join(sorted(changes))}")
-            for kind in sorted(KINDS):
-                found.extend(
-                    await asyncio.to_thread(_pictured, program, folder, changes[kind], console.address, zipkin)
-                )
-
-        return await play(one, other, folder, say=_say, meanwhile=arrived) + found
+    await until(in_files, within_s=SCRAPED_S)
+    _say(f"files have changes of the kinds {', '.join(sorted(changes))}")
+    return changes
 
 
-def _pictured(program: str, folder: Path, change: Change, console: str, zipkin: str) -> list[str]:
-    """What does not hold of a change of the collector's files, in the console and in Zipkin."""
+def pictured(program: str, folder: Path, change: Change, *, console: str, zipkin: str) -> list[str]:
+    """What does not hold of a change of the files, in the console and in Zipkin, of which pictures are left.
+
+    Args:
+        program: Chromium.
+        folder: for the pictures.
+        change: as the report has it.
+        console: its address; empty: there is none.
+        zipkin: the same.
+    """
     found = []
     with opened(program) as page:
         page.look(width=1100, height=900, dark=False)
-        page.go(f"{console}changes/{change.trace_id}")
-        told = page.value("({...document.querySelector('p[data-trace]')?.dataset})")
-        page.picture(folder / f"console-{change.kind}.png")
-        if abs(float(told.get("totalMs", "nan")) - change.total_ms) <= TOLERANCE_MS:
-            _say(f"{change.kind}: {change.total_ms:.3f} ms in files and in the console")
-        else:
-            found.append(f"{change.kind}: {change.total_ms} ms in files, and in the console {told}")
+        if console:
+            found += _in_console(page, folder, change, console)
         if zipkin:
             found += _in_zipkin(page, folder, change, zipkin)
     return found
+
+
+def _in_console(page: Page, folder: Path, change: Change, console: str) -> list[str]:
+    page.go(f"{console}changes/{change.trace_id}")
+    total = f"Math.abs(Number(document.querySelector('p[data-trace]')?.dataset.totalMs) - {change.total_ms})"
+    try:
+        page.until(f"{total} <= {TOLERANCE_MS}")
+    except TimeoutError:
+        return [f"{change.kind}: {change.total_ms} ms in files; in the console it differs by {page.value(total)} ms"]
+    page.picture(folder / f"console-{change.kind.replace(' ', '-')}.png")
+    _say(f"{change.kind}: {change.total_ms:.3f} ms in files and in the console")
+    return []
 
 
 def _in_zipkin(page: Page, folder: Path, change: Change, zipkin: str) -> list[str]:
@@ -120,7 +140,7 @@ def _in_zipkin(page: Page, folder: Path, change: Change, zipkin: str) -> list[st
     page.go(f"{zipkin}/zipkin/traces/{change.trace_id}")
     page.until(f"document.body.innerText.toLowerCase().includes('{names.LEADERSHIP_CHANGE.lower()}')")
     page.wait(2.0)
-    page.picture(folder / f"zipkin-{change.kind}.png")
+    page.picture(folder / f"zipkin-{change.kind.replace(' ', '-')}.png")
     return [] if len(roots) == 1 else [f"{change.kind}: {len(roots)} roots in Zipkin"]
 
 
