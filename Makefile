@@ -20,7 +20,7 @@ ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-other-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
+.PHONY: help install demo bench bench-release kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-other-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,8 +38,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
 	@$(BIN)/python -m regnum_local.demo
 
-bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
-	@$(BIN)/regnum-bench all --size quick
+bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes), then ten figures beside the last release's; PEER=COMMAND: and beside another program's
+	@$(BIN)/regnum-bench all --size quick $(if $(PEER),--peer "$(PEER)")
+
+bench-release: install ## at a release, after `make bench` on a quiet machine: these ten figures are what later ones are shown beside
+	@$(BIN)/regnum-bench ten --release
 
 # For a person with a cluster that may be hurt; ARGS="--help" says what there is.
 kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held
