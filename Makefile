@@ -27,11 +27,16 @@ help: ## this list
 
 install: $(VENV)/.installed ## make the virtual environment (.venv) and install everything into it
 
+# How far pip is: a line at a terminal that is written over, and a line for every twentieth package elsewhere.
+FETCHED = awk -v all=$$(grep -c '^[a-z0-9].*==' requirements.lock) -v terminal=$$(test -t 2 && echo 1) \
+  '/^Collecting /{n++; if (terminal) printf "\r  %d of %d: %-60s", n, all, $$2; else if (n % 20 == 0) printf "  %d of %d\n", n, all; fflush()} \
+   /^Installing collected/{printf "%s  all fetched, unpacking%62s\n", terminal ? "\r" : "", ""; fflush()}'
+
 # pip checks the hash of every file against the lock; the project itself is installed in place.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@test -d $(VENV) || python3 -m venv $(VENV)
 	@echo "installing into $(VENV) (about 700 MB with Spark; some minutes on the first run)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --require-hashes --requirement requirements.lock | $(FETCHED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
