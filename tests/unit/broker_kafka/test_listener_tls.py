@@ -42,6 +42,10 @@ class Door(controller_pb2_grpc.ControllerServiceServicer):
         self.callers.append(caller())
         return [struct.pack(">ii", 4, 1)]
 
+    def ends_with_its_client(self, head: Any) -> bool:
+        del head
+        return True
+
     async def ControlledShutdown(self, request: Any, context: Any) -> Any:  # noqa: N802 - the name in the proto
         self.callers.append(caller())
         return controller_pb2.ControlledShutdownResponse()

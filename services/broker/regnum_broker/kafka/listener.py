@@ -28,7 +28,8 @@ from regnum_service.tls.names import shown_by
 from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.kafka.connection import Answering, Connection, Shared
+from regnum_broker.kafka.connection import Connection
+from regnum_broker.kafka.connections import Answering, Open, Shared
 
 LISTENER: Final = "kafka"
 """Its name."""
@@ -41,7 +42,7 @@ class _Shown:
 
     __slots__ = ("_connection",)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Open) -> None:
         self._connection: Final = connection
 
     def peer(self) -> str:
@@ -61,7 +62,7 @@ class _Believed:
         self._authentication: Final = authentication
         self._denials: Final = denials
 
-    def caller_of(self, connection: Connection) -> Caller:
+    def caller_of(self, connection: Open) -> Caller:
         shown = _Shown(connection)
         try:
             return self._authentication.caller_of(shown)
@@ -176,8 +177,7 @@ class KafkaListener:
             server.close()
         if self._socket is not None:
             self._socket.close()
-        for connection in tuple(self._shared.open):
-            connection.close()
+        self._shared.stop()
 
     async def _open(self) -> None:
         """Serve new connections with the certificates of now."""
