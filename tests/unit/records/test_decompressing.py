@@ -114,4 +114,4 @@ assert plain(b"a") == b"a" * 1_000
 
 
 def test_a_forked_process_has_memory_of_its_own() -> None:
-    subprocess.run([sys.executable, "-S", "-c", FORKED], check=True)
+    assert subprocess.run([sys.executable, "-S", "-c", FORKED], check=False).returncode == 0
