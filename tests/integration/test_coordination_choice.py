@@ -55,6 +55,7 @@ async def test_kills_of_a_leader_and_of_the_controller_lose_nothing_on_zookeeper
     assert verdict.clean, verdict
 
 
+@pytest.mark.full
 async def test_a_running_store_is_used_below_its_prefix(cluster: LocalCluster, tmp_path: Path) -> None:
     """Two clusters share a store: each below a path of its own."""
     url = f"{cluster.coordination}/another/cluster"

@@ -12,14 +12,12 @@ from regnum_service.errors import RegnumError
 from regnum_testing.hands import Hand, ZooKeeperHand, hand_for
 from regnum_testing.under_load import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 
 CLOCK = SystemClock()
 
 
-@pytest_asyncio.fixture(
-    loop_scope="module", scope="module", params=["etcd", pytest.param("zookeeper", marks=pytest.mark.full)]
-)
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=["etcd", "zookeeper"])
 async def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[LocalCluster]:
@@ -76,7 +74,6 @@ async def test_anything_written_into_controller_leads_to_a_new_controller(
         await admin.delete_topic(name)
 
 
-@pytest.mark.full
 async def test_what_is_written_into_controller_leads_to_a_new_one_within_a_second(
     cluster: LocalCluster, hand: Hand
 ) -> None:
@@ -154,7 +151,6 @@ async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster, hand: H
 
 
 # Looked for every few seconds, and so long by nature; unit tests have what is done with it.
-@pytest.mark.full
 async def test_a_reassignment_written_by_hand_is_followed_and_leaves_nothing(cluster: LocalCluster, hand: Hand) -> None:
     """`etcdctl put` makes no folder for it; ZooKeeper takes nothing without one."""
     folder = "/admin/partitions_reassigned/moved-by-hand"

@@ -20,7 +20,7 @@ from regnum_service.errors import RegnumError
 from regnum_testing.under_load import under_load, until
 from regnum_testing.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 
 PROTOCOL = "inter.broker.protocol.version"
 

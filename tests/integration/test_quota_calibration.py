@@ -17,7 +17,7 @@ from regnum_testing.waiting import eventually
 
 COMMAND = "import sys; from regnum_client.command import main; sys.exit(main())"
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -63,7 +63,6 @@ async def test_it_measures_proposes_draws_and_leaves_nothing(
     assert await left(admin) == []
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 async def test_its_topics_are_deleted_also_when_it_is_interrupted_or_killed(
     cluster: LocalCluster, admin: Admin, how: signal.Signals

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from regnum_broker.kafka.connection import AHEAD_BYTES, PIECE_BYTES, SMALL_BYTES, pieces
+from regnum_broker.kafka.connection import AHEAD_BYTES, PIECE_BYTES, Connection, pieces
+from regnum_broker.kafka.connections import SMALL_BYTES
 from regnum_broker.kafka.listener import KafkaListener
 from regnum_kafka_wire.apis import PRODUCE, Buffers
 from regnum_kafka_wire.frames import Head
@@ -27,6 +28,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_testing.waiting import until, within
 
 MIB = 1024 * 1024
+FETCH, METADATA, LEAVE = 1, 3, 13
 REQUEST_MAX = 4 * MIB
 
 
@@ -35,10 +37,14 @@ class Door:
 
     def __init__(self) -> None:
         self.seen: list[int] = []
+        self.answered: list[int] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.answer_bytes = 0
         self.under_way = 0
+
+    def ends_with_its_client(self, head: Head) -> bool:
+        return head.key == FETCH
 
     def takes_together(self, head: Head) -> bool:
         return head.key == PRODUCE
@@ -55,6 +61,7 @@ class Door:
             await self.may_answer.wait()
         finally:
             self.under_way -= 1
+        self.answered.append(context.head.correlation_id)
         said = struct.pack(">ii", context.head.correlation_id, len(frame))
         return [struct.pack(">i", len(said) + self.answer_bytes) + said, bytes(self.answer_bytes)]
 
@@ -95,7 +102,7 @@ async def world() -> AsyncIterator[World]:
     assert world.supervisor.failure is None
 
 
-def request(number: int, size: int = 10, *, key: int = 3) -> bytes:
+def request(number: int, size: int = 10, *, key: int = METADATA) -> bytes:
     """A frame whose message has no meaning, with its size before it."""
     return struct.pack(">ihhih", size, key, 0, number, 0) + bytes(size - 10)
 
@@ -170,10 +177,10 @@ async def test_a_large_request_waits_for_memory_and_is_held_until_it_is_answered
     writer.close()
 
 
-async def test_what_is_under_way_for_a_client_that_hangs_up_ends(world: World) -> None:
+async def test_what_is_under_way_only_for_a_client_that_hangs_up_ends(world: World) -> None:
     world.door.may_answer.clear()
     _, writer = await world.connect()
-    writer.write(request(1, MIB))
+    writer.write(request(1, MIB, key=FETCH))
 
     await until(lambda: world.door.under_way == 1)
     writer.transport.abort()
@@ -182,7 +189,64 @@ async def test_what_is_under_way_for_a_client_that_hangs_up_ends(world: World) -
     assert world.held.held_for(Purpose.PRODUCE) == 0
 
 
-@pytest.mark.parametrize("end", ["hung up on while it works", "hung up on while it waits", "malformed", "cut short"])
+@pytest.mark.parametrize("first", [FETCH, METADATA, LEAVE])
+async def test_what_a_client_asked_for_before_it_hung_up_is_carried_out(world: World, first: int) -> None:
+    """A consumer that is interrupted says that it leaves behind whatever it waits for, and closes at once."""
+    world.door.may_answer.clear()
+    _, writer = await world.connect()
+    writer.write(request(1, key=first) + request(2, key=FETCH) + request(3, key=LEAVE) + request(4, key=LEAVE)[:-1])
+    writer.close()
+
+    await until(lambda: world.listener.connections == 0)
+    await until(lambda: world.door.under_way == 1)
+    assert world.door.seen == ([1, 3] if first == FETCH else [1])
+    world.door.may_answer.set()
+    await until(lambda: not world.listener._shared._left)
+    assert world.door.seen == [1, 3], "not what only the client had use for, nor what did not come whole"
+    assert (world.door.answered, world.held.total) == ([3] if first == FETCH else [1, 3], 0)
+
+
+async def test_what_works_for_clients_that_have_hung_up_is_bounded_and_ends_with_the_listener() -> None:
+    world = World(limits=ListenerLimits(connections_max=2))
+    await world.listener.start()
+    world.door.may_answer.clear()
+    for number in range(5):
+        _, writer = await world.connect()
+        writer.write(request(number, MIB, key=LEAVE))
+        await until(lambda number=number: number in world.door.seen)
+        writer.transport.abort()
+        await until(lambda: world.listener.connections == 0)
+    await until(lambda: (world.door.under_way, world.held.total) == (2, 2 * MIB))
+    await world.listener.stop()
+    await until(lambda: (world.door.under_way, world.held.total) == (0, 0))
+    assert world.door.answered == []
+
+
+async def test_a_request_that_waits_for_memory_ends_with_its_connection() -> None:
+    world = World(limits=ListenerLimits(connections_max=2))
+    await world.listener.start()
+    world.door.may_answer.clear()
+    pairs = [await world.connect() for _ in range(2)]
+    for _, writer in pairs:
+        writer.write(request(1, REQUEST_MAX))
+        await until(lambda: world.door.under_way == 1)
+    await until(lambda: world.held.waiting == 1)
+    pairs.append(await world.connect())
+    pairs[-1][1].write(request(2))
+    await until(lambda: world.door.under_way == 2)
+    pairs.append(await world.connect())
+    await until(lambda: world.held.waiting == 0)
+    assert (world.door.under_way, world.closed()) == (2, (2, 0)), "what has come whole is carried on with"
+    for _, writer in pairs:
+        writer.transport.abort()
+    await world.listener.stop()
+    await until(lambda: world.door.under_way == 0)
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["hung up on", "carried out", "hung up on while it waits", "malformed", "cut short"],
+)
 async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cycles(world: World, end: str) -> None:
     """Where a process is large, what was alive at a full collection is never looked at again (``collector``)."""
     world.door.may_answer.clear()
@@ -190,10 +254,10 @@ async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cyc
     try:
         reader, writer = await world.connect()
         await until(lambda: world.listener.connections == 1)
-        ended = weakref.ref(next(iter(world.listener._shared.open)))
+        ended = weakref.ref(next(iter(world.listener._shared.crowd)))
         match end:
-            case "hung up on while it works":
-                writer.write(request(1, MIB))
+            case "hung up on" | "carried out":
+                writer.write(request(1, MIB, key=LEAVE if end == "carried out" else FETCH))
                 await until(lambda: world.door.under_way == 1)
             case "malformed":
                 writer.write(request(1, key=99))
@@ -202,6 +266,9 @@ async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cyc
                 writer.write(request(1, MIB)[: MIB // 2])
                 await until(lambda: world.held.total == MIB)
         writer.transport.abort()
+        await until(lambda: world.listener.connections == 0)
+        if end == "carried out":
+            world.door.may_answer.set()
         await until(lambda: ended() is None)
     finally:
         gc.enable()
@@ -234,7 +301,8 @@ async def test_no_more_is_taken_in_than_a_little_while_an_answer_is_made(world: 
     writer.write(b"".join(request(number, 996) for number in range(count)))
 
     await until(lambda: world.door.under_way == 1)
-    (connection,) = world.listener._shared.open
+    (connection,) = world.listener._shared.crowd
+    assert isinstance(connection, Connection)
     await until(lambda: connection._paused)
     assert len(connection._ahead) <= 2 * AHEAD_BYTES
     world.door.may_answer.set()
@@ -294,12 +362,16 @@ async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None
     assert await answer(pairs[0][0]) == (1, 10), "it has asked last, and stays"
     pairs.append(await world.connect())
     assert await closed(pairs[1][0])
-    pairs[0][1].write(request(2))
-    assert await answer(pairs[0][0]) == (2, 10)
+    assert not world.listener.crowded, "it had asked for nothing"
+    pairs[2][1].write(request(2))
+    assert await answer(pairs[2][0]) == (2, 10)
+    pairs.append(await world.connect())
+    assert await closed(pairs[0][0])
+    assert "more than 2 connections at its kafka listener" in world.listener.crowded
     for _, one in pairs:
         one.close()
     await until(lambda: world.listener.connections == 0)
-    assert not world.listener._shared._of_host
+    assert not world.listener._shared.crowd._of_host
     await world.listener.stop()
 
 
@@ -324,7 +396,7 @@ def test_connections_leave_files_for_logs(connections_max: int | None) -> None:
         world = World(limits=ListenerLimits(connections_max=connections_max))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    assert world.listener._shared.connections_max == 100
+    assert world.listener._shared.crowd.most == 100
 
 
 async def test_of_one_address_too_many_the_one_is_closed_that_has_asked_for_nothing_for_the_longest_time() -> None:

@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.kafka.admin import offered
 from regnum_broker.kafka.administration import rooms as kafka_room
 from regnum_broker.kafka.context import Context
-from regnum_broker.kafka.door import Door
+from regnum_broker.kafka.door import CARRIED_OUT, Door
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
@@ -291,3 +291,16 @@ async def test_time_that_a_call_takes_is_measured_and_told(world: World) -> None
     assert await world.ask(heartbeat) == struct.pack(">iiih", 10, 7, 0, 0)
     world.meter.is_on = True
     assert await world.ask(heartbeat) == struct.pack(">iiih", 10, 7, 9, 0)
+
+
+def test_what_changes_something_is_carried_out_though_its_client_has_hung_up() -> None:
+    changes = ("Produce", "OffsetCommit", "OffsetDelete", "LeaveGroup", "ElectLeaders")
+    verbs = ("Create", "Delete", "Alter", "IncrementalAlter")
+    expected = {key for key, api in APIS.items() if api.name in changes or api.name.startswith(verbs)}
+    assert expected == CARRIED_OUT
+    door = World().door
+    assert {
+        key
+        for key in APIS
+        if not door.ends_with_its_client(Head(key=key, version=0, correlation_id=1, client_id="c", end=8))
+    } == CARRIED_OUT

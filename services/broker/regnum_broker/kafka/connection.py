@@ -9,40 +9,35 @@ its own, which is made once the budget has room for it. While a request is being
 ``AHEAD_BYTES`` of the next ones; then it is not read. What of Produce has come by then is taken together
 (``produce_together``). An answer is sent in pieces, each when the kernel has taken the
 one before, so that what waits for a slow reader is the answer itself and no copy of it.
+
+What a client asked for before it hung up is carried out, as in Kafka: a consumer that is interrupted sends that it
+leaves its group behind a request that waits, and closes. Only what is of no use to others ends with its client (a fetch
+that waits, a member that joins). The connections that work without a client are bounded in number and in time.
 """
 
 import asyncio
 import contextlib
+import enum
 import itertools
-import random
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Final
 
-import structlog
 from regnum_kafka_wire.apis import Buffers
 from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
-from regnum_service.access.identity import Caller, calling
-from regnum_service.clock import Clock
-from regnum_service.connection_limit import Uses
+from regnum_service.access.identity import calling
 from regnum_service.connections import peer_name, plain_address
-from regnum_service.errors import RegnumError
-from regnum_service.limits.budget import Budget
+from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.held_bytes import Holding, Purpose
-from regnum_service.machine import MACHINE
-from regnum_telemetry.metrics import Counter
 
+from regnum_broker.kafka.connections import SMALL_BYTES, Host, Shared
 from regnum_broker.kafka.context import Context
-from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
-from regnum_broker.kafka.produce_together import TOGETHER_MAX, Together
+from regnum_broker.kafka.fetch_sessions import ConnectionSession
+from regnum_broker.kafka.produce_together import TOGETHER_MAX
+from regnum_broker.kafka.refusals import unheard
 
-Host = IPv4Address | IPv6Address
-
-SMALL_BYTES: Final = 64 * 1024
-"""A request is counted when it is larger than this."""
 AHEAD_BYTES: Final = 64 * 1024
 """As much of further requests is taken in while one is answered."""
 PIECE_BYTES: Final = 256 * 1024
@@ -74,111 +69,19 @@ IN_A_TURN: Final = 8
 """Requests of a connection that are answered before others have a turn, two milliseconds each at most."""
 
 
-class Answering(Protocol):
-    """What answers requests (``door.Door``)."""
-
-    async def answer(self, frame: memoryview, context: Context) -> Buffers | None:
-        """The frame that answers one; None: nobody waits for it."""
-
-    def takes_together(self, head: Head) -> bool:
-        """Whether such a request may be answered together with others."""
-
-    async def together(self, asked: Sequence[tuple[memoryview, Context]]) -> Together:
-        """Begin to answer them; the connection closes what is returned."""
+class _HungUpError(Exception):
+    """The client has closed the connection, and no further request has come whole."""
 
 
-class Shared:
-    """What the connections of one listener have in common. Belongs to the event loop."""
+class AtLoss(enum.Enum):
+    """What becomes of what a connection is at when its client hangs up."""
 
-    def __init__(
-        self,
-        *,
-        door: Answering,
-        budget: Budget,
-        clock: Clock,
-        caller_of: Callable[["Connection"], Caller],
-        request_bytes_max: int,
-        first_s: float,
-        idle_s: float,
-        age_s: float,
-        connections_max: int,
-        uses: Uses,
-        of_address_max: int | None,
-        too_many: Counter,
-        too_many_of_address: Counter,
-        defect: Callable[[BaseException], None],
-        chance: random.Random = MACHINE.chance,
-    ) -> None:
-        """Only assigns.
-
-        Args:
-            door: answers requests.
-            budget: pays for what they take.
-            clock: source of time.
-            caller_of: who is at the other end; raises RegnumError where that is not believed.
-            request_bytes_max: the largest request.
-            first_s: seconds within which the first request of a connection begins.
-            idle_s: seconds without a request after which a connection is closed.
-            age_s: seconds after which it takes no further request and is closed.
-            connections_max: connections.
-            uses: is told which have come through their handshakes.
-            of_address_max: the same of one address; None: any number.
-            too_many: counts those that are closed because there are more.
-            too_many_of_address: likewise.
-            defect: hears of errors that nobody expected.
-            chance: makes ids of fetch sessions.
-        """
-        self.door: Final = door
-        self.budget: Final = budget
-        self.clock: Final = clock
-        self.caller_of: Final = caller_of
-        self.request_bytes_max: Final = request_bytes_max
-        self.first_s: Final = first_s
-        self.idle_s: Final = idle_s
-        self.age_s: Final = age_s
-        self.defect: Final = defect
-        self.sessions: Final = Sessions()
-        self.chance: Final = chance
-        self.scratch: Final = memoryview(bytearray(SMALL_BYTES))
-        self.connections_max: Final = connections_max
-        self._uses: Final = uses
-        self.of_address_max: Final = of_address_max
-        self._too_many: Final = too_many
-        self._too_many_of_address: Final = too_many_of_address
-        self.open: Final[dict[Connection, None]] = {}
-        """Connections; first those that have asked for nothing for the longest time."""
-        self._of_host: Final[dict[Host | None, dict[Connection, None]]] = {}
-        """The same by address: nothing is looked through when one more comes."""
-        self.log: Final = structlog.get_logger("kafka")
-
-    def opened(self, connection: "Connection") -> None:
-        """One more; of too many the one is closed that has asked for nothing for the longest time."""
-        self._uses.began(connection.name)
-        own = self._of_host.setdefault(connection.host, {})
-        self.open[connection] = own[connection] = None
-        if len(self.open) > self.connections_max:
-            next(iter(self.open)).close()
-            self._too_many.add(1)
-        if self.of_address_max is not None and len(own) > self.of_address_max:
-            next(iter(own)).close()
-            self._too_many_of_address.add(1)
-
-    def used(self, connection: "Connection") -> None:
-        """It asks for something."""
-        if connection in self.open:
-            for those in (self.open, self._of_host[connection.host]):
-                del those[connection]
-                those[connection] = None
-
-    def closed(self, connection: "Connection") -> None:
-        """One less."""
-        if connection in self.open:
-            self._uses.ended(connection.name)
-            del self.open[connection]
-            own = self._of_host[connection.host]
-            del own[connection]
-            if not own:
-                del self._of_host[connection.host]
+    GO_ON = enum.auto()
+    """It is carried out, and so is what has come whole behind it."""
+    PASS_OVER = enum.auto()
+    """It ends, and what has come behind it is carried out."""
+    END = enum.auto()
+    """It is a request that has not come whole, and never will."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -199,6 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         """For so long it may say nothing now."""
         self._transport: asyncio.Transport | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._is_gone = False
+        """The client has hung up."""
+        self._at_loss = AtLoss.GO_ON
         self.session: Final = ConnectionSession(shared.sessions, shared.chance)
         self._ends_s: Final = shared.clock.monotonic() + shared.age_s
         self.host: Host | None = None
@@ -220,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = plain_address(host)
         self.name = peer_name(self.host, port)
         self._writable.set()
-        self._shared.opened(self)
+        self._shared.crowd.opened(self)
         self._serving = asyncio.get_running_loop().create_task(self._serve(), name=f"kafka {self.name}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -254,15 +160,19 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed: what is under way for it ends."""
+        """It is closed: what is under way for it alone ends, what has come whole is done."""
         del exc
-        self._shared.closed(self)
+        self._shared.crowd.closed(self)
         self.session.close()
+        self._is_gone = True
+        self._came.set()
+        self._writable.set()
         # (What ends in a cycle may stay for ever in a large process: it was alive at a full collection, ``collector``.)
         serving, self._serving = self._serving, None
-        if serving is not None:
-            serving.cancel()
-        self._ahead, self._large = bytearray(), None
+        if serving is not None and not serving.done():
+            if self._at_loss is not AtLoss.GO_ON:
+                serving.cancel()
+            self._shared.left(serving)
 
     def get_extra_info(self, name: str) -> Any:
         """Of the transport."""
@@ -270,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End it. It counts no more from now on: of many that come in one turn of the loop, each closes another one."""
-        self._shared.closed(self)
+        self._shared.crowd.closed(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -281,11 +191,12 @@ class Connection(asyncio.BufferedProtocol):
             for number in itertools.count(1):
                 await self._serve_one()
                 if self._ahead and not number % IN_A_TURN:
-                    # (The next one is here: thousands that are answered without a wait would be one turn. Not after
-                    # each: a member that leaves its group sends that behind another request, and hangs up at once.)
+                    # (The next one is here: thousands that are answered without a wait would be one turn.)
                     await asyncio.sleep(0)
         except (MalformedError, TooManyItemsError, RegnumError, TimeoutError) as error:
             self._shared.log.info("connection closed", connection=self.name, reason=str(error) or "it said nothing")
+        except _HungUpError:
+            pass
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the task is not awaited; the supervisor stops the process
@@ -304,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         size = size_of(self._ahead)
         if size > shared.request_bytes_max:
             raise MalformedError(f"a request of {size} bytes is larger than {shared.request_bytes_max}")
-        shared.used(self)
+        shared.crowd.used(self)
         who = shared.caller_of(self)
         with calling(who):
             call = shared.budget.call(peer=self.name, principal=who.principal)
@@ -312,13 +223,16 @@ class Connection(asyncio.BufferedProtocol):
                 with contextlib.closing(shared.budget.holding(call, Purpose.PRODUCE)) as holding:
                     frame = await self._frame(size, holding)
                     head = Head.read(frame)
+                    for_client = shared.door.ends_with_its_client(head)
+                    if for_client and self._is_gone:
+                        return
                     call.client_id = head.client_id
                     context = Context(call, head, self.session, shared.clock)
                     more = await self._more_together(context, holding)
                     if more:
                         await self._answer_together([(frame, context), *more])
                         return
-                    buffers = await shared.door.answer(frame, context)
+                    buffers = await (self._answer_or_pass_over if for_client else shared.door.answer)(frame, context)
                     del frame
                 if buffers is not None:
                     await self._send(buffers)
@@ -329,7 +243,9 @@ class Connection(asyncio.BufferedProtocol):
         """The request behind its size; memory for a large one is waited for."""
         if size > SMALL_BYTES:
             self._pause()
+            self._at_loss = AtLoss.END
             await holding.wait_for(size)
+            self._at_loss = AtLoss.GO_ON
         if SIZE_BYTES + size <= AHEAD_BYTES:
             async with asyncio.timeout(READ_S_MAX):
                 await self._until(SIZE_BYTES + size)
@@ -377,6 +293,18 @@ class Connection(asyncio.BufferedProtocol):
         del self._ahead[:at]
         return found
 
+    async def _answer_or_pass_over(self, frame: memoryview, context: Context) -> Buffers | None:
+        """The answer, as long as there is somebody to hear it: what came behind the request is looked at then."""
+        self._at_loss = AtLoss.PASS_OVER
+        try:
+            return await self._shared.door.answer(frame, context)
+        except asyncio.CancelledError:
+            if not self._is_gone or _still_cancelled():
+                raise
+            return None
+        finally:
+            self._at_loss = AtLoss.GO_ON
+
     async def _answer_together(self, asked: list[tuple[memoryview, Context]]) -> None:
         """Answer some requests, one after another; those whose answers are there by then in one write."""
         # What comes meanwhile is taken next time, as many of them as there are then.
@@ -390,10 +318,17 @@ class Connection(asyncio.BufferedProtocol):
                 while answers:
                     await asyncio.wait((answers[0],))
                     ready: Buffers = []
-                    while answers and answers[0].done():
-                        ready += answers.popleft().result() or ()
+                    refused: Code | None = None
+                    while answers and answers[0].done() and refused is None:
+                        answer = answers.popleft().result()
+                        if isinstance(answer, int):
+                            refused = answer
+                        else:
+                            ready += answer or ()
                     if ready:
                         await self._send(ready)
+                    if refused is not None:
+                        raise unheard(refused)
             del asked[: len(together.answers)]
             if not together.answers and (buffers := await door.answer(*asked.pop(0))) is not None:
                 await self._send(buffers)
@@ -404,6 +339,8 @@ class Connection(asyncio.BufferedProtocol):
             await self._more()
 
     async def _more(self) -> None:
+        if self._is_gone:
+            raise _HungUpError
         self._came.clear()
         self._resume()
         await self._came.wait()
@@ -421,6 +358,8 @@ class Connection(asyncio.BufferedProtocol):
     async def _send(self, buffers: Buffers) -> None:
         transport = self._transport
         assert transport is not None  # noqa: S101 - it was when the request came
+        if self._is_gone:
+            return
         if sum(map(len, buffers)) <= PIECE_BYTES:
             transport.write(b"".join(buffers))
             await self._writable.wait()
@@ -428,3 +367,12 @@ class Connection(asyncio.BufferedProtocol):
         for piece in pieces(buffers):
             transport.write(piece)
             await self._writable.wait()
+            if self._is_gone:
+                return
+
+
+def _still_cancelled() -> bool:
+    """Take one cancellation of the current task back; whether there was another."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - called from one
+    return task.uncancel() > 0

@@ -40,6 +40,10 @@ NOT_RESERVED: Final = frozenset({0, 11, 12, 13, 14})
 """Calls whose answers are held once they are there, and not reserved before: Produce, whose answer is small, and what
 makes and keeps a member of a group: those that wait for one another must not keep each other out."""
 
+CARRIED_OUT: Final = frozenset({0, 8, 13, 19, 20, 21, 30, 31, 33, 37, 42, 43, 44, 45, 47, 49})
+"""Calls that are carried out though their client has hung up, as in Kafka: all that change something, but for those
+that make a member of a group or keep it."""
+
 PATHS: Final[Mapping[int, str]] = MappingProxyType(
     {
         0: f"{LOG_SERVICE}Produce",
@@ -154,6 +158,10 @@ class Door:
         _, refuse = self._rooms[api.key]
         response = await for_caller(lambda: refuse(request, context, errors_pb2.ERROR_CODE_INVALID_REQUEST))
         return await _written(api, context, response, making)
+
+    def ends_with_its_client(self, head: Head) -> bool:
+        """Whether such a request is of no use once its client has hung up."""
+        return head.key not in CARRIED_OUT
 
     def takes_together(self, head: Head) -> bool:
         """Whether such a request may be taken with others: what each of them takes is not measured then."""
