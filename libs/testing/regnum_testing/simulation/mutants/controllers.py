@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
-from regnum.replication.v1 import control_pb2
 from regnum_broker.cluster.orders.roles import end_role
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.serving import metadata_cache
@@ -18,12 +17,10 @@ from regnum_election.dispatch import control_requests
 from regnum_election.publication.delta_log import Journal
 from regnum_election.reign.reign import Reign
 from regnum_election.topics import adoption
-from regnum_metadata import lane
 from regnum_model import insync, paths
 from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
 from regnum_model.nodes import Membership
 from regnum_quota.admission import Ledger
-from regnum_service.errors import RegnumError
 
 from regnum_testing.simulation.mutants.mutant import Mutant, replaced
 
@@ -100,25 +97,6 @@ def _fences_without_guard() -> None:
 
 def _any_interval() -> None:
     replaced(metadata_cache, "_joins", lambda _: lambda head, own: True)
-
-
-def _lanes_ask_nothing() -> None:
-    def make(deliver: Any) -> Any:
-        async def mutated(stream: Any, parts: Any, *arguments: Any) -> Any:
-            told = list(parts)
-            try:
-                return await deliver(stream, iter(told), *arguments)
-            except RegnumError:
-                head = control_pb2.UpdateMetadataRequest.FromString(told[0])
-                if head.from_version == head.to_version:
-                    raise
-                return control_pb2.UpdateMetadataResponse(
-                    controller_epoch=head.controller_epoch, version=head.to_version, version_epoch=head.controller_epoch
-                )
-
-        return mutated
-
-    replaced(lane, "deliver", make)
 
 
 def _max_broker_epoch_of_the_start() -> None:
@@ -262,8 +240,6 @@ MUTANTS: Final = (
         rules="S17",
         breaks="a broker applies a metadata change whatever it has itself",
         apply=_any_interval,
-        story="a_change_does_not_arrive",
-        beside=(_lanes_ask_nothing,),
     ),
     Mutant(
         name="old-max-broker-epoch",

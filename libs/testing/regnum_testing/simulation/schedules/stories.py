@@ -10,7 +10,6 @@ from typing import Final
 from regnum_client import QuotaAlteration, QuotaEntity
 from regnum_coordination.port import Create, Delete
 from regnum_model import paths
-from regnum_model.nodes import TopicNode
 from regnum_model.quotas import QUOTA_ACTIVE
 from regnum_service.errors import RegnumError
 
@@ -285,25 +284,6 @@ async def an_isr_shrinks_and_grows(scene: Scene) -> None:
     scene.history.problems += await scene.images()
 
 
-async def a_change_does_not_arrive(scene: Scene) -> None:
-    """A broker hears nothing of the metadata process while partitions change, and of the next change again (S17)."""
-    leader, second, third = scene.assigned()
-    away = scene.id(third)
-    await scene.administer(lambda admin: admin.create_topic(MOVES, partitions=0, assignment={0: [away]}))
-    await scene.sleep(1.0)
-    scene.part("metadata-1", second)
-    scene.kill(third)
-    await scene.in_sync(leader, second)
-    await scene.sleep(12.0)
-    scene.cluster.heal()
-    await scene.sleep(2.0)
-    # A client would wait until every broker knows it.
-    following = TopicNode(topic_id=None, partitions={0: (scene.id(leader),)})
-    scene.by_hand((Create(paths.topic("next"), following.encode()),))
-    await scene.sleep(3.0)
-    scene.history.problems += await scene.images()
-
-
 async def a_reign_ends_before_its_write(scene: Scene) -> None:
     """A controller is paused when it writes; meanwhile a person removes ``/controller``, and another one reigns."""
     _, second, _ = scene.assigned()
@@ -476,9 +456,7 @@ STORIES: Final[dict[str, Story]] = {
         an_isr_shrinks_and_grows,
         leading.a_leader_bounces,
         leading.a_leader_bounces_unseen,
-        leading.a_new_leader_bounces_unseen,
         leading.a_fetch_is_late,
-        a_change_does_not_arrive,
         leading.a_leader_loses_power_and_is_back,
         a_reign_ends_before_its_write,
         a_controller_hears_no_broker,
