@@ -7,7 +7,7 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from regnum_console.live.feed import ChangeFeed, Sources
-from regnum_console.live.otlp import MESSAGE_BYTES_MAX, SpanReceiver, receiving
+from regnum_console.live.otlp import MESSAGE_BYTES_MAX, SPAN_BYTES_MAX, SpanReceiver, receiving
 from regnum_insight.attribution.changes import SELECTION
 from regnum_insight.engine import analyse
 from regnum_insight.spans.otlp import ALL
@@ -60,6 +60,16 @@ async def test_what_is_no_part_of_a_change_is_let_go_and_what_waits_is_bounded()
     answer = await few.Export(sent_as(line(made.made)), None)
     assert (answer.partial_success.rejected_spans, bool(answer.partial_success.error_message)) == (1, True)
     assert [span.name for span in few.look()] == ["other", "regnum.fetch"]
+
+
+async def test_a_span_that_is_too_large_is_let_go_and_its_sender_hears_it() -> None:
+    made = Spans(1)
+    for name in ("a", "b" * (SPAN_BYTES_MAX + 1)):
+        made.add(name, 0, 1)
+    receiver = SpanReceiver(ALL)
+    told = (await receiver.Export(sent_as(line(made.made)), None)).partial_success
+    assert (told.rejected_spans, "1 spans have more than" in told.error_message) == (1, True)
+    assert [span.name for span in receiver.look()] == ["a"]
 
 
 @pytest.mark.parametrize("changed", [{"traceId": ""}, {"spanId": "ab"}, {"name": ""}, {"endTimeUnixNano": "1"}])

@@ -10,7 +10,7 @@ many were left out, and the sender hears it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ from regnum_service.listening import make_server
 
 PENDING_MAX: Final = 50_000
 """Spans that wait to be looked at, the newest."""
+SPAN_BYTES_MAX: Final = 16 * 2**10
+"""Of one span: those of changes have some hundreds."""
 MESSAGE_BYTES_MAX: Final = 4 * 2**20
 """Of one message, as collectors have it."""
 MESSAGES_MAX: Final = 8
@@ -51,13 +53,17 @@ class SpanReceiver(TraceServiceServicer):
     ) -> ExportTraceServiceResponse:
         """See OTLP."""
         del context
-        spans = await asyncio.to_thread(lambda: list(self._read(request)))
+        spans, large = await asyncio.to_thread(self._read, request)
         room = (self._pending.maxlen or 0) - len(self._pending)
         self._pending.extend(spans)
-        answer = ExportTraceServiceResponse()
-        if len(spans) > room:
-            answer.partial_success.rejected_spans = len(spans) - room
-            answer.partial_success.error_message = "nothing looks at changes: the oldest spans were let go"
+        answer, over = ExportTraceServiceResponse(), max(0, len(spans) - room)
+        reasons = [
+            *(["nothing looks at changes: the oldest spans were let go"] if over else []),
+            *([f"{large} spans have more than {SPAN_BYTES_MAX:,} bytes"] if large else []),
+        ]
+        if reasons:
+            answer.partial_success.rejected_spans = over + large
+            answer.partial_success.error_message = "; ".join(reasons)
         return answer
 
     def look(self) -> list[Span]:
@@ -68,14 +74,20 @@ class SpanReceiver(TraceServiceServicer):
             found.append(self._pending.popleft())
         return found
 
-    def _read(self, request: ExportTraceServiceRequest) -> Iterator[Span]:
+    def _read(self, request: ExportTraceServiceRequest) -> tuple[list[Span], int]:
+        """Spans that say something of changes, and how many of them were too large."""
+        found: list[Span] = []
+        large = 0
         for group in request.resource_spans:
             for scope in group.scope_spans:
                 wanted = [one for one in scope.spans if self._selection.is_wanted(one.name)]
-                if wanted:
-                    spans = {"spans": [MessageToDict(one) for one in wanted]}
+                taken = [one for one in wanted if one.ByteSize() <= SPAN_BYTES_MAX]
+                large += len(wanted) - len(taken)
+                if taken:
+                    spans = {"spans": [MessageToDict(one) for one in taken]}
                     document = {"resourceSpans": [{"resource": MessageToDict(group.resource), "scopeSpans": [spans]}]}
-                    yield from (one for one in spans_of(document, self._selection) if isinstance(one, Span))
+                    found += [one for one in spans_of(document, self._selection) if isinstance(one, Span)]
+        return found, large
 
 
 class DocumentReceiver(TraceServiceServicer):
