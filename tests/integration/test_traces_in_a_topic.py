@@ -3,28 +3,25 @@
 import asyncio
 import json
 import os
-import pickle
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from regnum_client import Admin, TopicPartition
-from regnum_console.publishing.folder import TraceFiles
-from regnum_failover.changes import changes_of
-from regnum_failover.following import follow
-from regnum_failover.traces.source import records_of, stream_of
-from regnum_insight.attribution.changes import Change
+from regnum_failover.traces.source import TracesSource
+from regnum_insight.attribution.changes import Change, change_of
 from regnum_insight.engine import analyse
+from regnum_insight.spans.packing import spans_of_trace
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import TRACES
 from regnum_model.topics import TRACES_TOPIC
 from regnum_telemetry import conventions, setup, tracing
-from regnum_testing.small_spark import small_spark
 from regnum_testing.under_load import under_load, until
 
 pytestmark = [
@@ -64,20 +61,20 @@ def failovers(changes: list[Change]) -> dict[str, Change]:
     return {change.trace_id: change for change in changes if change.kind == conventions.KIND_BROKER_FAILURE}
 
 
-def of_batch(spark: SparkSession, options: dict[str, str]) -> list[Change]:
-    rows = changes_of(records_of(spark, f"topic:{TRACES_TOPIC}", **options)).where("of.change is not null")
-    return [pickle.loads(row["change"]) for row in rows.select("of.change").collect()]  # noqa: S301 - of this test
+def of_topic(bootstrap: str) -> list[Change]:
+    """What the topic tells, read as a task of Spark reads it."""
+    reader = TracesSource({"path": f"topic:{TRACES_TOPIC}", "bootstrap": bootstrap}).reader(StructType())
+    packs: dict[str, list[bytes]] = defaultdict(list)
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            for row in batch.to_pylist():
+                if row["trace_id"] is not None:
+                    packs[row["trace_id"]].append(row["span"])
+    found = (change_of(spans_of_trace(trace, packs[trace])) for trace in sorted(packs))
+    return [change for change in found if change is not None]
 
 
-def of_stream(spark: SparkSession, options: dict[str, str], folder: Path) -> list[Change]:
-    told: list[Change] = []
-    records = stream_of(spark, f"topic:{TRACES_TOPIC}", tick_s="30", **options)
-    query = follow(records, f"{folder}/tables", f"{folder}/checkpoint", told.extend, gap_s=5, late_s=5, once=True)
-    assert query.awaitTermination(400)
-    return told
-
-
-async def test_a_killed_leader_of_the_topic_itself_is_read_out_of_it(cluster: LocalCluster, tmp_path: Path) -> None:
+async def test_a_killed_leader_of_the_topic_itself_is_read_out_of_it(cluster: LocalCluster) -> None:
     folder = cluster.data_dir / TRACES
     before = tracing.tracer()
     async with Admin(cluster.bootstrap, tls=cluster.tls) as admin, published(cluster, folder) as process:
@@ -98,16 +95,12 @@ async def test_a_killed_leader_of_the_topic_itself_is_read_out_of_it(cluster: Lo
             telemetry.close()
             tracing.use(before)
 
-        async def all_is_published() -> bool:
-            return failovers(analyse(folder).changes) != {} and TraceFiles(folder).next() is None
+        async def the_topic_tells_it() -> bool:
+            told = await asyncio.to_thread(of_topic, ",".join(cluster.bootstrap))
+            return failovers(told) == failovers(analyse(folder).changes) != {}
 
-        await until(all_is_published, within_s=120)
+        await until(the_topic_tells_it, within_s=240)
         process.send_signal(signal.SIGTERM)
         told, _ = await process.communicate()
         assert json.loads(told)["lost_bytes"] == 0
         assert [*folder.glob("regnum-traces*")] == [], "the publisher records no spans, which it would publish"
-        of_files = failovers(analyse(folder).changes)
-        options = {"bootstrap": ",".join(cluster.bootstrap)}
-        with small_spark(cores=2) as spark:
-            assert failovers(await asyncio.to_thread(of_batch, spark, options)) == of_files
-            assert failovers(await asyncio.to_thread(of_stream, spark, options, tmp_path)) == of_files
