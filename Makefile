@@ -54,7 +54,7 @@ kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hu
 	@$(BIN)/python -m regnum_testing.kubernetes $(ARGS)
 
 # Needs Chromium (Debian: apt-get install chromium); leaves screenshots in ARGS="--out DIR".
-picture-judge: install ## the report and the console in a real browser: no request elsewhere, no error, figures as in JSON, light, dark and narrow; ten kills
+picture-judge: install ## the report and the console in a real browser: no request elsewhere, no error, figures as in JSON, light, dark and narrow; ten kills; dashboards, collector and Zipkin where they are
 	@$(BIN)/python -m regnum_testing.pictures $(ARGS)
 
 # Tests wait for much, so that five parts run at once, the longest first, and each of the others behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that

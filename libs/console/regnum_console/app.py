@@ -1,8 +1,9 @@
 """The console as an ASGI application."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from regnum_service.errors import ExitStatus, RegnumError
 from starlette.applications import Starlette
@@ -12,20 +13,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regnum_console.context import Context
+from regnum_console.guard import READING
 from regnum_console.html import el
 from regnum_console.pages import changes, cluster, events, groups, layout, moves, partition, quotas, records, topics
 from regnum_console.pages.layout import SIGN_IN, SIGN_OUT
 from regnum_console.port import is_believed_no_more
 from regnum_console.visitors.visitors import NotSignedInError, Visitors, not_signed_in
 
-Handler = Callable[[Context, Request], Awaitable[Response]]
+Handler = Callable[[Context, Request], Coroutine[Any, Any, Response]]
 
 PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/", cluster.show),
-    ("/brokers/{broker:int}", cluster.show_broker),
+    ("/brokers/{broker}", cluster.show_broker),
     ("/topics", topics.show),
     ("/topics/{topic}", topics.show_topic),
-    ("/topics/{topic}/{partition:int}", partition.show),
+    ("/topics/{topic}/{partition}", partition.show),
     ("/groups", groups.show),
     ("/groups/{group:path}", groups.show_group),
     ("/records", records.choose),
@@ -63,6 +65,8 @@ STATUS: Final = {
     ExitStatus.UNAVAILABLE: 503,
 }
 """Status of HTTP for what the cluster refuses; 502 for all else."""
+GONE: Final = 499
+"""Status for a browser that hung up; it goes nowhere."""
 TITLES: Final = {
     400: "That cannot be asked",
     403: "Not allowed",
@@ -91,9 +95,28 @@ def application(of: Context | Visitors) -> Starlette:
 def _bound(context_of: Callable[[Request], Context], handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         context = request.state.context = context_of(request)
-        return await handler(context, request)
+        working = handler(context, request)
+        return await (_while_there(request, working) if request.method in READING else working)
 
     return handle
+
+
+async def _while_there(request: Request, working: Coroutine[Any, Any, Response]) -> Response:
+    """The page; a browser that hangs up ends the work for it, or what waits for its turn would have no bound."""
+    page = asyncio.create_task(working, name="page")
+    leaving = asyncio.create_task(_left(request), name="end of a browser's connection")
+    try:
+        await asyncio.wait({page, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return page.result() if page.done() else Response(status_code=GONE)
+    finally:
+        page.cancel()
+        leaving.cancel()
+        await asyncio.wait({page, leaving})
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _context_of(request: Request) -> Context | None:

@@ -18,12 +18,18 @@ from regnum_console.port import Ports, is_believed_no_more
 
 T = TypeVar("T")
 
+ID_MAX: Final = 2**31 - 1
+"""Of brokers and partitions."""
+DIGITS_MAX: Final = 19
+"""Of a number that is read: longer ones are larger than any that there is, and Python reads no number of any length."""
 TOGETHER_MAX: Final = 8
 """Calls of one page that run beside one another."""
 SEARCHES_MAX: Final = 2
 """Searches that run at a time, and so many questions about all partitions."""
-READS_MAX: Final = 16
-"""Pages of records that are made or followed at a time."""
+READS_MAX: Final = 8
+"""Pages of records that are made at a time."""
+FOLLOWS_MAX: Final = 8
+"""Those that follow records, and others are made meanwhile: each of all these may hold the reader's buffer."""
 
 
 class Turns:
@@ -69,7 +75,9 @@ class Context:
     searches: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
     """Taken by what goes through records."""
     reads: "Turns" = field(default_factory=lambda: Turns(READS_MAX))
-    """Taken by pages of records, and by those that follow them: each may hold the reader's buffer."""
+    """Taken by pages of records while they are made."""
+    follows: "Turns" = field(default_factory=lambda: Turns(FOLLOWS_MAX))
+    """Taken by pages that follow records, for as long as they are open."""
     scans: "Turns" = field(default_factory=lambda: Turns(SEARCHES_MAX))
     """Taken by what asks about all partitions."""
     visitor: str | None = None
@@ -131,11 +139,15 @@ def wrong(message: str) -> HTTPException:
 def whole_number(request: Request, name: str, *, otherwise: int, largest: int) -> int:
     """A number of the address. Raises HTTPException 400."""
     text = request.query_params.get(name) or ""
-    if not text:
-        return otherwise
-    if not (text.isascii() and text.isdigit()) or int(text) > largest:
+    return number_in(name, text, largest=largest) if text else otherwise
+
+
+def number_in(name: str, text: str, *, largest: int) -> int:
+    """A number as a visitor wrote it, of any length. Raises HTTPException 400."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else largest + 1
+    if number > largest:
         raise wrong(f"{name} is a number from 0 to {largest}, and not {text[:40]!r}")
-    return int(text)
+    return number
 
 
 def ids(numbers: Iterable[int]) -> str:

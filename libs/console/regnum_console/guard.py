@@ -52,7 +52,8 @@ class Hosts:
         name, colon, port = host.rpartition(":")
         if not colon or host.endswith("]"):
             name, port = host, {"http": "80", "https": "443"}[self.scheme]
-        if not (port.isascii() and port.isdigit()) or self.port not in (None, int(port)):
+        # (Not read as a number: it may have any length.)
+        if not (port.isascii() and port.isdigit()) or (self.port is not None and port != str(self.port)):
             return False
         return name in self.names or f"*.{name.partition('.')[2]}" in self.names
 

@@ -44,7 +44,7 @@ class FakeVisitors:
         self.clock: Final = FakeClock()
         contexts = VisitorContexts(ChangeFeed(source, self.clock), self.clock)
         self.sessions: Final = Sessions(self.clock, self._enter, contexts.make)
-        hosts = Hosts(scheme="https", names=(name,))
+        hosts = Hosts(scheme="https", names=(name, NAME))
         self.app: Final = Guard(application(Visitors(self.sessions, self.clock)), lambda: hosts)
 
     def add(self, name: str, *topics: str) -> FakeConsoleCluster:

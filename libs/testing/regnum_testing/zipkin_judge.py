@@ -21,7 +21,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -117,13 +117,18 @@ def _serves(address: str) -> bool:
         return False
 
 
-def _sent_and_found(address: str, change: Change, spans: Sequence[Span]) -> list[Span]:
-    body = json.dumps(zipkin_of([change], {change.trace_id: spans})).encode()
+def send(address: str, changes: Collection[Change], spans: dict[str, Sequence[Span]]) -> None:
+    """Send changes as the report writes them, with their spans by trace id."""
+    body = json.dumps(zipkin_of(changes, spans)).encode()
     request = urllib.request.Request(  # noqa: S310 - its own address
         f"{address}/api/v2/spans", data=body, headers={"Content-Type": "application/json"}, method="POST"
     )
     with opened_directly(request, timeout=STEP_S):
         pass
+
+
+def _sent_and_found(address: str, change: Change, spans: Sequence[Span]) -> list[Span]:
+    send(address, [change], {change.trace_id: spans})
     deadline_s = time.monotonic() + STEP_S
     while True:
         # It takes spans before it stores them.

@@ -1,6 +1,8 @@
 """Changes as they happen: a folder of traces is followed whatever becomes of its files, and a waterfall grows."""
 
+import asyncio
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,10 @@ from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions as names
 from regnum_testing.asgi import EventStream, ask
 from regnum_testing.change_traces import FullChangeTrace
+from regnum_testing.clock import FakeClock
 from regnum_testing.fake_console import FakeConsole, event_of
 from regnum_testing.otlp_lines import Spans, line
-from regnum_testing.waiting import until
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 
 def spans_named(trace: int, *named: str) -> str:
@@ -123,6 +126,13 @@ def test_what_is_held_is_bounded(tmp_path: Path) -> None:
         changes.take([Span(f"{900 + trace:032x}", "1" * 16, "", "send orders", 4, 1, 2, "client 1", {})])
     assert len(changes.newest_first()) == 3
     assert len(changes._waiting) <= 4
+    few = Changes(held_max=300)
+    for trace in range(1, 9):
+        few.take(read_back(tmp_path / str(trace)))
+        few.take([Span(f"{900 + trace:032x}", "1" * 16, "", "send orders", 4, 1, 2, "client 1", {})])
+    known = few.newest_first()
+    assert known
+    assert sum(len(one.spans) for one in known) <= 300
 
 
 def test_an_opening_record_alone_is_drawn(tmp_path: Path) -> None:
@@ -185,6 +195,37 @@ async def test_however_many_pages_are_open_files_are_looked_at_ten_times_a_secon
     await console.clock.advance(0.11)
     await feed.look()
     assert looks == 2
+
+
+async def test_a_page_that_is_closed_during_a_look_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    FullChangeTrace().write(tmp_path)
+    tail, looking, go_on, at_a_time = TraceTail(tmp_path, SELECTION), threading.Event(), threading.Event(), []
+
+    class Held:
+        def look(self) -> list[Span]:
+            at_a_time.append("begin")
+            looking.set()
+            go_on.wait(DEADLINE_S)
+            at_a_time.append("end")
+            return tail.look()
+
+    feed = ChangeFeed(Held(), FakeClock())
+    closed = asyncio.create_task(feed.look())
+    await until(looking.is_set)
+    closed.cancel()
+    await asyncio.wait({closed})
+    another = asyncio.create_task(feed.look())
+    go_on.set()
+    assert len(await within(another)) == 1
+    assert at_a_time == ["begin", "end"]
+
+
+async def test_a_page_says_that_traces_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "traces"
+    file.touch()
+    answer = await ask(FakeConsole(source=TraceTail(file, SELECTION)).app, "/changes")
+    assert answer.status >= 500
+    assert f"traces cannot be read: {file}" in answer.text
 
 
 async def test_streams_end_with_the_console_and_there_are_only_so_many() -> None:

@@ -1,7 +1,13 @@
 """What the pages say of a cluster, how large they are, and what they say when it refuses."""
 
+import asyncio
 import re
+import shlex
 import time
+from contextlib import nullcontext
+from html import unescape
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -9,16 +15,31 @@ from regnum_client.admin.describing.events import EventKind
 from regnum_client.admin.describing.offset_admin import PartitionOffsets
 from regnum_client.admin.describing.quota_usage import ClientUsage
 from regnum_client.admin.groups.views import CommittedOffset
-from regnum_client.admin.health.views import TroubleCount, TroubledPartition
+from regnum_client.admin.health.views import HealthView, TroubleCount, TroubledPartition
 from regnum_client.admin.reassignment.values import OngoingReassignment
 from regnum_client.records import TopicPartition
+from regnum_console.app import application
+from regnum_console.context import Context
 from regnum_console.html import el
+from regnum_console.live.feed import ChangeFeed
 from regnum_console.pages.cluster import stop_of
+from regnum_console.port import Ports
 from regnum_model.ids import BrokerId
 from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
-from regnum_testing.asgi import ask
-from regnum_testing.fake_console import WHEN_MS, FakeConsole, event_of, health_of, topic_of
+from regnum_testing.asgi import EventStream, ask
+from regnum_testing.fake_console import (
+    HOSTS,
+    WHEN_MS,
+    FakeConsole,
+    FakeConsoleCluster,
+    FakeReader,
+    event_of,
+    health_of,
+    topic_of,
+)
+from regnum_testing.pictures.pages import busy_console
+from regnum_testing.waiting import within
 
 MEGABYTE = 1_000_000
 
@@ -59,27 +80,34 @@ async def test_the_first_page_says_what_is_wrong_why_and_what_helps() -> None:
 
 
 @pytest.mark.parametrize(
-    "clicks",
+    ("clicks", "answer"),
     [
-        ["/groups"],
-        ["/topics", "/topics/orders", "/topics/orders/0"],
-        ["/quotas"],
-        ["/brokers/2"],
-        ["/changes"],
-        ["/moves"],
-        ["/topics?trouble=under-replicated"],
-        ["/topics", "/topics/orders", "/records/orders"],
-        ["/events"],
+        ([], "brokers 1, 2 and 3 lost what they had"),
+        (["/groups"], "Lag report-088 Stable 1 2 orders/1 177"),
+        (["/topics", "/topics/orders", "/topics/orders/0"], "orders/0 is led by broker 1"),
+        (["/quotas"], "user User:service-0, client shop-0 producer_byte_rate 1 2 MB/s 1.5 MB/s 1.2 s"),
+        (["/brokers/2"], "No: wait until replicas are in sync again"),
+        (["/topics", "by=size"], "Size orders"),
+        (["/changes"], "clients waited 103.0 ms on orders/0"),
+        (["/moves"], "500 MB of 2 GB 25 %"),
+        (["/topics?trouble=under-replicated"], "orders"),
+        (["/topics", "/topics/orders", "/records/orders"], "offsets 0 to 60"),
     ],
 )
-async def test_a_task_of_an_operator_takes_three_clicks_at_most(clicks: list[str]) -> None:
-    console = FakeConsole()
-    console.cluster.health = health_of(troubles={Trouble.UNDER_REPLICATED: TroubleCount(partitions=1, for_long=0)})
-    assert len(clicks) <= 3
+async def test_a_task_of_an_operator_takes_three_clicks_at_most(tmp_path: Path, clicks: list[str], answer: str) -> None:
+    console = busy_console(tmp_path, HOSTS, topics=3)
+    console.cluster.sizes[TopicPartition("orders", 0)] = 9_000_000_000
+    # (An order is chosen, and shown.)
+    assert len(clicks) + ("by=size" in clicks) <= 3
     page = await shown(console, "/")
     for address in clicks:
-        assert f'href="{address}"' in page
-        page = await shown(console, address)
+        if address == "by=size":
+            assert 'name="by"' in page
+            assert '<option value="size">' in page
+        else:
+            assert f'href="{address}"' in page
+        page = await shown(console, "/topics?by=size" if address == "by=size" else address)
+    assert answer in words(page)
 
 
 async def test_a_page_shows_the_rest_when_no_controller_answers() -> None:
@@ -174,6 +202,52 @@ async def test_a_hundred_groups_come_with_those_that_lag_most_first() -> None:
     assert len(page) < MEGABYTE
     assert re.findall(r">(group-\d+)<", page)[0] == "group-042"
     assert re.findall(r">(group-\d+)<", await shown(console, "/groups?sort=name"))[0] == "group-000"
+
+
+async def test_the_command_of_a_reset_is_safe_to_take_over_into_a_shell() -> None:
+    console = FakeConsole()
+    name = "x; touch /tmp/mine"
+    console.cluster.groups[name] = {TopicPartition("orders", 0): CommittedOffset(1, 4, "", WHEN_MS)}
+    text = unescape((await ask(console.app, f"/groups/{quote(name)}?to=earliest")).text)
+    command = re.search(r"<pre>(regnum groups [^<]*)</pre>", text)
+    assert command is not None
+    assert shlex.split(command[1])[-2:] == ["--", name]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/brokers/{}", "/topics/orders/{}", "/topics/orders?first={}", "/groups?from={}", "/events?broker={}",
+        "/records/orders?partition={}", "/records/orders?from={}", "/records/orders?from=-{}h",
+    ],
+)  # fmt: skip
+async def test_a_number_of_any_length_is_refused(address: str) -> None:
+    console = FakeConsole()
+    answer = await ask(console.app, address.format("9" * 5_000))
+    assert answer.status == 400
+
+
+async def test_a_browser_that_hangs_up_ends_the_work_for_its_page() -> None:
+    console = FakeConsole()
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def never(*_: object, **__: object) -> HealthView:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    class Slow(FakeConsoleCluster):
+        describe_health = never
+
+    ports = Ports(cluster=Slow(), connect=lambda: nullcontext(Slow()), read=lambda: FakeReader(console.log), write=None)
+    feed = ChangeFeed(None, console.clock)
+    context = Context(ports=ports, clock=console.clock, feed=feed, streams=console.streams, token="")
+    async with EventStream(application(context), "/"):
+        await within(began.wait())
+    assert ended.is_set()
 
 
 async def test_a_group_shows_what_a_reset_would_do_and_does_not_do_it() -> None:

@@ -1,14 +1,18 @@
 """Records in a browser: pages by offset and time, what comes, and a search that has bounds and can be stopped."""
 
+import asyncio
 import json
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 from regnum_client.records import ConsumedRecord, TopicPartition
+from regnum_console.context import FOLLOWS_MAX
 from regnum_console.records.reading import SEARCH_BYTES_MAX, SEARCH_S_MAX, Work
 from regnum_console.records.words import matches, shown, spellings_of
-from regnum_testing.asgi import EventStream, ask
+from regnum_testing.asgi import HOST, EventStream, ask, scope_of
 from regnum_testing.fake_console import FakeConsole
-from regnum_testing.waiting import until
+from regnum_testing.waiting import until, within
 
 
 @pytest.mark.parametrize(
@@ -72,6 +76,27 @@ async def test_a_page_of_large_records_is_bounded() -> None:
     assert len((await ask(console.app, "/records/orders")).body) < 1_000_000
 
 
+@pytest.mark.parametrize("value", [b"[" * 900 + b"]" * 900, b"[" * 31 + b"1," * 1_900 + b"1" + b"]" * 31])
+async def test_json_that_grows_when_it_is_laid_out_is_shown_as_it_is(value: bytes) -> None:
+    assert shown(value, "auto") == value.decode()
+    assert shown(value, "json") == value.decode()
+    assert shown(b'{"a": {"b": [1]}}', "auto").count("\n") == 6
+
+
+async def test_pages_are_made_while_as_many_follow_as_may() -> None:
+    console = FakeConsole()
+    console.log.add(b"value")
+    followers = [EventStream(console.app, "/live/tail/orders") for _ in range(FOLLOWS_MAX)]
+    try:
+        for one in followers:
+            await one.__aenter__()
+        await until(lambda: console.log.open_readers == FOLLOWS_MAX)
+        assert "value" in (await ask(console.app, "/records/orders?from=begin")).text
+    finally:
+        for one in followers:
+            await one.__aexit__()
+
+
 async def test_what_comes_is_shown_the_newest_on_top() -> None:
     console = FakeConsole()
     console.log.add(b"before")
@@ -86,6 +111,29 @@ async def test_what_comes_is_shown_the_newest_on_top() -> None:
     assert part["html"].index("value-59") < part["html"].index("value-10")
     assert "10 records before these" in part["html"]
     assert console.log.assigned == [0]
+    assert console.log.open_readers == 0
+
+
+async def test_a_stream_whose_reader_has_stopped_is_let_go_with_what_it_holds() -> None:
+    console = FakeConsole()
+    writing, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            writing.set()
+            await asyncio.Event().wait()
+
+    path = "/live/tail/orders"
+    stream = asyncio.create_task(console.app(scope_of(path, "GET", {"Host": HOST}), receive, send))
+    await within(writing.wait())
+    assert console.streams.open == 1
+    hung_up.set()
+    await within(stream)
+    await until(lambda: console.streams.open == 0)
     assert console.log.open_readers == 0
 
 

@@ -4,7 +4,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-_AGE: Final = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+# (So many digits are more than any age has, and few enough for a float.)
+_AGE: Final = re.compile(r"-?(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 

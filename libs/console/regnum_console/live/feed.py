@@ -9,9 +9,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from regnum.types.v1 import errors_pb2
 from regnum_insight.attribution.changes import UNTRACED, Change, change_of, trace_of
 from regnum_insight.spans.span import Span
 from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
 
 WAITING_MAX: Final = 5_000
 """Traces that are no change so far, the newest."""
@@ -19,6 +21,8 @@ CHANGES_MAX: Final = 200
 """Changes that are held, the newest."""
 SPANS_MAX: Final = 20_000
 """Spans that are held of one change; what comes beyond them is left out."""
+HELD_MAX: Final = 200_000
+"""Spans that are held in all; beyond, the traces that came first are let go, those that are no change before others."""
 LOOK_S: Final = 0.1
 """Not more often than this files are looked at, however many pages are open."""
 REST: Final = 4
@@ -58,9 +62,13 @@ class Known(NamedTuple):
 class Changes:
     """The changes that spans tell of. Pure."""
 
-    def __init__(self, *, changes_max: int = CHANGES_MAX, waiting_max: int = WAITING_MAX) -> None:
+    def __init__(
+        self, *, changes_max: int = CHANGES_MAX, waiting_max: int = WAITING_MAX, held_max: int = HELD_MAX
+    ) -> None:
         self._changes_max: Final = changes_max
         self._waiting_max: Final = waiting_max
+        self._held_max: Final = held_max
+        self._held = 0
         self._waiting: OrderedDict[str, dict[str, Span]] = OrderedDict()
         self._spans: OrderedDict[str, dict[str, Span]] = OrderedDict()
         self._known: dict[str, Known] = {}
@@ -76,14 +84,16 @@ class Changes:
                 of = self._waiting.setdefault(trace, {})
                 self._waiting.move_to_end(trace)
             if len(of) < SPANS_MAX:
+                self._held += span.span_id not in of
                 of[span.span_id] = span._replace(trace_id=trace)
             touched[trace] = None
         for trace in touched:
             self._attribute(trace)
-        while len(self._waiting) > self._waiting_max:
-            self._waiting.popitem(last=False)
-        while len(self._spans) > self._changes_max:
-            oldest, _ = self._spans.popitem(last=False)
+        while len(self._waiting) > self._waiting_max or (self._waiting and self._held > self._held_max):
+            self._held -= len(self._waiting.popitem(last=False)[1])
+        while len(self._spans) > self._changes_max or self._held > self._held_max:
+            oldest, spans_of_it = self._spans.popitem(last=False)
+            self._held -= len(spans_of_it)
             del self._known[oldest]
 
     def _attribute(self, trace: str) -> None:
@@ -121,7 +131,7 @@ class ChangeFeed:
         self._source: Final = source
         self._clock: Final = clock
         self._changes: Final = Changes()
-        self._lock: Final = asyncio.Lock()
+        self._looking: asyncio.Task[None] | None = None
         self._next_s = float("-inf")
         self.newest: tuple[Known, ...] = ()
         """Changes by the last look, the newest first."""
@@ -132,14 +142,25 @@ class ChangeFeed:
         return self._source is not None
 
     async def look(self) -> tuple[Known, ...]:
-        """The changes as of now, or of LOOK_S ago."""
-        async with self._lock:
-            begin_s = self._clock.monotonic()
-            if self._source is not None and begin_s >= self._next_s:
-                self.newest = await asyncio.to_thread(self._work, self._source)
-                end_s = self._clock.monotonic()
-                self._next_s = end_s + max(LOOK_S, REST * (end_s - begin_s) - LOOK_S)
+        """The changes as of now, or of LOOK_S ago. Raises RegnumError where traces cannot be read."""
+        if self._source is not None and self._looking is None and self._clock.monotonic() >= self._next_s:
+            self._looking = asyncio.create_task(self._look(self._source), name="look at spans")
+        if self._looking is not None:
+            # A page that is closed meanwhile does not end it: what it has read comes once.
+            await asyncio.shield(self._looking)
         return self.newest
+
+    async def _look(self, source: Source) -> None:
+        begin_s = self._clock.monotonic()
+        try:
+            self.newest = await asyncio.to_thread(self._work, source)
+        except OSError as error:
+            told = f"traces cannot be read: {error.filename}: {error.strerror}"
+            raise RegnumError(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, told) from error
+        finally:
+            end_s = self._clock.monotonic()
+            self._next_s = end_s + max(LOOK_S, REST * (end_s - begin_s) - LOOK_S)
+            self._looking = None
 
     def _work(self, source: Source) -> tuple[Known, ...]:
         spans = source.look()

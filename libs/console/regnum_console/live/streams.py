@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from regnum_console.html import Markup
 from regnum_console.port import is_believed_no_more
@@ -55,6 +56,21 @@ Parts = AsyncGenerator[Part | Done | None, None]
 """What a stream sends; None: nothing new, so that it can be found out whether anything listens."""
 
 
+class _Answer(StreamingResponse):
+    """Ends the stream with the connection: one that waits for its reader is not told of it otherwise."""
+
+    def __init__(self, stream: AsyncGenerator[str, None]) -> None:
+        super().__init__(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._stream: Final = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._stream.aclose()
+
+
 class Streams:
     """The open streams of a console, or of one of its visitors."""
 
@@ -63,19 +79,20 @@ class Streams:
         self._clock: Final = clock
         self._of_visitor: Final = of_visitor
         self._most: Final = VISITOR_STREAMS_MAX if of_visitor else STREAMS_MAX
-        self._open = 0
+        self.open = 0
+        """How many there are."""
         self.closing: Final = asyncio.Event()
         """Set when the console stops, or the visitor's session ends: ends the streams, and that session."""
 
     def answer(self, parts: Parts) -> StreamingResponse:
         """The stream as an answer."""
-        return StreamingResponse(self._sent(parts), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        return _Answer(self._sent(parts))
 
     async def _sent(self, parts: Parts) -> AsyncGenerator[str, None]:
-        if self._open >= self._most:
+        if self.open >= self._most:
             yield _line("done", {"html": f"{self._most} pages are open already: close some, and reload this one"})
             return
-        self._open += 1
+        self.open += 1
         closing = asyncio.create_task(self.closing.wait(), name="end of the console")
         said_s = self._clock.monotonic()
         try:
@@ -97,7 +114,7 @@ class Streams:
                 self.closing.set()
             yield _line("trouble", {"text": error.message})
         finally:
-            self._open -= 1
+            self.open -= 1
             closing.cancel()
             await parts.aclose()
 

@@ -14,7 +14,7 @@ from regnum_service.errors import RegnumError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regnum_console.context import Context, ids, link, partition_link, told, untold
+from regnum_console.context import ID_MAX, Context, ids, link, number_in, partition_link, told, untold
 from regnum_console.html import Child, Markup, el, join, table
 from regnum_console.pages.layout import area, page
 
@@ -232,7 +232,7 @@ def stop_of(broker: int, topics: Iterable[TopicView]) -> Stop:
 
 async def show_broker(context: Context, request: Request) -> Response:
     """``/brokers/2``: what it does, and whether it may be stopped."""
-    broker = int(request.path_params["broker"])
+    broker = number_in("a broker", request.path_params["broker"], largest=ID_MAX)
     cluster = context.ports.cluster
     topics: list[TopicView] = []
     partitions = 0

@@ -11,7 +11,7 @@ from regnum_model.ids import ControllerEpoch
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regnum_console.context import Context, link, partition_link, whole_number, wrong
+from regnum_console.context import ID_MAX, Context, link, partition_link, whole_number, wrong
 from regnum_console.html import Child, Markup, el, table
 from regnum_console.live.streams import Part, Parts
 from regnum_console.pages.layout import area, page
@@ -92,10 +92,10 @@ def _chosen(request: Request) -> EventFilter:
     kind = asked.get("kind", "")
     if kind and kind not in {one.value for one in EventKind}:
         raise wrong(f"there is no kind of event {kind[:40]!r}")
-    broker = whole_number(request, "broker", otherwise=2**31 - 1, largest=2**31 - 1)
+    broker = whole_number(request, "broker", otherwise=ID_MAX, largest=ID_MAX)
     return EventFilter(
         topic=asked.get("topic", ""),
-        broker=None if broker == 2**31 - 1 else broker,
+        broker=None if broker == ID_MAX else broker,
         kinds=frozenset({EventKind(kind)} if kind else ()),
     )
 

@@ -1,6 +1,7 @@
 """Consumer groups, those that lag most first; a group with its members, its offsets, and what a reset would do."""
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -84,7 +85,8 @@ async def show(context: Context, request: Request) -> Response:
     groups = await context.ports.cluster.list_groups()
     many = len(groups) > MEASURED_MAX
     measured = list(groups[begin : begin + PAGE] if many or sort == "name" else groups)
-    lags = await _lags(context, measured)
+    async with context.scans:
+        lags = await _lags(context, measured)
     if sort == "lag":
         measured = sorted(measured, key=lambda one: (-(lags[one.group_id].records or 0), one.group_id))
     shown = measured if many or sort == "name" else measured[begin : begin + PAGE]
@@ -229,10 +231,11 @@ async def _preview(
         ]
         for one in planned[:PAGE]
     ]
-    option = f"--to-datetime {at}" if goal is Goal.TIME else f"--to-{to}"
+    option = f"--to-datetime={shlex.quote(at)}" if goal is Goal.TIME else f"--to-{to}"
     return [
         form,
         table(("Partition", "Committed", "Would be", "Records"), rows, empty="Nothing is committed.", numbers=3),
         el("p", "To do it, once the group has no members: "),
-        el("pre", f"regnum groups reset-offsets {name} --all-topics {option} --execute"),
+        # (A person takes it over into a shell, and a group's name may be anything.)
+        el("pre", f"regnum groups reset-offsets --all-topics {option} --execute -- {shlex.quote(name)}"),
     ]

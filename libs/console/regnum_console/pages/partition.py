@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from regnum_console.context import Context, link, part, told, untold
+from regnum_console.context import ID_MAX, Context, link, number_in, part, told, untold
 from regnum_console.html import Child, el
 from regnum_console.pages.events import events_table
 from regnum_console.pages.layout import page
@@ -21,7 +21,8 @@ EVENTS = 20
 
 async def show(context: Context, request: Request) -> Response:
     """``/topics/orders/0``."""
-    name, number = request.path_params["topic"], int(request.path_params["partition"])
+    name = request.path_params["topic"]
+    number = number_in("a partition", request.path_params["partition"], largest=ID_MAX)
     cluster = context.ports.cluster
     topic = await cluster.describe_topic(name)
     if number not in topic.partitions:

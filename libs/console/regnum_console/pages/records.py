@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from regnum_console.context import Context, link, part, whole_number, wrong
+from regnum_console.context import ID_MAX, Context, link, number_in, part, whole_number, wrong
 from regnum_console.forms import posted
 from regnum_console.guard import NOT_THE_PAGE, is_token
 from regnum_console.html import Child, Markup, el
@@ -21,7 +21,6 @@ from regnum_console.records.words import FORMS, records_table
 
 COUNT: Final = 50
 """Records of a page."""
-PARTITION_MAX: Final = 2**31 - 1
 FORM_BYTES_MAX: Final = 1_100_000
 """A form that is longer is refused: a record is at most 1 MB unless brokers are told otherwise."""
 
@@ -64,7 +63,7 @@ async def show(context: Context, request: Request) -> Response:
 
 
 async def _browse(context: Context, request: Request, topic: TopicView) -> Child:
-    number = whole_number(request, "partition", otherwise=min(topic.partitions, default=0), largest=PARTITION_MAX)
+    number = whole_number(request, "partition", otherwise=min(topic.partitions, default=0), largest=ID_MAX)
     if number not in topic.partitions:
         raise HTTPException(404, f"topic {topic.name} has no partition {number}")
     partition, form = TopicPartition(topic.name, number), _as(request)
@@ -120,15 +119,14 @@ async def produce(context: Context, request: Request) -> Response:
         raise HTTPException(403, NOT_THE_PAGE)
     topic = request.path_params["topic"]
     text = asked.get("partition", "")
-    if text and not (text.isascii() and text.isdigit() and int(text) <= PARTITION_MAX):
-        raise wrong(f"{text[:40]!r} is no partition")
+    number = number_in("partition", text, largest=ID_MAX) if text else None
     async with context.ports.write() as writer:
         delivery = await writer.send(
             topic,
             # Browsers send each line of a field with the end that the net has.
             asked.get("value", "").replace("\r\n", "\n").encode(),
             key=asked["key"].encode() if asked.get("key") else None,
-            partition=int(text) if text else None,
+            partition=number,
         )
         where = await delivery
     query = urlencode({"partition": where.partition, "from": max(0, where.offset)})
@@ -187,7 +185,7 @@ def _as(request: Request) -> str:
 
 
 def _partitions(request: Request) -> list[int] | None:
-    number = whole_number(request, "partition", otherwise=-1, largest=PARTITION_MAX)
+    number = whole_number(request, "partition", otherwise=-1, largest=ID_MAX)
     return None if number < 0 else [number]
 
 

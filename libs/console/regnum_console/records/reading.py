@@ -47,9 +47,9 @@ async def page_of(
 
 async def tail(context: Context, topic: str, partitions: Sequence[int] | None, form: str) -> Parts:
     """What comes from now on, the newest on top; of a flood only the newest of each turn are shown."""
-    if context.reads.locked():
+    if context.follows.locked():
         yield Part("new", el("p", "Other pages follow records: this one begins when one of them is closed."))
-    async with context.reads, context.ports.read() as reader:
+    async with context.follows, context.ports.read() as reader:
         await reader.assign(topic, partitions=partitions, start=LATEST)
         while True:
             records = await reader.read(records_max=1_000, timeout_s=READ_S)

@@ -18,6 +18,9 @@ FORMS: Final = ("auto", "text", "json", "bytes")
 text, all else bytes."""
 SHOWN_BYTES: Final = 4_096
 """So much of a key or a value is shown."""
+LEVELS_MAX: Final = 32
+LAID_OUT_MAX: Final = 4 * SHOWN_BYTES
+"""JSON of more levels, or that has more characters when it is laid out, is shown as text."""
 HEADERS_SHOWN: Final = 20
 """Headers of a record that are shown."""
 _LINE: Final = 16
@@ -45,9 +48,18 @@ def _json(data: bytes, *, always: bool) -> str | None:
     if not always and data.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return None
+    # Each level is written farther to the right: what is deep becomes larger than it was by as much.
+    laid_out = json.dumps(value, indent=2, ensure_ascii=False) if _is_flat(value, LEVELS_MAX) else None
+    return laid_out if laid_out is not None and len(laid_out) <= LAID_OUT_MAX else None
+
+
+def _is_flat(value: object, levels: int) -> bool:
+    """Whether JSON has at most so many levels."""
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_flat(one, levels - 1) for one in within)
 
 
 def _bytes(data: bytes) -> str:

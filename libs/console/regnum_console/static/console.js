@@ -31,14 +31,30 @@ function put({element, html, how, keep}) {
   }
 }
 
-if (main.dataset.live) {
+// A browser has six connections to a place, and each stream takes one: pages that are not looked at hold none, but for
+// those that would miss something.
+const misses = document.getElementById("stop") || document.getElementById("new");
+if (main.dataset.live) document.hidden && !misses ? rest() : follow();
+
+function rest() {
+  say("hidden", "paused");
+  document.addEventListener("visibilitychange", follow, {once: true});
+}
+
+function follow() {
   const source = new EventSource(main.dataset.live);
   const end = (text) => { source.close(); say("done", text); document.getElementById("stop")?.remove(); };
   source.addEventListener("open", () => say("open", "live"));
   source.addEventListener("part", (event) => put(JSON.parse(event.data)));
   source.addEventListener("done", (event) => {
-    put({element: "progress", html: JSON.parse(event.data).html, how: "replace"});
-    end("done");
+    const {html} = JSON.parse(event.data);
+    put({element: "progress", html, how: "replace"});
+    end(document.getElementById("progress") ? "done" : html);
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden || misses || source.readyState === EventSource.CLOSED) return;
+    source.close();
+    rest();
   });
   source.addEventListener("trouble", (event) => say("lost", JSON.parse(event.data).text));
   source.onerror = () => {

@@ -5,14 +5,14 @@ from typing import Final
 
 from regnum_service.clock import Clock
 
-from regnum_console.context import READS_MAX, SEARCHES_MAX, Context, Turns
+from regnum_console.context import FOLLOWS_MAX, READS_MAX, SEARCHES_MAX, Context, Turns
 from regnum_console.live.feed import Feed
 from regnum_console.live.streams import Streams
 from regnum_console.port import Ports
 from regnum_console.visitors.watching import WatchedFeed
 
 VISITOR_READS_MAX: Final = 2
-"""Pages of records that one session makes or follows at a time."""
+"""Pages of records that one session makes at a time, and so many that it follows."""
 
 
 class VisitorContexts:
@@ -24,6 +24,7 @@ class VisitorContexts:
         self._clock: Final = clock
         self._searches: Final = Turns(SEARCHES_MAX)
         self._reads: Final = Turns(READS_MAX)
+        self._follows: Final = Turns(FOLLOWS_MAX)
         self._scans: Final = Turns(SEARCHES_MAX)
 
     def make(self, ports: Ports, token_id: str) -> Context:
@@ -36,6 +37,7 @@ class VisitorContexts:
             token=secrets.token_urlsafe(32),
             searches=Turns(1, within=self._searches),
             reads=Turns(VISITOR_READS_MAX, within=self._reads),
+            follows=Turns(VISITOR_READS_MAX, within=self._follows),
             scans=Turns(1, within=self._scans),
             visitor=token_id,
         )

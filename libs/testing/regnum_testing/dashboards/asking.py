@@ -44,6 +44,8 @@ class Answer(NamedTuple):
     """How many there are."""
     numbers: int
     """How many of them have a value that is a number."""
+    labels: str = "[]"
+    """Labels of all of them, as JSON."""
 
 
 def ask(prometheus: str, expression: str) -> list[dict[str, Any]]:
@@ -74,7 +76,8 @@ def answers(dashboards: tuple[Dashboard, ...], *, prometheus: str, cluster: str)
                 expression = expression.replace("$__rate_interval", RATE).replace("$__range", RANGE)
                 found = ask(prometheus, expression)
                 numbers = sum(series["value"][1] != "NaN" for series in found)
-                yield Answer(f"{one.title}: {panel.title}", panel.title, expression, len(found), numbers)
+                labels = json.dumps([series["metric"] for series in found])
+                yield Answer(f"{one.title}: {panel.title}", panel.title, expression, len(found), numbers, labels)
 
 
 def told(found: Answer) -> str:

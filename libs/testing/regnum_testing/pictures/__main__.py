@@ -1,13 +1,14 @@
 """Show reports of known changes, and the console, in headless Chromium and judge what becomes of them.
 
-    python -m regnum_testing.pictures --out DIR [--kills 10] [--only report|pages|kills]
+    python -m regnum_testing.pictures --out DIR [--kills 10] [--only report|pages|kills|back-ends]
 
 The page asks the network for nothing and leaves no error in the console; the figures of its document are those of the
 JSON beside it; with 3,000 changes it stays below 2 MB. A page that does ask and does complain is tried first, so that
-silence means something. Of the console every page is looked at over a cluster of values (``pages``), and the
-waterfall while brokers of a real cluster are killed (``kills``). Screenshots, light and dark, are left in DIR: look at
-them. Exit status: 0 all holds or there
-is no browser, which is said; 1 something does not hold.
+silence means something. Of the console every page is looked at over a cluster of values (``pages``), a page of
+another origin tries to read and to change something, a search goes over a gigabyte; and the
+waterfall while brokers of a real cluster are killed (``kills``). Dashboards are asked of a real Prometheus, and spans
+sent to a real collector, to Zipkin and to the console (``back-ends``). Screenshots, light and dark, are left in DIR:
+look at them. Exit status: 0 all holds or there is no browser, which is said; 1 something does not hold.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from regnum_telemetry import conventions as names
 
 from regnum_testing.change_traces import FULL_STEPS_MS, PLANNED_STEPS_MS, FullChangeTrace
 from regnum_testing.otlp_lines import line
-from regnum_testing.pictures import kills, pages
+from regnum_testing.pictures import back_ends, kills, others, pages
 from regnum_testing.pictures.browser import MISSING, Browser, Shown, find_browser
 
 PAGE_BYTES_MAX: Final = 2_000_000
@@ -133,7 +134,9 @@ def main() -> int:
     """Judge; returns the exit status."""
     parser = argparse.ArgumentParser(prog="regnum_testing.pictures", description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for reports and screenshots (default: a temporary one)")
-    parser.add_argument("--only", choices=("report", "pages", "kills"), default="", help="one part (default: all)")
+    parser.add_argument(
+        "--only", choices=("report", "pages", "kills", "back-ends"), default="", help="one part (default: all)"
+    )
     parser.add_argument("--kills", type=int, default=10, help="brokers that are killed under the console (default: 10)")
     arguments = parser.parse_args()
     program = find_browser()
@@ -147,8 +150,11 @@ def main() -> int:
         found += judge(Browser(program), folder, pictures=True)
     if arguments.only in {"", "pages"}:
         found += [f"console: {told}" for told in asyncio.run(pages.judge(program, folder))]
+        found += [f"console: {told}" for told in asyncio.run(others.judge(program))]
     if arguments.only in {"", "kills"}:
         found += [f"console: {told}" for told in asyncio.run(kills.judge(program, folder, kills=arguments.kills))]
+    if arguments.only in {"", "back-ends"}:
+        found += [f"back ends: {told}" for told in asyncio.run(back_ends.judge(program, folder))]
     for complaint in found:
         sys.stdout.write(f"! {complaint}\n")
     sys.stdout.write(f"{'all holds' if not found else f'{len(found)} do not hold'}; look at the pictures in {folder}\n")

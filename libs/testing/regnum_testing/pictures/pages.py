@@ -56,20 +56,28 @@ PAGES: Final = {
     "missing": "/topics/none",
 }
 """Pages by the name of their picture."""
+STATE: Final = "document.getElementById('live').dataset.state"
+HIDE: Final = """
+Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+document.dispatchEvent(new Event('visibilitychange'));
+"""
+"""As if another page was looked at: a browser has six connections to a place for all its pages."""
+VISITOR: Final = "visitor"
+"""A page as it is for a visitor who has signed in."""
 LOOKS: Final = (("light", 1100, 900, False), ("dark", 1100, 900, True), ("narrow", 360, 740, False))
 
 
-def busy_console(traces: Path, hosts: Hosts) -> FakeConsole:
+def busy_console(traces: Path, hosts: Hosts, *, topics: int = TOPICS) -> FakeConsole:
     """A cluster in which something is wrong, something moves, and clients wait."""
     FullChangeTrace().write(traces)
     console = FakeConsole(writes=True, source=TraceTail(traces, SELECTION), hosts=hosts)
     cluster = console.cluster
-    for n in range(TOPICS):
+    for n in range(topics):
         cluster.topics[f"clicks.region-{n:04}"] = topic_of(f"clicks.region-{n:04}", [[1, 2, 3]])
     cluster.topics["orders"] = topic_of("orders", [[1, 2, 3], [2, 3], []])
     cluster.health = health_of(
-        topics=TOPICS + 1,
-        partitions=TOPICS + 3,
+        topics=topics + 1,
+        partitions=topics + 3,
         troubles={
             Trouble.OFFLINE: TroubleCount(partitions=1, for_long=1),
             Trouble.UNDER_REPLICATED: TroubleCount(partitions=1, for_long=0),
@@ -176,16 +184,20 @@ async def judge(program: str, folder: Path) -> list[str]:
     any_port = Hosts(scheme="http", names=("127.0.0.1",))
     console = busy_console(folder / "traces", any_port)
     visitors = FakeVisitors(name="127.0.0.1")
+    visitors.add("alice", "orders")
+    cookie = await visitors.sign_in("alice")
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         async with served(console.app, one, SystemClock()), served(visitors.app, other, SystemClock()):
             pages = {name: f"http://127.0.0.1:{one.getsockname()[1]}{path}" for name, path in PAGES.items()}
-            pages["sign-in"] = f"http://127.0.0.1:{other.getsockname()[1]}/topics"
+            for name in ("sign-in", VISITOR):
+                pages[name] = f"http://127.0.0.1:{other.getsockname()[1]}/topics"
             ticking = asyncio.create_task(_ticking(console), name="time of the console")
             try:
-                found += await asyncio.to_thread(lambda: list(_looked_at(program, folder, pages)))
+                found += await asyncio.to_thread(lambda: list(_looked_at(program, folder, pages, cookie)))
             finally:
                 ticking.cancel()
                 console.streams.closing.set()
+                await visitors.sessions.close()
     return found
 
 
@@ -195,12 +207,21 @@ async def _ticking(console: FakeConsole) -> None:
         await console.clock.advance(0.2)
 
 
-def _looked_at(program: str, folder: Path, pages: dict[str, str]) -> Iterator[str]:
+def _looked_at(program: str, folder: Path, pages: dict[str, str], cookie: str) -> Iterator[str]:
     with opened(program) as page:
         for look, width, height, dark in LOOKS:
             page.look(width=width, height=height, dark=dark)
             for name, url in pages.items():
+                page.ask("Network.setExtraHTTPHeaders", headers={"Cookie": cookie} if name == VISITOR else {})
                 yield from (f"{name}, {look}: {told}" for told in _complaints(page, url, folder / f"{look}-{name}.png"))
+        for name, state in (("cluster", "hidden"), ("events", "open")):
+            page.go(pages[name])
+            page.until("document.getElementById('live').dataset.state === 'open'")
+            page.value(HIDE)
+            if (found := page.value(STATE)) != state:
+                yield f"{name}: its stream is {found} when nobody looks at the page"
+            page.value("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+            page.until("document.getElementById('live').dataset.state === 'open'")
 
 
 def _complaints(page: Page, url: str, picture: Path) -> Iterator[str]:
