@@ -20,26 +20,34 @@ ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
 # What the wire was at the last release, or, before the first one, when it was declared stable.
 RELEASED := proto/released.binpb
 
-.PHONY: help install demo bench kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-other-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
+.PHONY: help install demo bench bench-release kubernetes-judge picture-judge test test-full check-clusters check-other-clusters check-units check-other-units check-brokers check-services check-clients check-stores check-loops-of-election check-loops lint site proto proto-check proto-release lock images wheel sbom dependency-check upgrade-judge soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: $(VENV)/.installed ## make the virtual environment (.venv) and install everything into it
 
+# How far pip is: a line at a terminal that is written over, and a line for every twentieth package elsewhere.
+FETCHED = awk -v all=$$(grep -c '^[a-z0-9].*==' requirements.lock) -v terminal=$$(test -t 2 && echo 1) \
+  '/^Collecting /{n++; if (terminal) printf "\r  %d of %d: %-60s", n, all, $$2; else if (n % 20 == 0) printf "  %d of %d\n", n, all; fflush()} \
+   /^Installing collected/{printf "%s  all fetched, unpacking%62s\n", terminal ? "\r" : "", ""; fflush()}'
+
 # pip checks the hash of every file against the lock; the project itself is installed in place.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@test -d $(VENV) || python3 -m venv $(VENV)
 	@echo "installing into $(VENV) (about 700 MB with Spark; some minutes on the first run)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --require-hashes --requirement requirements.lock | $(FETCHED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
 	@$(BIN)/python -m regnum_local.demo
 
-bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
-	@$(BIN)/regnum-bench all --size quick
+bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes), then ten figures beside the last release's; PEER=COMMAND: and beside another program's
+	@$(BIN)/regnum-bench all --size quick $(if $(PEER),--peer "$(PEER)")
+
+bench-release: install ## at a release, after `make bench` on a quiet machine: these ten figures are what later ones are shown beside
+	@$(BIN)/regnum-bench ten --release
 
 # For a person with a cluster that may be hurt; ARGS="--help" says what there is.
 kubernetes-judge: install ## install an overlay on the cluster of KUBECONFIG, hurt it under load, say which promises held

@@ -24,6 +24,7 @@ from typing import Any, Final
 from regnum_local.plan import STORES as PROGRAMS
 from regnum_local.plan import Role
 from regnum_service.clock import SystemClock
+from regnum_telemetry.build import this_build
 from rich.console import Console
 
 from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, HEADLINES, Benchmark
@@ -35,13 +36,18 @@ from regnum_bench.result import Result, ResultError, file_name, joined, load, sa
 from regnum_bench.running import PeerCommand, Runner
 from regnum_bench.series import FAILURES, Series, in_words
 from regnum_bench.shape import STORES, Shape, ShapeError
-from regnum_bench.sizes import BUDGETS_S, SIZES, jobs
+from regnum_bench.sizes import BUDGETS_S, SIZES, Job, jobs
 from regnum_bench.tables import figures_table, markdown, read_folder, with_figures
+from regnum_bench.ten import PEERS, Released, ten_table
 
 RESULTS: Final = Path("bench") / "results"
 """Where ``table`` looks."""
 FOLDERS: Final = {"quick": RESULTS / "quick", "full": RESULTS}
 """Where results of ``all`` go: small ones never take the place of those that the documentation shows."""
+RELEASED: Final = Path("bench") / "released.json"
+"""The ten figures of the last release."""
+PEER_S: Final = 1800.0
+"""Seconds that a series may take longer where another program does the work as well."""
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C or SIGTERM, as shells have it."""
 _HELP: Final = {
@@ -128,6 +134,8 @@ def _run(given: argparse.Namespace, runner: Runner) -> int:
             return 0
         case "all":
             return _all(given, runner)
+        case "ten":
+            return _ten(read_folder(given.folder), release=given.release)
     before = _before(given)
     result = _measure(given, runner)
     if before is not None:
@@ -170,13 +178,24 @@ def _all(given: argparse.Namespace, runner: Runner) -> int:
     folder, within_s = FOLDERS[given.size], BUDGETS_S[given.size]
     if given.save is not None:
         folder = given.save
-    series = Series(
-        lambda job: replace(runner, label=job.label),
-        lambda result: _keep(result, folder, runner.progress),
-        within_s=given.within_s or within_s,
-    )
+    if within_s is not None and given.peer:
+        within_s += PEER_S
+    kept: list[Result] = []
+
+    def keep(result: Result) -> None:
+        kept.append(result)
+        _keep(result, folder, runner.progress)
+
+    def peer(job: Job) -> PeerCommand | None:
+        asked = PEERS.get(job.benchmark) if given.peer and job.shape.coordination == "etcd" else None
+        return (
+            PeerCommand(template=f"{given.peer} {asked.words}", pairs=asked.pairs, within_s=PEER_S) if asked else None
+        )
+
+    series = Series(lambda job: replace(runner, label=job.label), keep, within_s=given.within_s or within_s, peer=peer)
     ended = asyncio.run(series.run(list(jobs(given.size, stores=given.coordination or STORES, only=given.only or ()))))
     sys.stdout.write(markdown(read_folder(folder)))
+    _ten(kept)
     for title, taken_s in ended.taken_s:
         runner.progress.detail(f"{taken_s:.0f} s: {title}")
     for reason in ended.void:
@@ -184,6 +203,13 @@ def _all(given: argparse.Namespace, runner: Runner) -> int:
     for complaint in ended.failed:
         runner.progress.complaint(complaint)
     return 1 if ended.failed else 0
+
+
+def _ten(results: Sequence[Result], *, release: bool = False) -> int:
+    Console().print(ten_table(results, Released.read(RELEASED)))
+    if release:
+        RELEASED.write_text(Released.of(results, this_build().version).to_text(), encoding="utf-8")
+    return 0
 
 
 def _tell(results: Sequence[Result], page: Path | None) -> int:
@@ -254,7 +280,13 @@ def _parser() -> argparse.ArgumentParser:
     everything.add_argument(
         "--within-s", type=float, help=f"seconds that all of it may take (default: quick {BUDGETS_S['quick']:g})"
     )
+    everything.add_argument(
+        "--peer", metavar="COMMAND", help=f"also have this do the work on etcd's turn: {', '.join(PEERS)}"
+    )
     _work_options(everything)
+    ten = commands.add_parser("ten", help="ten figures of a series, beside the last release's")
+    ten.add_argument("folder", type=Path, nargs="?", default=FOLDERS["quick"])
+    ten.add_argument("--release", action="store_true", help=f"make them those of the last release ({RELEASED})")
     hot = commands.add_parser("hottest", help="the hottest functions of profiles, as Markdown")
     hot.add_argument("files", type=Path, nargs="+", help="files that --profile has written")
     hot.add_argument("--count", type=int, default=15, help="functions of each")

@@ -13,7 +13,7 @@ from regnum_service.errors import RegnumError, StartRefusedError
 
 from regnum_bench.benchmarks import BY_NAME, Benchmark
 from regnum_bench.result import Result
-from regnum_bench.running import Runner
+from regnum_bench.running import PeerCommand, Runner
 from regnum_bench.shape import ShapeError
 from regnum_bench.sizes import Job
 from regnum_bench.waiting import MeasureError, NotInTimeError
@@ -44,6 +44,7 @@ class Series:
         *,
         within_s: float | None,
         benchmark: Callable[[str], Benchmark] = BY_NAME.__getitem__,
+        peer: Callable[[Job], PeerCommand | None] = lambda _: None,
     ) -> None:
         """Make it.
 
@@ -52,11 +53,13 @@ class Series:
             keep: what becomes of each result.
             within_s: seconds that all of it may take; None: as long as it takes.
             benchmark: a benchmark by its name.
+            peer: what does the work of a job beside us; None: nothing.
         """
         self._runner = runner
         self._keep = keep
         self._within_s = within_s
         self._benchmark = benchmark
+        self._peer = peer
 
     async def run(self, jobs: Sequence[Job]) -> Ended:
         """All of them, in order."""
@@ -90,7 +93,7 @@ class Series:
     async def _measure(self, job: Job, runner: Runner) -> Result:
         benchmark = self._benchmark(job.benchmark)
         if job.over is None:
-            return await runner.run(benchmark, job.shape)
+            return await runner.run(benchmark, job.shape, self._peer(job))
         return await runner.grow(benchmark, job.shape, over=job.over, sizes=job.sizes)
 
 

@@ -15,8 +15,6 @@ pytestmark = [
 
 
 async def test_nothing_of_an_idempotent_producer_is_lost_doubled_or_out_of_order(cluster: LocalCluster) -> None:
-    if cluster.tls is not None:
-        pytest.skip("the program connects without certificates")
     program = [sys.executable, "-m", "regnum_testing.kafka_kill.producer"]
     verdict = await kill_in_the_middle(cluster, program, topic="killed", count=10_000, rate=1_000)
     await back(cluster)

@@ -32,6 +32,8 @@ EXAMPLES: Final = {
 """What each needs that is no part of the set-up, how it is started, how that is made."""
 TUTORIAL_S_MAX: Final = 600.0
 """What its first sentence promises."""
+FIRST_RECORD_S_MAX: Final = 60.0
+"""From `regnum up` until records were acknowledged, of which the README says a minute (installation apart)."""
 DEADLINE_S: Final = 120.0
 """Of everything that is waited for."""
 
@@ -48,6 +50,8 @@ class Terminal:
             "COLUMNS": "200",
         }
         self._behind: list[subprocess.Popen[str]] = []
+        self.begun_s: Final = time.monotonic()
+        """When the terminal was opened."""
 
     def run(self, command: str) -> str:
         """Run it; one with ``&`` goes on behind, ``wait`` waits for all of these. Both streams of what it printed."""
@@ -110,6 +114,8 @@ def test_pages_command_by_command(page: str, terminal: Terminal, tmp_path: Path)
         if one.command.startswith("regnum topics describe orders"):
             leader = f"broker-{printed.splitlines()[1].split()[2]}"
         assert missing(one, printed) == [], f"{one.command}: {printed}"
+        if one.command.endswith("| regnum produce orders"):
+            assert time.monotonic() - terminal.begun_s < FIRST_RECORD_S_MAX, "to the first record"
         if one.command.startswith("tail"):
             assert printed.split()[-1] == "0", f"failed records: {printed}"
     assert time.monotonic() - begun < TUTORIAL_S_MAX

@@ -58,6 +58,14 @@ def two_leaders(of: History) -> None:
     of.see("b/1", "b", "t-0", epoch=1, leads=True, high_watermark=3)
 
 
+def leads_again(of: History) -> None:
+    of.see("a/2", "a", "t-0", epoch=1, leads=True, high_watermark=4)
+
+
+def leads_with_another_log(of: History) -> None:
+    of.see_log("a", "t-0", epoch=1, recorded="former", log_id="present")
+
+
 def back(of: History) -> None:
     of.see("a/1", "a", "t-0", epoch=1, leads=True, high_watermark=3)
 
@@ -78,6 +86,8 @@ def read_over(of: History) -> None:
     ("spoil", "says"),
     [
         (two_leaders, "two leaders in epoch 1 of partition t-0: a, b"),
+        (leads_again, "S11: a leads t-0 in epoch 1 again, in another life"),
+        (leads_with_another_log, "S10: a leads t-0 in epoch 1 with another log than is recorded"),
         (back, "high watermark went back: a partition t-0 from 4 to 3"),
         (read_back, "a consumer of partition t-0 went back"),
         (never_acknowledged, "1 records are not acknowledged, as ('t-0', 14)"),
@@ -129,6 +139,13 @@ def test_what_a_removed_partition_had_is_gone_for_good_and_may_be_gone_before() 
     assert verdict(removed, log([]), log([]), log([])) == ""
     assert verdict(open_yet, log([]), log([]), log([])) == ""
     assert verdict(open_yet, log(), log(), log()) == ""
+
+
+def test_another_life_of_a_broker_leads_in_another_epoch_with_the_log_that_is_recorded() -> None:
+    again = history()
+    again.see("a/2", "a", "t-0", epoch=2, leads=True, high_watermark=4)
+    again.see_log("a", "t-0", epoch=2, recorded="present", log_id="present")
+    assert verdict(again, log(), log(), log()) == ""
 
 
 def test_another_life_of_a_broker_begins_with_a_high_watermark_of_its_own() -> None:

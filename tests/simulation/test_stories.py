@@ -9,6 +9,7 @@ from regnum_testing.simulation.mutants import MUTANTS
 from regnum_testing.simulation.schedules.stories import STORIES
 
 TOLD = [name for name, mutant in MUTANTS.items() if mutant.story]
+SECOND_LINES = [name for name, mutant in MUTANTS.items() if mutant.beside]
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -22,4 +23,10 @@ def test_the_product_is_clean(story: str) -> None:
 @pytest.mark.parametrize("mutant", TOLD)
 def test_mutants_are_found(mutant: str) -> None:
     (outcome,) = outcomes_apart("--story", MUTANTS[mutant].story, "--mutant", mutant)
-    assert outcome["found"]
+    assert MUTANTS[mutant].is_found(outcome["found"])
+
+
+@pytest.mark.parametrize("mutant", SECOND_LINES)
+def test_what_stands_beside_a_mutant_does_no_such_harm_alone(mutant: str) -> None:
+    (outcome,) = outcomes_apart("--story", MUTANTS[mutant].story, "--mutant", mutant, "--beside-alone")
+    assert not MUTANTS[mutant].is_found(outcome["found"])

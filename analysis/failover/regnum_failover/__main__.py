@@ -20,7 +20,7 @@ from regnum_failover.places import Clocks, Opened, Target, Traces, target_of, tr
 from regnum_failover.report import Report, write_report
 from regnum_failover.session import closed_after, open_session
 from regnum_failover.traces.listing import store_of
-from regnum_failover.traces.options import DAYS, STORE_TIMEOUT_S
+from regnum_failover.traces.options import DAYS, STORE_TIMEOUT_S, topic_of
 from regnum_failover.traces.source import records_of, stream_of
 
 Session = Callable[[str], AbstractContextManager[SparkSession]]
@@ -44,19 +44,10 @@ def main(
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names in a report are what somebody chose, and the locale may be C.
         sys.stdout.reconfigure(errors="backslashreplace")
-    accepted = parser()
-    told = accepted.parse_args(arguments)
-    if told.keep_days is not None and not told.each_run and (told.tables or not is_bucket(told.out)):
-        accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
+    told = _told_by(arguments)
     if told.follow:
-        if told.each_run:
-            accepted.error("--follow adds to what is there: no --each-run")
-        if is_bucket(told.out) and not told.checkpoint:
-            accepted.error("--follow into a bucket needs a folder for --checkpoint")
         return _follow(told, session)
     if told.tables:
-        if told.each_run:
-            accepted.error("--tables adds to what is there: no --each-run")
         return _grow(told, clocks, session)
     stores = opened or (lambda address: store_of(address, environment, told.store_timeout_s))
     try:
@@ -75,6 +66,25 @@ def main(
     except (StoreError, AddressError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
+
+
+def _told_by(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What the job was told. Ends the process with status 2 where options do not go together."""
+    accepted = parser()
+    told = accepted.parse_args(arguments)
+    if told.keep_days is not None and not told.each_run and (told.tables or not is_bucket(told.out)):
+        accepted.error("--keep-days removes old runs, and there is one run only without --each-run")
+    if told.follow:
+        if told.each_run:
+            accepted.error("--follow adds to what is there: no --each-run")
+        if is_bucket(told.out) and not told.checkpoint:
+            accepted.error("--follow into a bucket needs a folder for --checkpoint")
+    elif told.tables:
+        if told.each_run:
+            accepted.error("--tables adds to what is there: no --each-run")
+        if topic_of(told.traces) is not None:
+            accepted.error("from a topic tables grow by --follow; with --once it ends when what is new is told")
+    return told
 
 
 def _report(traces: Traces, target: Target, told: argparse.Namespace) -> int:
@@ -175,7 +185,10 @@ def parser() -> argparse.ArgumentParser:
         "comes from the AWS_* variables and files of any AWS tool.",
     )
     add = made.add_argument
-    add("traces", help="folder of OTLP files, one of them, or a glob pattern, that every executor sees; or a bucket")
+    add(
+        "traces",
+        help="folder of OTLP files, one of them, or a glob pattern, that every executor sees; a bucket; or topic:NAME",
+    )
     add("out", help="folder for the tables, where those of an earlier run are replaced; or a bucket, with --each-run")
     add("-o", "--output", choices=("table", "json"), default="table", help="form of what is printed")
     add("--master", default="local[*]", help="Spark master when spark-submit does not name one")

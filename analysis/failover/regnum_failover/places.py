@@ -12,6 +12,7 @@ from regnum_failover.objects.address import BucketAddress, is_bucket, parse
 from regnum_failover.objects.leaving import clear, leave
 from regnum_failover.objects.store import ObjectStore, StoreError
 from regnum_failover.traces.listing import in_bucket, in_folder
+from regnum_failover.traces.options import topic_of
 from regnum_failover.traces.plan import parts_of
 from regnum_failover.traces.planned import Planned, write_plan
 
@@ -36,7 +37,7 @@ class Traces:
     place: str
     """Where they are."""
     plan: str
-    """File with what was listed, for ``TracesSource``."""
+    """File with what was listed, for ``TracesSource``; empty: the place is a topic."""
     notes: Sequence[str] = ()
     """What was left out on the way."""
 
@@ -58,7 +59,7 @@ def traces_of(place: str, opened: Opened, clocks: Clocks, *, days: float) -> Ite
     """What there is at a place, listed once; the files themselves are the executors' to read.
 
     Args:
-        place: a folder, a pattern or an address.
+        place: a folder, a pattern, an address, or a topic.
         opened: makes the store of a bucket.
         clocks: time.
         days: of a bucket, how old an object may be.
@@ -68,6 +69,9 @@ def traces_of(place: str, opened: Opened, clocks: Clocks, *, days: float) -> Ite
         AddressError: of a bucket.
         OSError: of a folder.
     """
+    if topic_of(place) is not None:
+        yield Traces(place=place, plan="")
+        return
     if is_bucket(place):
         address = parse(place)
         listing = in_bucket(opened(address), address, now_s=clocks.now_s(), days=days)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import secrets
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -34,6 +33,7 @@ from regnum_console.live.otlp import SpanReceiver, receiving
 from regnum_console.live.streams import Streams
 from regnum_console.live.tail import TraceTail
 from regnum_console.port import Cluster, Ports, Reader, Writer
+from regnum_console.stopping import stop_signals
 from regnum_console.visitors.contexts import VisitorContexts
 from regnum_console.visitors.sessions import Sessions
 from regnum_console.visitors.visitors import Visitors
@@ -209,17 +209,9 @@ async def _ports(options: Options, tls: TlsFiles | None) -> AsyncIterator[Ports]
 
 async def serve(options: Options, *, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; ``ready`` hears the address. Raises as ``serving``."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    handled = (signal.SIGINT, signal.SIGTERM)
     async with serving(options, SystemClock()) as running:
-        for signum in handled:
-            loop.add_signal_handler(signum, stop.set)
-        try:
+        with stop_signals() as stop:
             ready(running.address)
             stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
             await asyncio.wait({stopping, running.task}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
-        finally:
-            for signum in handled:
-                loop.remove_signal_handler(signum)

@@ -12,6 +12,9 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 """The internal topic of transactions. There are none yet: nobody writes it."""
 
+TRACES_TOPIC: Final = "__traces"
+"""Topic of spans (``regnum failovers publish``). No process of a cluster relies on it: clients write it."""
+
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Topics that brokers create, write and rely on: clients may read them, and not change them in any way."""
 

@@ -19,10 +19,10 @@ What is stored already is not checked by these rules (``read``): it stays where 
 import struct
 from typing import Final
 
-import google_crc32c
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, uncompressed
+from regnum_records.checksum import checksum
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX, uncompressed_view
 from regnum_records.errors import (
     BatchTooLargeError,
     CorruptBatchError,
@@ -74,7 +74,7 @@ def accepted_batch(
         return data
     changed = bytearray(data)
     struct.pack_into(">q", changed, _MAX_TIMESTAMP_POSITION, latest_ms)
-    struct.pack_into(">I", changed, _CRC_POSITION, google_crc32c.value(bytes(changed[CRC_START:])))
+    struct.pack_into(">I", changed, _CRC_POSITION, checksum(changed, CRC_START, len(changed)))
     return bytes(changed)
 
 
@@ -114,11 +114,11 @@ def _checked(data: bytes, bytes_max: int, unpacked_bytes_max: int, *, keys_requi
     _check_fields(header)
     _check_producer(header)
     verify_crc(data, header)
-    plain = uncompressed(data, header, bytes_max=unpacked_bytes_max)
-    is_long = len(plain) - HEADER_BYTES > SHORT_BYTES_MAX
-    if is_long:
-        _walk(plain, header.record_count)
-    return header, _check_records(plain, header, keys_required=keys_required, headers_counted=is_long)
+    with uncompressed_view(data, header, bytes_max=unpacked_bytes_max) as plain:
+        is_long = len(plain) - HEADER_BYTES > SHORT_BYTES_MAX
+        if is_long:
+            _walk(plain, header.record_count)
+        return header, _check_records(plain, header, keys_required=keys_required, headers_counted=is_long)
 
 
 def verify_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
@@ -127,7 +127,7 @@ def verify_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
     Raises:
         CorruptBatchError: they differ.
     """
-    found = google_crc32c.value(bytes(data[position + CRC_START : position + header.size_bytes]))
+    found = checksum(data, position + CRC_START, position + header.size_bytes)
     if found != header.crc:
         raise CorruptBatchError(
             f"checksum 0x{header.crc:08x} is not that of the bytes (0x{found:08x})",
@@ -167,22 +167,23 @@ def _check_producer(header: BatchHeader) -> None:
         )
 
 
-def _check_records(plain: bytes, header: BatchHeader, *, keys_required: bool, headers_counted: bool) -> int:
+def _check_records(plain: Buffer, header: BatchHeader, *, keys_required: bool, headers_counted: bool) -> int:
     """Decode the records of a batch that is not compressed; the largest timestamp, which is at least NO_TIMESTAMP."""
     base, base_ms = header.base_offset, header.base_timestamp_ms
-    latest, delta, headers, least = NO_TIMESTAMP, 0, 0, 0
+    delta, headers, least = 0, 0, 0
+    # Nothing is between these: the first record is looked at, and then those that go beyond what there was.
+    earliest_ms, latest_ms = TIMES_APART_MS, -TIMES_APART_MS
     try:
         for record in DefaultRecordBatch(plain):
             if record.offset - base != delta:
                 raise InvalidRecordError(
                     f"record {delta} has the offset delta {record.offset - base}: these count up from 0"
                 )
-            timestamp, key = record.timestamp, record.key
-            if timestamp > latest:  # noqa: PLR1730 - a call for each record takes longer
-                latest = timestamp
-            apart_ms = timestamp - base_ms
-            if not -TIMES_APART_MS <= apart_ms < TIMES_APART_MS:
-                raise InvalidRecordError(f"record {delta} is further from the base timestamp than any time can be")
+            apart_ms, key = record.timestamp - base_ms, record.key
+            if not earliest_ms <= apart_ms <= latest_ms:
+                if not -TIMES_APART_MS <= apart_ms < TIMES_APART_MS:
+                    raise InvalidRecordError(f"record {delta} is further from the base timestamp than any time can be")
+                earliest_ms, latest_ms = min(earliest_ms, apart_ms), max(latest_ms, apart_ms)
             if keys_required and key is None:
                 raise KeyMissingError(f"record {delta} of the batch has no key, and its topic is compacted")
             if headers_counted:
@@ -197,7 +198,7 @@ def _check_records(plain: bytes, header: BatchHeader, *, keys_required: bool, he
         raise InvalidRecordError(f"record {delta} cannot be decoded: {_reason(error)}") from None
     if least != len(plain) - HEADER_BYTES:
         raise InvalidRecordError(f"record {first_padded(plain, base_ms)} has a number in more bytes than it needs")
-    return latest
+    return max(NO_TIMESTAMP, base_ms + latest_ms)
 
 
 def _counted(headers: int, record: int) -> int:
@@ -214,7 +215,7 @@ def _reason(error: Exception) -> str:
     return str(error.args[0]) if error.args else type(error).__name__
 
 
-def _walk(data: bytes, record_count: int) -> None:
+def _walk(data: Buffer, record_count: int) -> None:
     """Step over ``record_count`` records, whose zigzag varint lengths must lead exactly to the end."""
     position, end, found = HEADER_BYTES, len(data), 0
     try:
@@ -243,7 +244,7 @@ def _walk(data: bytes, record_count: int) -> None:
         raise CorruptBatchError(f"the head counts {record_count} records, the batch has {found}{more}")
 
 
-def _check_header_count(data: bytes, position: int, record: int) -> None:
+def _check_header_count(data: Buffer, position: int, record: int) -> None:
     """Look how many headers a record says it has, and at nothing else: whether it has them is for the codec to see."""
     try:
         for _ in ("attributes", "timestamp delta", "offset delta"):
@@ -260,7 +261,7 @@ def _check_header_count(data: bytes, position: int, record: int) -> None:
         )
 
 
-def _long_varint(data: bytes, position: int, low: int, record: int) -> tuple[int, int]:
+def _long_varint(data: Buffer, position: int, low: int, record: int) -> tuple[int, int]:
     """The rest of a varint whose first two bytes gave ``low``, and the position after it; at most five bytes in all."""
     value, shift = low, 14
     while True:

@@ -14,7 +14,7 @@ from typing import Final
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from regnum_records.errors import InvalidRecordError
-from regnum_records.header import HEADER_BYTES
+from regnum_records.header import HEADER_BYTES, Buffer
 
 NUMBER_BYTES_MAX: Final = 10
 """Bytes of a number in a record: more are looked at in none."""
@@ -33,7 +33,7 @@ least_size: Final = _since_zero().size_in_bytes
 """Bytes of a record with its length, of its offset delta, time difference (ms), key, value and headers."""
 
 
-def varint(data: bytes, position: int, record: int) -> tuple[int, int]:
+def varint(data: Buffer, position: int, record: int) -> tuple[int, int]:
     """The zigzag varint at a position, and where it ends.
 
     Raises:
@@ -51,7 +51,7 @@ def varint(data: bytes, position: int, record: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), position + 1
 
 
-def first_padded(plain: bytes, base_timestamp_ms: int) -> int:
+def first_padded(plain: Buffer, base_timestamp_ms: int) -> int:
     """The number of the first record that is longer than its least size, in a batch that the codec decodes."""
     position = HEADER_BYTES
     for delta, record in enumerate(DefaultRecordBatch(plain)):

@@ -3,8 +3,7 @@
 import struct
 from typing import Final
 
-import google_crc32c
-
+from regnum_records.checksum import checksum
 from regnum_records.header import CRC_START, LOG_APPEND_TIME_BIT, Buffer
 
 _CRC_AND_ATTRIBUTES: Final = struct.Struct(">Ih")
@@ -20,6 +19,6 @@ def at_append_time(batch: Buffer, append_ms: int) -> bytes:
     _MAX_TIMESTAMP.pack_into(stamped, _MAX_TIMESTAMP_POSITION, append_ms)
     attributes |= LOG_APPEND_TIME_BIT
     _CRC_AND_ATTRIBUTES.pack_into(stamped, _CRC_POSITION, 0, attributes)
-    crc = google_crc32c.value(bytes(memoryview(stamped)[CRC_START:]))
+    crc = checksum(stamped, CRC_START, len(stamped))
     _CRC_AND_ATTRIBUTES.pack_into(stamped, _CRC_POSITION, crc, attributes)
     return bytes(stamped)

@@ -145,6 +145,39 @@ class Uses:
         return {use.name: use for use in self.by_peer.values()}
 
 
+class Crowding:
+    """Whether clients that made calls were closed lately since there are too many connections.
+
+    Connections that never made a call are closed without a word: they take the place of nobody.
+    """
+
+    def __init__(self, limit: int, *, listener: str, option: str, which: str, clock: Clock) -> None:
+        """Only assigns.
+
+        Args:
+            limit: connections that are kept.
+            listener: its name.
+            option: that sets the limit.
+            which: are closed, in words.
+            clock: source of time.
+        """
+        self._clock: Final = clock
+        self._words: Final = (
+            f"more than {limit} connections at its {listener} listener: {which}, are closed; see {option} and the open"
+            " files (ulimit -n)"
+        )
+        self._until_s = clock.monotonic()
+
+    def noted(self) -> None:
+        """One was closed."""
+        self._until_s = self._clock.monotonic() + CROWDED_S
+
+    @property
+    def words(self) -> str:
+        """That they were; empty: they were not."""
+        return self._words if self._clock.monotonic() < self._until_s else ""
+
+
 class ConnectionLimit:
     """Of one listener. Belongs to its event loop."""
 
@@ -185,7 +218,13 @@ class ConnectionLimit:
         self._listener: Final = listener
         self._port: Final = port
         self._clock: Final = clock
-        self._crowded_until_s = self._looked_s
+        self._crowding: Final = Crowding(
+            self._max,
+            listener=listener,
+            option=f"--{listener}-max-connections",
+            which="those that are used least, and the newest",
+            clock=clock,
+        )
         self.uses: Final = Uses(clock.monotonic)
         """What the connections are used for; whoever begins a call says so."""
 
@@ -200,16 +239,8 @@ class ConnectionLimit:
 
     @property
     def crowded(self) -> str:
-        """That clients which made calls were closed lately since there are too many, in words; empty: none were.
-
-        Connections that never made a call are closed without a word: they take the place of nobody.
-        """
-        if self._clock.monotonic() >= self._crowded_until_s:
-            return ""
-        return (
-            f"more than {self._max} connections at its {self._listener} listener: those that are used least, and the "
-            f"newest, are closed; see --{self._listener}-max-connections and the open files (ulimit -n)"
-        )
+        """That clients which made calls were closed lately since there are too many, in words; empty: none were."""
+        return self._crowding.words
 
     async def look(self) -> int:
         """Close what is too much; returns how many connections were closed."""
@@ -232,7 +263,7 @@ class ConnectionLimit:
         self._closed[ADDRESS].add(of_address)
         self._closed[LISTENER].add(len(doomed) - of_address)
         if not used.keys().isdisjoint(doomed):
-            self._crowded_until_s = now_s + CROWDED_S
+            self._crowding.noted()
         return await asyncio.to_thread(cut_off, port, doomed)
 
     def _has_room(self, now_s: float) -> bool:

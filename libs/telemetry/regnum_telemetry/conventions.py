@@ -13,8 +13,9 @@ LEADERSHIP_CHANGE: Final = "regnum.leadership_change"
 """Root of every change of leadership, whatever began it. Made by the controller.
 
 Of a failure it begins at "failed": the first connection to the victim that any process saw break, or the last sign of
-life where none broke. Of a planned change it begins when its request or decision arrived. It ends with the first
-acknowledgement of every partition that had producers, or 5 s after the last order was answered.
+life where none broke. Of a planned change it begins when its request or decision arrived. It ends when the leaders have
+reported the first acknowledgement of every partition that had producers, and clients have had time to get theirs; or
+5 s after the last order was answered. Its id is the end of the trace id.
 """
 
 CHANGE_KIND: Final = "regnum.leadership_change.kind"
@@ -81,6 +82,10 @@ MIN_ISR_WAIT: Final = "regnum.broker.min_isr_wait"
 
 HIGH_WATERMARK_WAIT: Final = "regnum.broker.high_watermark_wait"
 """From the end of a new leader's first append to the high watermark that covers it."""
+
+FIRST_ANSWER: Final = "regnum.broker.first_answer"
+"""A leader's part of the call with which a client came back (SERVER), below the client's SEND_TO_TOPIC or
+CONSUMER_OUTAGE."""
 
 PROBE_MISSED: Final = "regnum.lifeline.probe_missed"
 """A probe of the lifeline without an answer in time: from its sending to the moment it counted as missed."""

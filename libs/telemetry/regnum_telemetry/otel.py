@@ -167,13 +167,15 @@ class OtelTracer:
 
     def reserve(self, name: str) -> str:
         """A place for a span that begins a trace and is made later."""
-        trace_id = self._ids.generate_trace_id()
+        span_id = self._ids.generate_span_id()
+        # What knows the trace knows its root: see ``propagation.root_of``.
+        trace_id = self._ids.generate_trace_id() >> 64 << 64 | span_id
         judged = self._sampler.should_sample(None, trace_id, name)
         sampled = judged.decision.is_sampled()  # type: ignore[no-untyped-call]
         return propagation.render(
             propagation.TraceContext(
                 trace_id=f"{trace_id:032x}",
-                span_id=f"{self._ids.generate_span_id():016x}",
+                span_id=f"{span_id:016x}",
                 flags=propagation.SAMPLED if sampled else 0,
             )
         )

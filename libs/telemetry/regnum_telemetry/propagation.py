@@ -1,7 +1,7 @@
 """W3C trace context: ``traceparent`` in gRPC metadata and in messages. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -9,7 +9,14 @@ TRACEPARENT: Final = "traceparent"
 """Metadata key."""
 
 RECOVERING: Final = "regnum-recovering"
-"""Metadata key by which a producer says that it asks for the causes of leaderships."""
+"""Metadata key by which a client that comes back asks for the causes of leaderships.
+
+Its value names the spans that the client is about to record in the traces of these causes, by partition: ``topic
+id:0=span id,topic id:3=span id``. What the leader records of the call lies below them. Without any it is ``1``.
+"""
+
+NAMED_MAX: Final = 100
+"""Partitions that one call names spans of; metadata is small."""
 
 CAUSES: Final = "regnum-cause"
 """Trailing metadata key of the answer to that: ``traceparent;0,3``, once for each cause, with places in the request."""
@@ -25,6 +32,11 @@ SAMPLED: Final = 0x01
 """The flag that matters; others may be set as well."""
 
 _PATTERN: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+_NAMED: Final = re.compile(
+    r"(?P<topic_id>[^:=,]{1,64}):(?P<partition>[0-9]{1,9})=(?P<span_id>(?!0{16})[0-9a-f]{16})(?:,|$)", re.ASCII
+)
 
 
 class TraceContext(NamedTuple):
@@ -57,6 +69,33 @@ def parse(traceparent: str) -> TraceContext | None:
 def render(context: TraceContext) -> str:
     """As traceparent."""
     return f"00-{context.trace_id}-{context.span_id}-{context.flags:02x}"
+
+
+def beside(place: str, span_id: str) -> str:
+    """The span of that id in the same trace, as traceparent; empty where ``place`` or the id is none."""
+    known = parse(place) if span_id else None
+    return "" if known is None else render(known._replace(span_id=span_id))
+
+
+def root_of(place: str) -> str:
+    """The root of the change of leadership that a span belongs to: its id is the end of the trace id (as in B3)."""
+    known = parse(place)
+    return "" if known is None else render(known._replace(span_id=known.trace_id[16:]))
+
+
+def render_recovering(spans: Mapping[tuple[str, int], str]) -> str:
+    """Value of RECOVERING: ids of spans by topic id and partition."""
+    named = islice(spans.items(), NAMED_MAX)
+    return ",".join(f"{topic_id}:{partition}={span_id}" for (topic_id, partition), span_id in named) or "1"
+
+
+def parse_recovering(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[tuple[str, int], str] | None:
+    """Ids of spans by topic id and partition, without those that do not parse; None: the caller asks for nothing."""
+    for key, value in metadata or ():
+        if key == RECOVERING and isinstance(value, str):
+            found = islice(_NAMED.finditer(value), NAMED_MAX)
+            return {(one["topic_id"], int(one["partition"])): one["span_id"] for one in found}
+    return None
 
 
 def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:

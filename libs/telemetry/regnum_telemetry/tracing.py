@@ -73,12 +73,16 @@ class Tracer(Protocol):
         at_unix_nano: int | None = None,
         place: str = "",
     ) -> Span:
-        """Begin a span, now or at that moment; without a parent it begins a trace. ``place``: as it was reserved."""
+        """Begin a span, now or at that moment; without a parent it begins a trace.
+
+        ``place``: as it was reserved; with a parent only the id of the span is taken from it.
+        """
 
     def reserve(self, name: str) -> str:
         """A place for a span of that name that begins a trace and is made later, when all of it is known.
 
-        What belongs to it may be made, and told of, before; empty when nothing is recorded.
+        What belongs to it may be made, and told of, before. Its id is the end of the trace id: ``propagation.root_of``.
+        Empty when nothing is recorded.
         """
 
 

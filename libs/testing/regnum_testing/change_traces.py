@@ -38,7 +38,8 @@ PLANNED_STEPS_MS: Final = {
 """The same of a planned change: nothing failed, and nothing is fenced."""
 
 _KINDS: Final = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
-_PRODUCE: Final = "regnum.broker.v1.LogService/Produce"
+SETTLED_MS: Final = 40.0
+"""The root ends so long after the last acknowledgement."""
 
 
 class ChangeTrace:
@@ -206,7 +207,8 @@ class FullChangeTrace(ChangeTrace):
         if failure:
             boundaries |= {names.DETECTED_UNIX_NANO: at(detected), names.FENCED_UNIX_NANO: at(fenced)}
         about = {**known, names.PARTITIONS: self._partitions, names.COMPLETE: True, **boundaries}
-        root = self._add(CONTROLLER, names.LEADERSHIP_CHANGE, failed if failure else noticed, ended, **about)
+        begin = failed if failure else noticed
+        root = self._add(CONTROLLER, names.LEADERSHIP_CHANGE, begin, ended + SETTLED_MS, **about)
         opened = self._add(CONTROLLER, names.CHANGE_OPENED, noticed, noticed, parent=root, **known)
         for span in (root, opened):
             span["links"] = self._links
@@ -265,16 +267,19 @@ class FullChangeTrace(ChangeTrace):
             **about, names.RETRIED: True, names.LEARNED_UNIX_NANO: at(learned), names.SENT_UNIX_NANO: at(sent),
             names.WAITING_SINCE_UNIX_NANO: at(before + 1),
         }  # fmt: skip
-        wait = self._add(CLIENT, names.OUTAGE, before, acknowledged, kind="producer", parent=served, **outage)
+        wait = self._add(CLIENT, names.OUTAGE, before, acknowledged, kind="producer", parent=root, **outage)
         self._add(CLIENT, names.LEARN, before + 2, learned, parent=wait)
         if "backoff" in ms:
             self._add(CLIENT, names.BACKOFF, in_sync, paused, parent=wait)
         send = self._add(
             CLIENT, names.SEND_TO_TOPIC.format(topic=topic), sent, acknowledged, kind="client", parent=wait
         )
-        self._add(leader, _PRODUCE, sent + ms["appended"] / 2, covered, kind="server", parent=send)
+        self._add(leader, names.FIRST_ANSWER, sent + ms["appended"] / 2, covered, kind="server", parent=send)
         reader = {**about, names.LEARNED_UNIX_NANO: at(learned), names.RETRIED: True, names.ERROR_TYPE: "UNAVAILABLE"}
-        self._add(READER, names.CONSUMER_OUTAGE, before, learned + 4, kind="consumer", parent=served, **reader)
+        read = self._add(READER, names.CONSUMER_OUTAGE, before, learned + 4, kind="consumer", parent=root, **reader)
+        self._add(leader, names.FIRST_ANSWER, learned + 1, learned + 3, kind="server", parent=read)
+        for span in (wait, read):
+            span["links"] = [{"traceId": self.trace_id, "spanId": served["spanId"]}]
 
 
 def _shifted(span: Mapping[str, Any], ns: int) -> dict[str, Any]:

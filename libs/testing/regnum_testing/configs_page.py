@@ -32,7 +32,7 @@ regnum configs set --broker 3 log.cleaner.processor.percentage=10
 regnum configs set --cluster min.insync.replicas=1
 ```
 
-`unset` takes them back, `describe` shows what is in force and where it comes from, `--dry-run` only checks.
+`unset` resets them, `describe` shows what is in force and where it comes from, `--dry-run` only checks.
 A topic's or a broker's own value goes before the cluster's, the cluster's before the flag of the process, that before
 the default.
 They stand in the store below `/config`, where a person may edit them

@@ -6,6 +6,7 @@ import sys
 import structlog
 from regnum_service import logs, process, settings
 from regnum_service.access.auditing.opening import open_audit_log
+from regnum_service.allocator import keep_freed_memory
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
 from regnum_service.metrics import serve_metrics
@@ -58,6 +59,7 @@ def main() -> int:
     """Run a broker until it is told to stop."""
     told = settings.load(BrokerSettings)
     logs.configure(f"broker-{told.broker_id}", told.log_level, told.run_dir)
+    keep_freed_memory()
     telemetry = start_traces("regnum-broker", told.broker_id, told)
     structlog.get_logger("broker").info("starting", broker_id=told.broker_id, data_dir=str(told.data_dir))
     return process.run(lambda: _main(told, telemetry))

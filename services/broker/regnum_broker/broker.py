@@ -51,6 +51,7 @@ from regnum_broker.composition.opening_logs import close_storage, open_storage
 from regnum_broker.composition.parts import BrokerParts
 from regnum_broker.composition.registering import start_registering
 from regnum_broker.composition.watches import (
+    ListenerOfClients,
     start_contact_watches,
     start_stray_watch,
     start_upkeep,
@@ -263,13 +264,11 @@ class Broker:
         supervisor.start("session", sessions.run())
         start_access(parts)
         follow_store(parts)
-        self._limits.start(supervisor, client.address.port, *await start_kafka(self._listeners.kafka, parts, served))
+        of_clients: tuple[ListenerOfClients, ...] = (client, *await start_kafka(self._listeners.kafka, parts, served))
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)
-        start_contact_watches(
-            parts, lifeline=lifeline, fetchers=fetchers, writer=writer, crowded=lambda: client.crowded
-        )
+        start_contact_watches(parts, lifeline=lifeline, fetchers=fetchers, writer=writer, of_clients=of_clients)
         start_upkeep(parts, checkpointing=checkpointing, offline=offline)
         registering = Registrar(
             broker=self._id,

@@ -9,7 +9,7 @@ from regnum.broker.v1 import log_pb2
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.batches import batch_of
-from regnum_testing.broker_world import BrokerWorld
+from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
 from regnum_testing.waiting import DEADLINE_S, until
 
@@ -67,6 +67,26 @@ async def test_a_producer_that_asks_is_told_the_cause_every_time(world: BrokerWo
     quiet = world.log(1).Produce(_request(), timeout=DEADLINE_S)
     await quiet
     assert propagation.parse_causes(await quiet.trailing_metadata()) == {}
+
+
+async def test_a_producer_that_names_a_span_has_the_leaders_part_below_it(
+    world: BrokerWorld, recorder: SpanRecorder
+) -> None:
+    cause = recorder.start("cause")
+    with tracing.within(cause.context):
+        await world.elect(1, [1])
+    request = _request()
+    request.partitions[0].topic_id = TOPIC_ID
+    asked = {(TOPIC_ID, 0): "ab" * 8, (TOPIC_ID, 1): "cd" * 8}
+    metadata = ((propagation.RECOVERING, propagation.render_recovering(asked)),)
+    await world.log(1).Produce(request, timeout=DEADLINE_S, metadata=metadata)
+    part = recorder.one(conventions.FIRST_ANSWER)
+    assert (part.trace_id, part.parent, part.kind) == (cause.trace_id, "ab" * 8, tracing.Kind.SERVER)
+    assert (part.attributes[conventions.TOPIC], part.attributes[conventions.PARTITION]) == ("t", "0")
+    # What is refused is no part of the change.
+    request.partitions[0].record_batch = b"none"
+    await world.log(1).Produce(request, timeout=DEADLINE_S, metadata=metadata)
+    assert recorder.named(conventions.FIRST_ANSWER) == [part]
 
 
 async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld, recorder: SpanRecorder) -> None:

@@ -39,7 +39,7 @@ class Counted:
         return getattr(self.message, name)
 
 
-@pytest.mark.parametrize(("size", "most"), [(10, 4), (LARGE, 3)])
+@pytest.mark.parametrize(("size", "most"), [(10, 3), (LARGE, 2)])
 async def test_a_batch_is_taken_out_a_few_times_and_its_message_never_encoded_for_its_size(
     tmp_path: Path, size: int, most: int
 ) -> None:

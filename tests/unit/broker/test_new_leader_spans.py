@@ -102,6 +102,13 @@ async def test_a_consumer_that_asks_is_told_the_cause(world: BrokerWorld, record
     ((partition, told),) = propagation.parse_fetch_causes(await call.trailing_metadata()).items()
     assert partition == (TOPIC_ID, 0)
     assert told.split("-")[1] == cause.trace_id
+    assert recorder.named(conventions.FIRST_ANSWER) == []
+    known.topic_id = TOPIC_ID
+    asked = propagation.render_recovering({(TOPIC_ID, 0): "ab" * 8})
+    request = log_pb2.FetchRequest(partitions=[unknown, known])
+    await world.log(1).Fetch(request, timeout=DEADLINE_S, metadata=((propagation.RECOVERING, asked),))
+    part = recorder.one(conventions.FIRST_ANSWER)
+    assert (part.trace_id, part.parent, part.kind) == (cause.trace_id, "ab" * 8, tracing.Kind.SERVER)
     quiet = world.log(1).Fetch(request, timeout=DEADLINE_S)
     await quiet
     assert propagation.parse_fetch_causes(await quiet.trailing_metadata()) == {}

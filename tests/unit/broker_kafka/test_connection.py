@@ -231,9 +231,12 @@ async def test_a_request_that_waits_for_memory_ends_with_its_connection() -> Non
         writer.write(request(1, REQUEST_MAX))
         await until(lambda: world.door.under_way == 1)
     await until(lambda: world.held.waiting == 1)
-    pairs += [await world.connect() for _ in range(2)]
+    pairs.append(await world.connect())
+    pairs[-1][1].write(request(2))
+    await until(lambda: world.door.under_way == 2)
+    pairs.append(await world.connect())
     await until(lambda: world.held.waiting == 0)
-    assert (world.door.under_way, world.closed()) == (1, (2, 0)), "what has come whole is carried on with"
+    assert (world.door.under_way, world.closed()) == (2, (2, 0)), "what has come whole is carried on with"
     for _, writer in pairs:
         writer.transport.abort()
     await world.listener.stop()
@@ -251,7 +254,7 @@ async def test_nothing_of_a_connection_that_ended_waits_for_the_collector_of_cyc
     try:
         reader, writer = await world.connect()
         await until(lambda: world.listener.connections == 1)
-        ended = weakref.ref(next(iter(world.listener._shared.open)))
+        ended = weakref.ref(next(iter(world.listener._shared.crowd)))
         match end:
             case "hung up on" | "carried out":
                 writer.write(request(1, MIB, key=LEAVE if end == "carried out" else FETCH))
@@ -298,7 +301,7 @@ async def test_no_more_is_taken_in_than_a_little_while_an_answer_is_made(world: 
     writer.write(b"".join(request(number, 996) for number in range(count)))
 
     await until(lambda: world.door.under_way == 1)
-    (connection,) = world.listener._shared.open
+    (connection,) = world.listener._shared.crowd
     assert isinstance(connection, Connection)
     await until(lambda: connection._paused)
     assert len(connection._ahead) <= 2 * AHEAD_BYTES
@@ -359,12 +362,16 @@ async def test_idle_connections_and_those_that_are_too_many_are_closed() -> None
     assert await answer(pairs[0][0]) == (1, 10), "it has asked last, and stays"
     pairs.append(await world.connect())
     assert await closed(pairs[1][0])
-    pairs[0][1].write(request(2))
-    assert await answer(pairs[0][0]) == (2, 10)
+    assert not world.listener.crowded, "it had asked for nothing"
+    pairs[2][1].write(request(2))
+    assert await answer(pairs[2][0]) == (2, 10)
+    pairs.append(await world.connect())
+    assert await closed(pairs[0][0])
+    assert "more than 2 connections at its kafka listener" in world.listener.crowded
     for _, one in pairs:
         one.close()
     await until(lambda: world.listener.connections == 0)
-    assert not world.listener._shared._of_host
+    assert not world.listener._shared.crowd._of_host
     await world.listener.stop()
 
 
@@ -389,7 +396,7 @@ def test_connections_leave_files_for_logs(connections_max: int | None) -> None:
         world = World(limits=ListenerLimits(connections_max=connections_max))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
-    assert world.listener._shared.connections_max == 100
+    assert world.listener._shared.crowd.most == 100
 
 
 async def test_of_one_address_too_many_the_one_is_closed_that_has_asked_for_nothing_for_the_longest_time() -> None:

@@ -5,8 +5,11 @@ from typing import Any, cast
 
 import pytest
 from google.protobuf import message_factory
+from immutables import Map
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_broker.kafka.addresses import Addresses
+from regnum_broker.kafka.admin import Admin
 from regnum_broker.kafka.administration.acls import AclAdministration
 from regnum_broker.kafka.administration.configs import ConfigAdministration
 from regnum_broker.kafka.administration.logs import LogAdministration
@@ -17,6 +20,7 @@ from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.administration.users import UserAdministration
 from regnum_broker.kafka.context import Context
 from regnum_broker.servicers.admin import AdminCall, UnreadRequest
+from regnum_broker.serving.metadata_cache import TopicView
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.gen import alter_client_quotas_request
 from regnum_kafka_wire.gen.alter_client_quotas_request import AlterClientQuotasRequest
@@ -35,6 +39,7 @@ from regnum_kafka_wire.gen.elect_leaders_request import ElectLeadersRequest
 from regnum_kafka_wire.gen.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from regnum_kafka_wire.gen.list_config_resources_request import ListConfigResourcesRequest
 from regnum_kafka_wire.gen.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from regnum_kafka_wire.gen.metadata_request import MetadataRequest
 from regnum_model.access import Operation, ResourceType
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
@@ -54,12 +59,15 @@ class World:
         self.passed: list[tuple[str, Any, Call]] = []
         authorizer: Any = rights or RecordedRights(lambda *_: True)
         self.knows: set[tuple[str, int]] = set()
+        self.here: dict[tuple[str, int], Any] = {}
+        self.written = 0
         nothing: Any = SimpleNamespace(
             topics={},
             gate=gate,
             brokers={1: None},
             until=self._until,
-            named=lambda *_: None,
+            named=lambda *place: self.here.get(place),
+            write=self._write,
             knows=lambda *place: place in self.knows,
         )
         controller = PassingOn(
@@ -76,6 +84,10 @@ class World:
                 log=None, replicas=nothing, leaders=nothing, storage=nothing, disk=nothing, authorizer=authorizer
             ).rooms,
         }
+
+    async def _write(self, job: Any) -> Any:
+        self.written += 1
+        return job()
 
     async def _until(self, condition: Any, within_s: float) -> bool:
         del within_s
@@ -184,3 +196,54 @@ async def test_producers_of_a_replica_that_is_not_here_are_told_elsewhere() -> N
     (topic,) = (await world.ask(61, 0, request)).topics
     elsewhere, unknown = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
     assert [(one.partition_index, one.error_code) for one in topic.partitions] == [(0, elsewhere), (1, unknown)]
+
+
+async def test_the_thread_that_appends_is_asked_once_for_the_producers_of_many_partitions() -> None:
+    world = World(gate=1)
+    entry = SimpleNamespace(epoch=0, batches=[SimpleNamespace(last_sequence=3)], seen_ms=4)
+    for number in (0, 2):
+        entries = {number: entry} if number else {}
+        world.here["orders", number] = SimpleNamespace(log=SimpleNamespace(producers=SimpleNamespace(entries=entries)))
+    topics = [TopicRequest("orders", [2, 1, 0]), TopicRequest("payments", [0])]
+    answer = await world.ask(61, 0, DescribeProducersRequest(topics=topics))
+    told = [
+        [(one.partition_index, len(one.active_producers or ())) for one in topic.partitions] for topic in answer.topics
+    ]
+    assert told == [[(2, 1), (1, 0), (0, 0)], [(0, 0)]]
+    assert world.written == 1
+
+
+class Brokers:
+    """Of a picture; counts how often they are looked through."""
+
+    def __init__(self, topics: int) -> None:
+        self.topics = {
+            f"t{number}": TopicView(name=f"t{number}", topic_id="", partitions=Map()) for number in range(topics)
+        }
+        self.cluster_id, self.controller, self.looked = "c", SimpleNamespace(id=-1, epoch=0), 0
+
+    @property
+    def brokers(self) -> list[Any]:
+        self.looked += 1
+        return []
+
+
+async def test_brokers_are_looked_through_as_often_for_one_topic_as_for_many() -> None:
+    looked = []
+    for count in (1, 20):
+        cache, nothing = Brokers(count), cast("Any", None)
+        rights: Any = RecordedRights(lambda *_: True)
+        admin = Admin(
+            cache=cast("Any", cache),
+            leaders=nothing,
+            addresses=Addresses(cast("Any", cache)),
+            authorizer=rights,
+            controller=nothing,
+            creation=nothing,
+        )
+        head: Any = SimpleNamespace(version=9)
+        context = Context(Call(peer="ipv4:10.0.0.1:1"), head, nothing, nothing)
+        answer = await admin.metadata(MetadataRequest(topics=None), context)
+        assert len(answer.topics) == count
+        looked.append(cache.looked)
+    assert looked[0] == looked[1]

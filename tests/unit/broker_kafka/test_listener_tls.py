@@ -16,16 +16,18 @@ from regnum_model.nodes import Address
 from regnum_model.shares import Shares
 from regnum_service.access.identity import Caller, caller
 from regnum_service.access.listener import ListenerAccess, ListenerLimits
-from regnum_service.clock import SystemClock
+from regnum_service.clock import Clock, SystemClock
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.held_bytes import HeldBytes
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 from regnum_service.tls.channels import opener
-from regnum_service.tls.files import TlsFiles, WatchedFiles
+from regnum_service.tls.files import CHECK_INTERVAL_S, TlsFiles, WatchedFiles
 from regnum_service.tls.server import ServerTls
+from regnum_testing.clock import FakeClock
 from regnum_testing.tls_cases import HOST, Certificates, Leaf
-from regnum_testing.waiting import DEADLINE_S, within
+from regnum_testing.waiting import DEADLINE_S, until, within
+from structlog.testing import capture_logs
 
 MIB = 1024 * 1024
 REQUEST = struct.pack(">ihhih", 10, 3, 0, 1, 0)
@@ -52,12 +54,19 @@ class Door(controller_pb2_grpc.ControllerServiceServicer):
 
 
 class World:
-    def __init__(self, folder: Path, *, limits: ListenerLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limits: ListenerLimits | None = None,
+        tls: type[ServerTls] = ServerTls,
+        clock: Clock | None = None,
+    ) -> None:
         self.certificates = Certificates(folder)
         self.supervisor, self.door = Supervisor("test"), Door()
         files = self.certificates.files(self.certificates.right(common_name="broker"))
-        tls = ServerTls(files=WatchedFiles(files), requires_certificate=True)
-        access = ListenerAccess(tls=tls, limits=limits or ListenerLimits())
+        self.files = WatchedFiles(files)
+        access = ListenerAccess(tls=tls(files=self.files, requires_certificate=True), limits=limits or ListenerLimits())
         address = Address(host=HOST, port=0)
         self.kafka = KafkaListener(
             address,
@@ -65,7 +74,7 @@ class World:
             budget=Budget(HeldBytes(Shares(total_max=MIB, connection_max=MIB)), SystemClock()),
             access=access,
             request_bytes_max=MIB,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             supervisor=self.supervisor,
         )
         self.grpc = GrpcServer(
@@ -148,5 +157,35 @@ async def test_those_that_say_nothing_in_their_handshake_are_bounded_and_cost_no
     assert await within(reader.readexactly(8)) == struct.pack(">ii", 4, 1)
     for _, one in (*silent, (reader, writer)):
         one.close()
+    await world.kafka.stop()
+    await world.supervisor.unwind()
+
+
+async def test_certificates_that_do_not_fit_are_told_of_once_and_tried_until_they_do(tmp_path: Path) -> None:
+    unfit, tried = False, 0
+
+    class Changing(ServerTls):
+        def context(self) -> ssl.SSLContext:
+            nonlocal tried
+            tried += 1
+            if unfit:
+                raise ssl.SSLError("the key is of another certificate")
+            return super().context()
+
+    clock = FakeClock()
+    world = World(tmp_path, tls=Changing, clock=clock)
+    await world.kafka.start()
+    # The certificates, and the handshakes.
+    await until(lambda: clock.sleepers == 2)
+    unfit, world.files.version = True, 2
+    with capture_logs() as told:
+        for count in (2, 3, 4):
+            await clock.advance(CHECK_INTERVAL_S)
+            await until(lambda count=count: (tried, clock.sleepers) == (count, 2))
+        unfit = False
+        await clock.advance(CHECK_INTERVAL_S)
+        await until(lambda: (tried, clock.sleepers) == (5, 2))
+        assert await world.by_kafka(world.certificates.right("client.example")) == struct.pack(">ii", 4, 1)
+    assert len([line for line in told if "cannot be used" in line["event"]]) == 1
     await world.kafka.stop()
     await world.supervisor.unwind()

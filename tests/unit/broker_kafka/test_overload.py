@@ -40,9 +40,9 @@ class Log:
         return log_pb2.ProduceResponse(results=[log_pb2.ProduceResult(error_code=code) for code in self.codes])
 
 
-def produced(partitions: int) -> ProduceRequest:
+def produced(partitions: int, acks: int = -1) -> ProduceRequest:
     data = [PartitionProduceData(index=number, records=memoryview(b"x")) for number in range(partitions)]
-    return ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    return ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=data)])
 
 
 @pytest.mark.parametrize("codes", [(BUSY,), (BUSY, BUSY)])
@@ -61,6 +61,20 @@ async def test_what_may_have_been_appended_is_not_sent_again(codes: Any) -> None
     told = [one.error_code for one in answer.responses[0].partition_responses]
     behind = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
     assert told == [behind if code == BUSY else code for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"), [((0, DENIED), DENIED), ((0, BUSY), errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)]
+)
+async def test_a_producer_that_waits_for_no_answer_is_refused_by_what_ends_its_connection(
+    codes: Any, told: Any
+) -> None:
+    data = Data(log=Log(*codes), producers=None, addresses=SimpleNamespace(named=lambda _: []))  # type: ignore[arg-type]
+    with pytest.raises(RegnumError, match="end of the connection") as refused:
+        await data.produce(produced(2, acks=0), context(0))
+    assert refused.value.code == told
+    with pytest.raises(RegnumError, match="end of the connection"):
+        data.no_produce(produced(1, acks=0), context(0), DENIED)
 
 
 class Offsets:

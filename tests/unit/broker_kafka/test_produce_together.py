@@ -57,6 +57,13 @@ def frame(
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await within(reader.read(1)) == b""
+    except ConnectionResetError:
+        return True
+
+
 async def answer(reader: asyncio.StreamReader) -> tuple[int, int, int]:
     """Correlation id, error and offset of a batch in topic t."""
     (size,) = struct.unpack(">i", await within(reader.readexactly(4)))
@@ -277,6 +284,21 @@ async def test_a_producer_that_waits_for_no_answer_gets_none(world: World) -> No
     assert await answer(reader) == (2, 0, 1)
     number, error, _ = await answer(reader)
     assert (number, error) == (3, errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS)
+    writer.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_the_connection_ends_of_a_producer_that_waits_for_no_answer_and_is_refused(
+    world: World, ahead: bool
+) -> None:
+    reader, writer = await world.connect()
+    before = [frame(1, batch_of(b"a"), acks=0)] if ahead else []
+    refused = [frame(number, batch_of(b"elsewhere"), partition=9, acks=0) for number in (2, 3)[: 1 + ahead]]
+    writer.write(b"".join((*before, *refused)))
+    assert await closed(reader)
+    await until(lambda: world.leading.partition(0).log.log_end_offset == len(before))
+    counted = world.metrics.histogram(instruments.KAFKA_REQUESTS, "Produce", str(VERSION), "UNKNOWN_TOPIC_OR_PARTITION")
+    assert sum(counted.counts) == len(refused)
     writer.close()
 
 

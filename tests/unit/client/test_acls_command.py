@@ -61,7 +61,7 @@ async def test_each_principal_and_operation_that_is_named_makes_a_rule(
 ) -> None:
     line = "acls add --allow User:a --allow User:b --operation read --operation WRITE --topic ord --prefixed"
     done = await regnum(*line.split(), "--host", "10.0.0.1", "-o", "json")
-    assert (done.status, done.err) == (0, "4 rules are there\n")
+    assert (done.status, done.err) == (0, "4 rules in force\n")
     rows = json.loads(done.out)
     assert {(row["principal"], row["operation"]) for row in rows} == {
         (who, what) for who in ("User:a", "User:b") for what in ("READ", "WRITE")

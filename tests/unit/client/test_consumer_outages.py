@@ -43,13 +43,17 @@ def test_it_reaches_from_the_last_answer_of_one_leader_to_the_first_of_the_next(
     outages.failed(PARTITION, "BROKER_NOT_AVAILABLE")
     outages.failed(PARTITION, "NOT_LEADER_OR_FOLLOWER")
     for at in (300, 400):
-        assert outages.any_recovering(poll(term(2, 1)), at)
+        asked = poll(term(2, 1))
+        assert outages.any_recovering(asked, at)
+    (span_id,) = asked.span_ids.values()
     for at in (900, 950):
-        outages.answered(PARTITION, term(2, 1), at, CAUSE, 400)
+        outages.answered(PARTITION, term(2, 1), at, CAUSE, 400, span_id)
     assert not outages.any_recovering(poll(term(2, 1)), 960)
     outage = recorder.one(conventions.CONSUMER_OUTAGE)
     assert (outage.begin_unix_nano, outage.end_unix_nano) == (200, 900)
-    assert (outage.trace_id, outage.parent, outage.links) == ("ab" * 16, "cd" * 8, (CAUSE,))
+    # In the trace of what made the leader, below its root, with the id that the leader was told.
+    assert (outage.trace_id, outage.parent, outage.links) == ("ab" * 16, "ab" * 8, (CAUSE,))
+    assert outage.span_id == span_id
     told = outage.attributes
     assert (told[conventions.LEARNED_UNIX_NANO], told[conventions.SENT_UNIX_NANO]) == (300, 400)
     assert outage.kind is Kind.CONSUMER
@@ -64,6 +68,9 @@ def test_trouble_under_the_same_leader_is_an_outage_of_its_own(
 ) -> None:
     outages.answered(PARTITION, term(1, 0), 100, "")
     outages.failed(PARTITION, "REQUEST_TIMED_OUT")
+    stays = poll(term(1, 0))
+    assert outages.any_recovering(stays, 200)
+    assert stays.span_ids == {}, "its leader recorded nothing of a change"
     outages.answered(PARTITION, term(1, 0), 300, CAUSE)
     outage = recorder.one(conventions.CONSUMER_OUTAGE)
     assert (outage.parent, outage.links) == ("", ())

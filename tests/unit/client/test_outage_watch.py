@@ -52,13 +52,16 @@ def test_an_outage_reaches_from_acknowledgement_to_acknowledgement(watch: Outage
     for at_ms in (200, 210):
         watch.learned(PARTITION, term(2, 1), at_ms * 1_000_000)
     trouble = watch.recovered(PARTITION)
-    watch.acknowledged(PARTITION, acknowledged(350, term(2, 1), tries=3, cause=CAUSE), trouble, (OWN, OTHERS))
+    assert watch.has_moved(PARTITION, term(2, 1))
+    send_id = watch.send_id()
+    now = acknowledged(350, term(2, 1), tries=3, cause=CAUSE)._replace(send_id=send_id)
+    watch.acknowledged(PARTITION, now, trouble, (OWN, OTHERS))
     assert not watch.is_recovering(PARTITION, term(2, 1))
     outage = recorder.one(conventions.OUTAGE)
     assert (outage.begin_unix_nano, outage.end_unix_nano) == (100_000_000, 350_000_000)
-    # It lies in the failover's trace, below what made the leader.
+    # It lies in the failover's trace, below its root.
     assert outage.context.split("-")[1] == "ab" * 16
-    assert outage.parent == "cd" * 8
+    assert outage.parent == "ab" * 8
     assert outage.links == (CAUSE,)
     told = outage.attributes
     assert told[conventions.FAILOVER_TRACE_ID] == "ab" * 16
@@ -77,6 +80,7 @@ def test_an_outage_reaches_from_acknowledgement_to_acknowledgement(watch: Outage
     assert send.links == (OWN, OTHERS), "the records' own spans lie in other traces"
     assert conventions.ERROR_TYPE not in send.attributes, "this call did not fail"
     assert {learn.parent, send.parent} == {outage.span_id}
+    assert send.span_id == send_id, "the leader was told it"
     assert recorder.named(conventions.BACKOFF) == []
     retried = recorder.one(conventions.RETRIED_SEND)
     assert retried.attributes[conventions.ATTEMPTS] == 3
@@ -178,7 +182,7 @@ def test_a_wait_for_a_replica_under_a_leader_that_stayed_is_an_outage(
     watch.acknowledged(PARTITION, acknowledged(100, held, cause=CAUSE))
     watch.acknowledged(PARTITION, acknowledged(400, held)._replace(isr_change=CAUSE))
     outage = recorder.one(conventions.OUTAGE)
-    assert (outage.begin_unix_nano, outage.end_unix_nano, outage.parent) == (100_000_000, 400_000_000, "cd" * 8)
+    assert (outage.begin_unix_nano, outage.end_unix_nano, outage.parent) == (100_000_000, 400_000_000, "ab" * 8)
     told = outage.attributes
     assert told[conventions.LAST_ACK_LEADER_EPOCH] == told[conventions.LEADER_EPOCH] == 0
     assert told[conventions.RETRIED] is False

@@ -9,6 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_client import Admin
 from regnum_client.admin.health.figures import BrokerFigures, figures_of
 from regnum_client.commands.status.figures import LINE_COLUMNS, figure_rows, line, size, span
+from regnum_client.commands.status.shown import headline
 from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
@@ -45,6 +46,24 @@ def test_a_line_says_what_matters_in_short() -> None:
     assert (shown["logs"], shown["memory"]) == ("1.23 GB in 31", "87.7 MB")
     assert (shown["produce_p99"], shown["loop_lag"], shown["uptime"]) == ("12 ms", "3 ms", "1 d 1 h")
     assert shown["metadata_lag"] == "?", "nobody knows without a controller"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "problems", "first"),
+    [
+        ([{"broker": 1}, {"broker": 2}], (), "all is well, 2 of 2 brokers ready"),
+        (
+            [{"broker": 1, "not_ready_because": "it catches up"}, {"broker": 2}],
+            ("a is offline",),
+            "not well, 1 of 2 brokers ready: a is offline",
+        ),
+        ([{"broker": 1, "error": "x"}], ("a", "b", "c"), "not well, 0 of 1 brokers ready: a (and 2 more)"),
+    ],
+)
+def test_the_first_line_says_whether_all_is_well(
+    brokers: list[dict[str, Any]], problems: tuple[str, ...], first: str
+) -> None:
+    assert headline(brokers, problems) == first
 
 
 def test_a_broker_without_produce_calls_has_no_p99() -> None:

@@ -1,15 +1,10 @@
 """Spans that are sent to the console itself come to the same change as those of files."""
 
-import base64
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.json_format import ParseDict
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from regnum_console.live.feed import ChangeFeed, Sources
 from regnum_console.live.otlp import MESSAGE_BYTES_MAX, SPAN_BYTES_MAX, SpanReceiver, receiving
@@ -24,28 +19,7 @@ from regnum_testing.change_traces import FullChangeTrace
 from regnum_testing.clock import FakeClock
 from regnum_testing.fake_console import FakeConsole
 from regnum_testing.otlp_lines import Spans, line
-
-
-def sent_as(text: str) -> ExportTraceServiceRequest:
-    """A line of a file as an exporter sends it: ids are bytes."""
-
-    def with_bytes(value: Any) -> Any:
-        if isinstance(value, list):
-            return [with_bytes(one) for one in value]
-        if not isinstance(value, dict):
-            return value
-        ids = {"traceId", "spanId", "parentSpanId"}
-        return {
-            name: base64.b64encode(bytes.fromhex(one)).decode() if name in ids else with_bytes(one)
-            for name, one in value.items()
-        }
-
-    return ParseDict(with_bytes(json.loads(text)), ExportTraceServiceRequest())
-
-
-def requests_of(folder: Path) -> Iterator[ExportTraceServiceRequest]:
-    for file in sorted(folder.iterdir()):
-        yield from map(sent_as, file.read_text().splitlines())
+from regnum_testing.otlp_requests import requests_of, sent_as
 
 
 async def test_a_change_that_is_sent_is_that_of_the_report(tmp_path: Path) -> None:

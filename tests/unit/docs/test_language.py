@@ -41,6 +41,11 @@ INSTEAD: Final = {
     r"(?:waits?|wait for it) no more": "is unblocked",
     r"comes? to be": "is created",
     r"as it comes": "by default",
+    r"for company": "for more records",
+    r"in (?:that|any) trouble": "in that state, unhealthy",
+    r"(?:takes?|taken|took) (?:settings|them) back": "unset, undone",
+    r"calls? (?:reassignments|them) back": "cancels",
+    r"how far a group (?:is|has come)": "its committed offsets",
 }
 """Words and forms that a reader of this field would stumble over, and the field's in their place."""
 WRONG: Final = {

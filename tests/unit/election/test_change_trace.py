@@ -206,7 +206,9 @@ async def test_a_root_ends_with_the_last_first_acknowledgement_and_nothing_waits
     trace.first_acknowledged(KEYS[1], LeaderEpoch(5), last)
     await waiting
     root = recorder.one(conventions.LEADERSHIP_CHANGE)
-    assert root.attributes[conventions.ACKNOWLEDGED_UNIX_NANO] == root.end_unix_nano == last
+    assert root.attributes[conventions.ACKNOWLEDGED_UNIX_NANO] == last
+    # Clients have it a little later, and their spans lie within the root.
+    assert int(root.end_unix_nano or 0) > last
     assert int(root.attributes[conventions.DISPATCHED_UNIX_NANO]) <= last
     assert root.attributes[conventions.COMPLETE] is True
 

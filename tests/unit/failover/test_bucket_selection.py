@@ -6,7 +6,8 @@ import pytest
 from regnum_failover.objects.address import AddressError, is_bucket, parse
 from regnum_failover.objects.selection import Found, select
 from regnum_failover.runs import expired, name_of
-from regnum_failover.traces.plan import Piece, TraceFile, parts_of
+from regnum_failover.traces.plan import TraceFile, parts_of
+from regnum_insight.spans.growth import Piece
 
 DAY_S = 86_400
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from regnum_failover.traces.growth import look_at_folder, pieces_since
 from regnum_failover.traces.options import Options
 from regnum_failover.traces.pieces import documents_of_piece, of_identity
-from regnum_failover.traces.plan import Piece, parts_between
+from regnum_failover.traces.plan import parts_between
 from regnum_failover.traces.source import TracesStreamReader
 from regnum_insight.spans.documents import Torn
+from regnum_insight.spans.growth import Piece, look_at_folder, pieces_since
 from regnum_telemetry import conventions as names
 from regnum_testing.otlp_lines import Spans, broker_failover, line
 

@@ -12,10 +12,11 @@ from regnum_failover.objects.store import ObjectGoneError, StoreUnreachableError
 from regnum_failover.traces.listing import in_folder
 from regnum_failover.traces.options import present
 from regnum_failover.traces.pieces import documents_of_piece, of_path, of_pieces
-from regnum_failover.traces.plan import Piece, TraceFile, parts_of
+from regnum_failover.traces.plan import TraceFile, parts_of
 from regnum_failover.traces.planned import Planned, read_plan, write_plan
-from regnum_failover.traces.source import rows_of
+from regnum_failover.traces.span_rows import rows_of
 from regnum_insight.spans.documents import Torn, documents_of
+from regnum_insight.spans.growth import Piece
 from regnum_insight.spans.intake import Tally
 from regnum_testing.otlp_lines import broker_failover, line
 

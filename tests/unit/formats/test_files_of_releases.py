@@ -75,6 +75,30 @@ def test_a_log_directory_is_opened_as_it_was_left(cluster: Path) -> None:
         directory.close()
 
 
+@pytest.mark.parametrize(
+    "kept", sorted(Path(__file__).parent.glob("v*/cluster.tar.gz")), ids=lambda path: path.parent.name
+)
+def test_records_and_offsets_of_each_release_are_read(kept: Path, tmp_path: Path) -> None:
+    """400 records in two partitions, and a group that has read them all."""
+    with tarfile.open(kept) as files:
+        files.extractall(tmp_path, filter="data")
+    directory = open_directory(
+        tmp_path / "cluster" / "broker-1",
+        broker_id=BrokerId(1),
+        mint_id=minted,
+        boot_id="another-boot",
+        wall_ms=lambda: 1_795_434_200_000,
+        reserve_bytes=0,
+    )
+    try:
+        found = [everything(replica) for replica in directory.replicas.values()]
+        assert sum(len(records) for records in found) >= 400
+        values = [(record.value or b"").rstrip(b". ") for records in found for record in records]
+        assert sum(value.startswith(b"record ") for value in values) == 400
+    finally:
+        directory.close()
+
+
 def test_indexes_and_snapshots_of_producers_are_taken_as_they_are(cluster: Path) -> None:
     replicas = cluster / "broker-1" / "replicas"
     indexes = sorted(replicas.glob(f"{ORDERS}-0/*.index"))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +17,10 @@ from regnum_model.configs import decode_config
 from regnum_model.delegation_tokens import DelegationToken
 from regnum_model.features import Features
 from regnum_model.nodes import (
+    AddressNode,
     BrokerNode,
     ControllerNode,
+    DeletedTopicNode,
     DeletionNode,
     ElectionNode,
     LeaderAndIsr,
@@ -29,6 +32,7 @@ from regnum_model.nodes import (
     TopicNode,
     decode_controller_epoch,
 )
+from regnum_model.nodes.lives import LifeNode
 from regnum_model.protocols import UNSAID
 from regnum_model.quota_changes import EntityChange, LimitChange
 from regnum_model.quota_terms import QuotaTermsNode
@@ -59,6 +63,13 @@ READERS: Final[dict[str, Callable[[str, bytes], Any]]] = {
 }
 """Who reads a node, by its path."""
 
+LATER_READERS: Final[dict[str, Callable[[str, bytes], Any]]] = {
+    r"/admin/deleted_topics/.+": lambda _, data: DeletedTopicNode.decode(data),
+    r"/brokers/lives/\d+": lambda _, data: LifeNode.decode(data),
+    r"/(brokers|election|metadata|quota)/addresses/.+": lambda _, data: AddressNode.decode(data),
+}
+"""Of nodes that 0.1.0 did not have."""
+
 WITHOUT_CONTENT: Final = (r"/cluster/id", r"/admin/draining/\d+", r"/config/changes/.+", r"/brokers/epochs/\d+")
 """Nodes of which only the name, the version or the text as it is means something."""
 
@@ -81,6 +92,27 @@ def test_every_node_of_the_first_release_is_read() -> None:
     for path, text in NODES.items():
         if text and (read := reader(path)) is not None:
             assert read(path, text.encode()) is not None
+
+
+@pytest.mark.parametrize("kept", sorted(Path(__file__).parent.glob("v*/nodes.json")), ids=lambda path: path.parent.name)
+def test_every_node_of_each_release_is_read(kept: Path) -> None:
+    read = 0
+    for path, text in json.loads(kept.read_text(encoding="utf-8")).items():
+        if text and not any(re.fullmatch(pattern, path) for pattern in WITHOUT_CONTENT):
+            readers = {**READERS, **LATER_READERS}
+            (found,) = [readers[pattern] for pattern in readers if re.fullmatch(pattern, path)]
+            assert found(path, text.encode()) is not None
+            read += 1
+            if '"version":1' in text and path != "/controller":
+                with pytest.raises(MalformedNodeError, match="a later release wrote it"):
+                    found(path, json.dumps({**json.loads(text), "version": 2}).encode())
+    assert read > 15
+
+
+def test_a_release_has_left_its_formats() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if ".dev" not in project["version"]:
+        assert (Path(__file__).parent / f"v{project['version']}" / "nodes.json").exists(), "docs/releasing.md, step 2"
 
 
 def test_what_the_nodes_say_is_what_was_written() -> None:

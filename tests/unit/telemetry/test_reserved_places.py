@@ -30,6 +30,7 @@ def test_a_span_is_made_where_its_children_were_told_that_it_is(exporter: InMemo
     tracer.start("root", place=place, at_unix_nano=5, links=(other,)).end(9)
     told = propagation.parse(place)
     assert told is not None
+    assert propagation.root_of(child.context) == place, "who knows the trace knows its root"
     below, another, root = exporter.get_finished_spans()
     assert root.context is not None
     assert below.parent is not None
@@ -39,6 +40,19 @@ def test_a_span_is_made_where_its_children_were_told_that_it_is(exporter: InMemo
     assert (below.parent.trace_id, below.parent.span_id) == (root.context.trace_id, root.context.span_id)
     # Only that one: ids are random otherwise.
     assert another.context.trace_id != root.context.trace_id
+
+
+def test_a_span_may_have_an_id_that_was_told_before_within_a_trace_that_was_not_known_then(
+    exporter: InMemorySpanExporter,
+) -> None:
+    tracer = _tracer(exporter)
+    above = tracer.start("above")
+    told = propagation.beside(above.context, "ab" * 8)
+    below = tracer.start("below", parent=above.context, place=told)
+    assert below.context == told
+    below.end()
+    assert exporter.get_finished_spans()[0].parent is not None
+    assert propagation.beside(above.context, "") == propagation.beside("", "ab" * 8) == ""
 
 
 def test_where_nothing_is_sampled_places_say_so(exporter: InMemorySpanExporter) -> None:

@@ -52,6 +52,18 @@ def test_metadata_without_one_is_empty() -> None:
     assert propagation.from_metadata([("user-agent", "x"), (propagation.TRACEPARENT, GOOD)]) == GOOD
 
 
+def test_a_client_that_comes_back_names_its_spans() -> None:
+    named = {("topic", 0): SPAN, ("other", 12): SPAN[::-1]}
+    value = propagation.render_recovering(named)
+    assert propagation.parse_recovering([("user-agent", "x"), (propagation.RECOVERING, value)]) == named
+    assert propagation.parse_recovering([(propagation.RECOVERING, propagation.render_recovering({}))]) == {}
+    assert propagation.parse_recovering(None) is None
+    many = {("t", number): SPAN for number in range(propagation.NAMED_MAX + 5)}
+    assert len(propagation.render_recovering(many).split(",")) == propagation.NAMED_MAX
+    for wrong in ("t:0", f"t:0={SPAN[:-1]}", f"t:x={SPAN}", f"t:0={'0' * 16}", f"t:0={SPAN.upper()}", f"t:0={SPAN};"):
+        assert propagation.parse_recovering([(propagation.RECOVERING, wrong)]) == {}
+
+
 def test_causes_come_back_by_their_places() -> None:
     other = f"00-{TRACE[::-1]}-{SPAN}-01"
     told = propagation.render_causes([(0, GOOD), (1, ""), (3, other), (7, GOOD)])

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from pyspark.sql.pandas.functions import arrow_udf
 from regnum_insight.attribution.changes import change_of
+from regnum_insight.spans.growth import pieces_since
 from regnum_insight.spans.intake import Tally
 from regnum_insight.spans.packing import spans_of_trace
 from regnum_insight.tables import columns
@@ -38,7 +39,6 @@ from regnum_failover.tables.ledger import Ledger, Shelf, read_ledger, write_kept
 from regnum_failover.tables.merging import Merged, Told, file_of, merge, packed
 from regnum_failover.tables.parquet import table_of, write
 from regnum_failover.tables.shelves import alone, shelf_of
-from regnum_failover.traces.growth import pieces_since
 from regnum_failover.traces.options import Options
 from regnum_failover.traces.plan import parts_between
 from regnum_failover.traces.planned import Planned, write_plan

@@ -6,17 +6,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from regnum_insight.spans.growth import Grown, look_at_folder
+
 from regnum_failover.objects.address import BucketAddress, is_bucket, parse
 from regnum_failover.objects.selection import select
 from regnum_failover.objects.store import ObjectGoneError, ObjectStore
 from regnum_failover.tables.ledger import Shelf
 from regnum_failover.tables.shelves import shelf_of
-from regnum_failover.traces.growth import Grown, look_at_folder
 from regnum_failover.traces.listing import Listing, in_bucket, in_folder, store_of
 from regnum_failover.traces.pieces import Opened, of_path, of_pieces
 
 DAYS: Final = 30.0
 STORE_TIMEOUT_S: Final = 30.0
+PREFIX: Final = "topic:"
+"""Before the name of a topic, where a folder or a bucket may stand as well."""
+
+
+def topic_of(place: str) -> str | None:
+    """The topic that a place names; None: it is no topic.
+
+    >>> topic_of("topic:__traces"), topic_of("/traces")
+    ('__traces', None)
+    """
+    return place.removeprefix(PREFIX) if place.startswith(PREFIX) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, documents_in, documents_on, is_document
-
-from regnum_failover.traces.plan import Piece
+from regnum_insight.spans.growth import Piece
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

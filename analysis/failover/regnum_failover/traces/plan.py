@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from regnum_insight.spans.growth import Piece
+
 PART_BYTES: Final = 32 * 2**20
 """Bytes of a part: some seconds of work."""
 PART_FILES_MAX: Final = 500
@@ -24,22 +26,6 @@ class TraceFile(NamedTuple):
     """Path, or key from the beginning of the bucket."""
     size: int
     """Bytes."""
-
-
-class Piece(NamedTuple):
-    """A file, or what lies between two places of it."""
-
-    file: str
-    """Its name."""
-    begin: int = 0
-    """First byte."""
-    end: int | None = None
-    """Behind the last byte; None: the file is read whole, also what was appended meanwhile."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is all of the file."""
-        return self.begin == 0 and self.end is None
 
 
 def parts_of(

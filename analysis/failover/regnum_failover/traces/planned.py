@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regnum_failover.traces.plan import Piece
+from regnum_insight.spans.growth import Piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,9 +49,9 @@ async def call(method: Method[Q, A], request: Q, *, timeout_s: float) -> A:
     return await _answer(method(request, timeout=timeout_s))
 
 
-async def call_asking(method: Any, request: Q, *, timeout_s: float, ask: str) -> tuple[Any, Trailers]:
+async def call_asking(method: Any, request: Q, *, timeout_s: float, ask: tuple[str, str]) -> tuple[Any, Trailers]:
     """Make a call with a question in its metadata; returns the answer and the metadata that trails it."""
-    started = method(request, timeout=timeout_s, metadata=((ask, "1"),))
+    started = method(request, timeout=timeout_s, metadata=(ask,))
     answer = await _answer(started)
     return answer, await started.trailing_metadata()
 

@@ -100,7 +100,8 @@ def add(
 
     run(work())
     emit_rows(list(map(_row, bindings)), output, columns=COLUMNS)
-    note("nothing was changed; run it again without --dry-run" if dry_run else f"{len(bindings)} rules are there")
+    count = f"{len(bindings)} rule{'s'[: len(bindings) != 1]} in force"
+    note("nothing was changed; run it again without --dry-run" if dry_run else count)
 
 
 @group.command("remove")

@@ -46,7 +46,7 @@ def init(
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Make authorities, a certificate for each process and one for each client. For development: keys lie beside."""
+    """Make authorities, a certificate for each process and one for each client. For development only."""
     counts = {"election": elections, "metadata": metadata, "quota": quotas, "broker": brokers}
     processes = [f"{role}-{number}" for role, count in counts.items() for number in range(1, count + 1)]
     folder = directory.absolute()

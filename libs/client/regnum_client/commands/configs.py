@@ -101,7 +101,7 @@ def set_of_any(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Give settings of a topic, a broker or the cluster other values. In force at once, without a restart."""
+    """Set settings of a topic, a broker or the cluster. In force at once, without a restart."""
     resource = _one_resource(topic, broker, cluster=cluster)
     wanted = config_values(values, option="")
     _alter(resource, wanted, [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
@@ -120,7 +120,7 @@ def unset_of_any(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Take settings back: of a topic or a broker to the cluster's, of the cluster to the product's."""
+    """Unset settings: of a topic or a broker to the cluster's, of the cluster to the defaults."""
     resource = _one_resource(topic, broker, cluster=cluster)
     _check_once(names)
     _alter(resource, {}, names, dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
@@ -188,7 +188,7 @@ def set_(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Give settings of a topic a value of its own. In force at once: live brokers are told."""
+    """Set settings of a topic. In force at once."""
     wanted = config_values(values, option="")
     _alter(_resource(topic), wanted, [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
 
@@ -204,7 +204,7 @@ def unset(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Take settings of a topic back: the cluster's count again, or the default."""
+    """Unset settings of a topic: the cluster's apply again, or the defaults."""
     _check_once(names)
     _alter(_resource(topic), {}, names, dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import time
+from dataclasses import asdict
 from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +14,7 @@ import typer
 
 from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
+    BootstrapOption,
     CommandFailedError,
     DebugOption,
     Failure,
@@ -19,6 +22,7 @@ from regnum_client.commands.invocation import (
     OutputOption,
     note,
     run,
+    wrong_use,
 )
 from regnum_client.commands.local import DATA_DIR
 from regnum_client.commands.rendering import emit_one
@@ -116,6 +120,55 @@ def trends(
         typer.echo(printed)
     else:
         emit_one(json.loads(printed), output)
+
+
+@group.command("publish")
+def publish(
+    *,
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            "--traces",
+            metavar="DIR",
+            help="Folder into which processes write their traces. Default: that of the cluster of `regnum up`.",
+        ),
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            "--otlp",
+            metavar="HOST:PORT",
+            help="Take spans by OTLP over gRPC there, from a collector or processes. Default: from --traces alone.",
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Write traces to the topic __traces until Ctrl-C, for whatever reads them live: the Spark job, any consumer."""
+
+    async def work() -> dict[str, object]:
+        # Spans of this process would be published in their turn.
+        os.environ["OTEL_SDK_DISABLED"] = "true"
+        from regnum_console.publishing.publisher import Options, publish  # noqa: PLC0415 - only this needs it
+
+        def ready(address: str) -> None:
+            note(f"spans are taken at {address}; Ctrl-C ends it" if address else "Ctrl-C ends it")
+
+        folder = traces_of(traces) if traces is not None or (otlp is None and bootstrap is None) else None
+        if folder is None and otlp is None:
+            raise wrong_use("from where? --traces DIR, --otlp HOST:PORT, or both")
+        try:
+            done = await publish(Options(bootstrap=bootstrap, traces=folder, otlp=otlp), ready=ready, tell=note)
+        except (OSError, ValueError) as error:
+            raise failed(1, str(error)) from error
+        return {**asdict(done.counted), "lost_bytes": done.lost_bytes}
+
+    found = run(work())
+    if output is Output.TABLE:
+        typer.echo(", ".join(f"{name} {value:,}" for name, value in found.items()))
+    else:
+        emit_one(found, output)
 
 
 def _trends(tables: Path, since: date | None, by: By, output: Output) -> str:

@@ -104,7 +104,7 @@ def up(
         ),
     ] = False,
     console: Annotated[
-        bool, typer.Option("--console", help="Serve pages of the cluster, with its traces, while it runs.")
+        bool, typer.Option("--console", help="Serve the console, pages for a browser, while it runs.")
     ] = False,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,

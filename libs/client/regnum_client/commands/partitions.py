@@ -143,7 +143,7 @@ def elect_leaders(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Give leadership back to preferred replicas; with --unclean --yes, elect where records may be lost by it."""
+    """Elect preferred leaders; with --unclean --yes, leaders by unclean election, which may lose records."""
     if (topic is None) is not every:
         raise wrong_use("which partitions? Give --topic NAME, with --partition N for some of it, or --all")
     if partitions and topic is None:

@@ -49,7 +49,7 @@ def create(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="Write what proves the token there (0600), and do not show it."),
+        typer.Option("--file", metavar="FILE", help="Write the token's credential there (0600), and do not show it."),
     ] = None,
     owner: Annotated[
         str | None, typer.Option("--owner", metavar="User:NAME", help="Owner of the token. Default: the caller.")
@@ -151,7 +151,7 @@ def list_tokens(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show tokens that the caller may see, and never what proves them."""
+    """Show tokens that the caller may see, without their credentials."""
 
     async def work() -> "tuple[DelegationTokenView, ...]":
         async with _admin(bootstrap, timeout, client_id) as admin:

@@ -81,6 +81,7 @@ class ProduceCall:
         "leader",
         "looked_s",
         "place",
+        "send_ids",
         "sent_s",
         "size_bytes",
         "task",
@@ -103,6 +104,8 @@ class ProduceCall:
         """What made the leaderships, by place among the items, where that was asked for."""
         self.place = ""
         """Its span, as traceparent; empty: it has none."""
+        self.send_ids: dict[tuple[str, int], str] = {}
+        """Ids for its spans in traces of changes, by topic id and partition: of those that moved."""
         self.task: asyncio.Task[None] | None = None
 
     def abandon_if_moved(self, view: ClusterView, *, idempotent: bool) -> None:
@@ -278,7 +281,15 @@ class ProduceCalls:
         with tracing.span(conventions.SEND, root=True) as span:
             under_way.place = span.context
             produce = self._connections.log(under_way.address).Produce
+            under_way.send_ids = {
+                (item.term.topic_id, item.partition.partition): self._outages.send_id()
+                for item in under_way.items
+                if self._outages.has_moved(item.partition, item.term)
+            }
+            asked = propagation.render_recovering(under_way.send_ids)
             response: ProduceResponse
-            response, trailers = await call_asking(produce, request, timeout_s=timeout_s, ask=propagation.RECOVERING)
+            response, trailers = await call_asking(
+                produce, request, timeout_s=timeout_s, ask=(propagation.RECOVERING, asked)
+            )
             under_way.causes = propagation.parse_causes(trailers)
             return response

@@ -43,6 +43,8 @@ class Acknowledgement(NamedTuple):
     """When it was last sent; 0: not known."""
     cause: str
     """What made that leadership, as traceparent; empty: unknown."""
+    send_id: str = ""
+    """Id for the span of the call that was acknowledged, as the leader was told it; empty: none was."""
     isr_change: str = ""
     """What ended the wait for a replica that was gone, as traceparent; empty: nobody waited for one, or unknown."""
 
@@ -117,6 +119,16 @@ class OutageWatch:
         last = self._last.get(partition)
         return last is not None and last.term != term
 
+    def has_moved(self, partition: TopicPartition, term: LeaderTerm) -> bool:
+        """Whether the last acknowledgement of the partition is of another leadership."""
+        last = self._last.get(partition)
+        return last is not None and last.term != term
+
+    def send_id(self) -> str:
+        """Id for the span of a call to a new leader, to tell that before."""
+        place = propagation.parse(self._tracer.reserve(conventions.SEND_TO_TOPIC))
+        return "" if place is None else place.span_id
+
     def acknowledged(
         self,
         partition: TopicPartition,
@@ -178,11 +190,12 @@ class OutageWatch:
             conventions.WAITING_SINCE_UNIX_NANO: now.at_unix_nano - round(now.waited_s * 1e9),
             **error,
         }
+        root = propagation.root_of(now.cause)
         if now.sent_unix_nano:
             attributes[conventions.SENT_UNIX_NANO] = now.sent_unix_nano
         if learned_unix_nano:
             attributes[conventions.LEARNED_UNIX_NANO] = learned_unix_nano
-        return self._begin(conventions.OUTAGE, partition, now, attributes, before.at_unix_nano, parent=now.cause)
+        return self._begin(conventions.OUTAGE, partition, now, attributes, before.at_unix_nano, parent=root)
 
     def _record_trouble(self, outage: str, partition: TopicPartition, trouble: Trouble, learned_unix_nano: int) -> None:
         if trouble.since_unix_nano < learned_unix_nano:
@@ -192,7 +205,10 @@ class OutageWatch:
 
     def _record_send(self, outage: str, partition: TopicPartition, now: Acknowledgement, places: Sequence[str]) -> None:
         name = conventions.SEND_TO_TOPIC.format(topic=partition.topic)
-        send = self._begin(name, partition, now, {}, now.sent_unix_nano, parent=outage, kind=Kind.CLIENT, links=places)
+        place = propagation.beside(outage, now.send_id)
+        send = self._begin(
+            name, partition, now, {}, now.sent_unix_nano, parent=outage, kind=Kind.CLIENT, links=places, place=place
+        )
         send.end(max(now.sent_unix_nano, now.at_unix_nano))
 
     def _record(
@@ -212,6 +228,7 @@ class OutageWatch:
         parent: str = "",
         kind: Kind = Kind.PRODUCER,
         links: Sequence[str] = (),
+        place: str = "",
     ) -> Span:
         attributes: dict[str, Value] = {
             conventions.MESSAGING_SYSTEM: conventions.MESSAGING_SYSTEM_NAME,
@@ -233,6 +250,7 @@ class OutageWatch:
             attributes=attributes,
             links=links or ((now.cause,) if now.cause else ()),
             at_unix_nano=begin_unix_nano,
+            place=place,
         )
 
 

@@ -64,7 +64,7 @@ class ProducerSettings:
     idempotent: bool = True
     """Repeats are recognised by the broker. Counts with acks -1 only."""
     linger_ms: Annotated[float, Between(0)] = 5.0
-    """How long a record waits for company before its batch may be sent. A batch that cannot be sent then, because one
+    """How long a batch waits for more records. A batch that cannot be sent then, because one
     of its partition is under way, goes on taking records."""
     batch_bytes: Annotated[int, Between(1)] = 64 * 1024
     """A batch this large is sent at once, also while others of its partition are under way. At most what the broker

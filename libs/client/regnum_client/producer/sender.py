@@ -154,7 +154,7 @@ class Sender:
             self._given_up.unnumbered(self._routes, refusal)
         departures = self._departures
         for partition, route in departures.look_at(view, now_s, identity=not self._identities.under_way):
-            term = self._term(partition, route, view, now_s)
+            term = self._term(partition, route, view, now_s, lines_up=True)
             if term is not None:
                 departures.line_up(partition, route, term.leader)
         if departures.lack_picture:
@@ -226,8 +226,13 @@ class Sender:
                 lane.add(ready)
         return lane.next_batch(term, in_flight_max=self._in_flight_max)
 
-    def _term(self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float) -> LeaderTerm | None:
-        """The leadership to send to; None: not now, and the partition waits for what it lacks."""
+    def _term(
+        self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float, *, lines_up: bool = False
+    ) -> LeaderTerm | None:
+        """The leadership to send to; None: not now, and the partition waits for what it lacks.
+
+        ``lines_up``: it is looked at anew, as it is whenever its topic has news.
+        """
         if view.lacks(partition):
             self._given_up.not_there(partition, route)
             return None
@@ -244,7 +249,7 @@ class Sender:
             self._leaderless.lacks(partition.topic, now_s)
             return None
         pause_until_s = route.trouble.pause_until_s(term)
-        if self._outages.enabled:
+        if lines_up and self._outages.enabled:
             self._outages.learned(partition, term, tracing.now_unix_nano(), pauses=now_s < pause_until_s)
         if now_s < pause_until_s:
             self._departures.wait_for_pause(partition, route, pause_until_s)
@@ -412,6 +417,8 @@ class _Traced(NamedTuple):
     """What made the leadership."""
     place: str = ""
     """The produce call's own span."""
+    send_id: str = ""
+    """Id for the span of the call in the trace of the cause."""
     isr_change: str = ""
     """What ended the wait for a replica that was gone."""
 
@@ -424,11 +431,17 @@ def _traces(call: ProduceCall, answered: list[tuple[Item, ProduceResult]], outag
     """What an answer says of each partition. It comes when all of it is there: the others waited for the same."""
     if not outages.enabled:
         return [_UNTRACED] * len(answered)
-    freed = [result.isr_change for _, result in answered]
-    freed_by = next(filter(None, freed), "")
+    freed_by = ""
+    for _, result in answered:
+        freed_by = freed_by or result.isr_change
     if not (freed_by or call.causes or call.place):
         return [_UNTRACED] * len(answered)
-    return [_Traced(call.causes.get(index, ""), call.place, change or freed_by) for index, change in enumerate(freed)]
+    freed = [result.isr_change for _, result in answered]
+    ids = [call.send_ids.get((item.term.topic_id, item.partition.partition), "") for item, _ in answered]
+    return [
+        _Traced(call.causes.get(index, ""), call.place, ids[index], change or freed_by)
+        for index, change in enumerate(freed)
+    ]
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
@@ -457,6 +470,7 @@ def _note_acknowledgement(
         waited_s=clock.monotonic() - batch.opened_s,
         sent_unix_nano=batch.sent_unix_nano,
         cause=traced.cause,
+        send_id=traced.send_id,
         isr_change=traced.isr_change,
     )
     places = (traced.place, *batch.places) if traced.place else batch.places

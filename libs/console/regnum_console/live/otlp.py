@@ -1,4 +1,4 @@
-"""Spans that processes or a collector send to the console itself: OTLP over gRPC.
+"""Spans that processes or a collector send: OTLP over gRPC, to the console or into a topic.
 
 Constraints: senders are not authenticated, as at a collector, and may send anything, uncompressed. Nothing may look at
 changes for a long time.
@@ -10,10 +10,12 @@ many were left out, and the sender hears it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import grpc
+import orjson
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -25,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from regnum_insight.spans.otlp import Selection, spans_of
 from regnum_insight.spans.span import Span
-from regnum_service.errors import PortTakenError
+from regnum_service.errors import PortTakenError, RegnumError
 from regnum_service.listening import make_server
 
 PENDING_MAX: Final = 50_000
@@ -88,10 +90,48 @@ class SpanReceiver(TraceServiceServicer):
         return found, large
 
 
+class DocumentReceiver(TraceServiceServicer):
+    """Hands all that comes on, as documents of JSON, and takes it when that has been done.
+
+    Nothing waits here: a sender that is not answered, or is told to come again, keeps its spans, as collectors and our
+    own processes do within their bounds.
+    """
+
+    def __init__(self, write: Callable[[Sequence[bytes]], Awaitable[Sequence[bool]]]) -> None:
+        """Only assigns; ``write`` brings documents out, and says of each whether it did or leaves it out for good."""
+        self._write: Final = write
+
+    async def Export(  # noqa: N802 - the name in the proto
+        self, request: ExportTraceServiceRequest, context: Any
+    ) -> ExportTraceServiceResponse:
+        """See OTLP."""
+        documents = await asyncio.to_thread(_documents, request)
+        answer = ExportTraceServiceResponse()
+        try:
+            taken = await self._write(documents)
+        except RegnumError as error:
+            # OTLP's word for: send it again. What the topic cannot be written for may be over then, and is no fault of
+            # the spans.
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        groups = zip(request.resource_spans, taken, strict=True)
+        refused = sum(len(scope.spans) for group, is_taken in groups if not is_taken for scope in group.scope_spans)
+        if refused:
+            answer.partial_success.rejected_spans = refused
+            answer.partial_success.error_message = "they are more in one message than a record may have; send fewer"
+        return answer
+
+
+def _documents(request: ExportTraceServiceRequest) -> list[bytes]:
+    """One for each process that spans are of."""
+    return [orjson.dumps({"resourceSpans": [MessageToDict(group)]}) for group in request.resource_spans]
+
+
 @asynccontextmanager
-async def receiving(address: str, receiver: SpanReceiver) -> AsyncIterator[int]:
+async def receiving(
+    address: str, receiver: TraceServiceServicer, *, messages_max: int = MESSAGES_MAX
+) -> AsyncIterator[int]:
     """Listen at ``host:port`` until the context ends; the port. Raises PortTakenError."""
-    server = make_server(("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), calls_max=MESSAGES_MAX)
+    server = make_server(("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), calls_max=messages_max)
     add_TraceServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]  # generated without types
     try:
         port = server.add_insecure_port(address)

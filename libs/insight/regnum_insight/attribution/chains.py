@@ -3,7 +3,7 @@
 Goals: the segments add up to the outage, whatever is missing; each boundary comes from the process that stands for it
 and from this partition's own leader, so that the chain is a path and no collection of maxima.
 
-Algorithm: the outage names the order that made its leader (its parent, or that of the leader's first append); the
+Algorithm: the outage names the order that made its leader (its link, or the parent of the leader's first append); the
 order's call leads to the controller, the root to what came before. Boundaries are brought to the controller's clock
 (``clocks``), put in the order of ``steps``, and each counts as at least the one before it: what was done before its
 turn cost nothing here. Both ends are the client's, so that the length of the whole depends on its clock alone.
@@ -177,7 +177,7 @@ def chain_of_outage(outage: Span, trace: Trace) -> Chain:
     batch = batch_of(outage)
     of_producer, stayed = outage.name == names.OUTAGE, leader_stayed(outage)
     append = None if stayed else trace.appends.get(batch)
-    order = trace.by_id.get(append.parent_id if append is not None else outage.parent_id)
+    order = trace.by_id.get(append.parent_id) if append is not None else _order_of(outage, trace)
     found = _of_root_and_order(trace, order, leads=not stayed)
     _of_client(found, outage, trace)
     if stayed and order is not None and batch not in trace.replicated:
@@ -204,6 +204,12 @@ def chain_of_outage(outage: Span, trace: Trace) -> Chain:
         inside=found.inside,
         path=tuple(found.path),
     )
+
+
+def _order_of(outage: Span, trace: Trace) -> Span | None:
+    """What made the leadership that an outage ended with: it is linked to that, which once was its parent as well."""
+    linked = (trace.by_id.get(span_id) for _, span_id in outage.links)
+    return next((span for span in linked if span is not None), None) or trace.by_id.get(outage.parent_id)
 
 
 def chain_of_append(append: Span, trace: Trace) -> Chain:

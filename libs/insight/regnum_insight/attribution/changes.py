@@ -52,7 +52,7 @@ _TRACE_ID: Final = re.compile("[0-9a-f]{32}")
 _OUTAGES: Final = frozenset({names.OUTAGE, names.CONSUMER_OUTAGE})
 NAMES: Final = frozenset({
     *ROOTS_BEFORE, names.LEADER_AND_ISR, *_OUTAGES, names.STORE_WRITE, names.TRUNCATION, names.MIN_ISR_WAIT,
-    names.HIGH_WATERMARK_WAIT, names.LEARN, names.BACKOFF, names.PROBE_MISSED,
+    names.HIGH_WATERMARK_WAIT, names.LEARN, names.BACKOFF, names.PROBE_MISSED, names.FIRST_ANSWER,
 })  # fmt: skip
 """Names of spans that say something of a change, and"""
 PREFIXES: Final = (*_PARTS, _SEND)

@@ -264,7 +264,7 @@ class DeletedTopicNode:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError."""
-        content = object_of(loaded(data), "a deleted topic's node")
+        content = versioned(loaded(data), "a deleted topic's node")
         return cls(
             topic=str_of(content.get("topic"), "topic"),
             topic_id=topic_id_of(content.get("topic_id")),

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -10,8 +11,9 @@ from typing import Any, Final
 import aiokafka
 from regnum_client import Admin
 from regnum_local.cluster import LocalCluster, ProcessState
+from regnum_service.tls.files import TlsFiles
 
-from regnum_testing.kafka_kill.producer import HALF
+from regnum_testing.kafka_kill.producer import CERTIFICATES, HALF, speaking
 
 PROGRAM_S: Final = 300.0
 """A program that takes longer is ended."""
@@ -54,12 +56,15 @@ async def kill_in_the_middle(
 
     Raises AssertionError: the program said nothing of a half, so that nothing was killed.
     """
-    bootstrap = ",".join(cluster.plan.kafka)
+    bootstrap, shown = ",".join(cluster.plan.kafka), certificates(cluster.tls)
     killed, line = "", ""
-    async with Admin(cluster.bootstrap, timeout_s=BACK_S) as admin, asyncio.timeout(PROGRAM_S):
+    async with Admin(cluster.bootstrap, timeout_s=BACK_S, tls=cluster.tls) as admin, asyncio.timeout(PROGRAM_S):
         await admin.create_topic(topic, partitions=1, replication_factor=3)
         running = await asyncio.create_subprocess_exec(
-            *program, bootstrap, topic, str(count), str(rate), stdout=asyncio.subprocess.PIPE
+            *program,
+            *(bootstrap, topic, str(count), str(rate)),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, **shown},
         )
         try:
             assert running.stdout is not None
@@ -71,10 +76,15 @@ async def kill_in_the_middle(
         finally:
             if running.returncode is None:
                 running.kill()
-    verdict = judge(await _numbers(bootstrap, topic), json.loads(line))
+    verdict = judge(await _numbers(bootstrap, topic, shown), json.loads(line))
     if not killed:
         raise AssertionError(f"{program} never said {HALF}: {verdict}")
     return verdict
+
+
+def certificates(tls: TlsFiles | None) -> dict[str, str]:
+    """Variables that tell a program what to show; none where nothing is."""
+    return {} if tls is None else dict(zip(CERTIFICATES, map(str, (tls.ca, tls.certificate, tls.key)), strict=True))
 
 
 async def back(cluster: LocalCluster) -> None:
@@ -85,9 +95,10 @@ async def back(cluster: LocalCluster) -> None:
             await cluster.wait_healthy(row.name, BACK_S)
 
 
-async def _numbers(bootstrap: str, topic: str) -> list[int]:
+async def _numbers(bootstrap: str, topic: str, shown: Mapping[str, str]) -> list[int]:
     """All that is committed of the topic's one partition."""
-    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    how = speaking(shown)
+    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", **how)
     place, found = aiokafka.TopicPartition(topic, 0), list[int]()
     async with asyncio.timeout(READ_S):
         await consumer.start()

@@ -4,18 +4,32 @@ python -m regnum_testing.kafka_kill.producer BOOTSTRAP TOPIC COUNT RATE
 
 It sends the numbers from 0 to COUNT - 1 to partition 0, RATE in a second, each once. When half of them are
 acknowledged it says HALF; in the end, as JSON, who it is, how many were acknowledged, how many failed, and the longest
-time between two acknowledgements.
+time between two acknowledgements. Where the environment names files of certificates (``CERTIFICATES``), it speaks TLS.
 """
 
 import asyncio
 import json
+import os
 import sys
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import aiokafka
+from aiokafka.helpers import create_ssl_context
 
 HALF: Final = "HALF"
+CERTIFICATES: Final = ("KAFKA_KILL_CA", "KAFKA_KILL_CERTIFICATE", "KAFKA_KILL_KEY")
+"""Variables with the names of files, PEM: of the authority, and what the client shows. All are there, or none."""
+
+
+def speaking(environment: Mapping[str, str]) -> dict[str, Any]:
+    """How a client of aiokafka connects."""
+    if CERTIFICATES[0] not in environment:
+        return {}
+    ca, certificate, key = (environment[name] for name in CERTIFICATES)
+    context = create_ssl_context(cafile=ca, certfile=certificate, keyfile=key)
+    return {"security_protocol": "SSL", "ssl_context": context}
 
 
 async def produce(bootstrap: str, topic: str, count: int, rate: float) -> dict[str, object]:
@@ -34,7 +48,8 @@ async def produce(bootstrap: str, topic: str, count: int, rate: float) -> dict[s
             sys.stdout.write(f"{HALF}\n")
             sys.stdout.flush()
 
-    async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as producer:
+    how = speaking(os.environ)
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, **how) as producer:
         began_s = time.monotonic()
         for number in range(count):
             await asyncio.sleep(max(0.0, began_s + number / rate - time.monotonic()))

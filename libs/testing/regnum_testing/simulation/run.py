@@ -1,6 +1,7 @@
 """One seed after another: a cluster, its load, its faults, and what the judge says of it.
 
-    python -m regnum_testing.simulation [--seconds 25] [--json] [--log] [--mutant NAME] [--story NAME] SEED...
+    python -m regnum_testing.simulation [--seconds 25] [--json] [--log] [--story NAME]
+        [--mutant NAME [--beside-alone]] SEED...
 
 A seed is a number, or FIRST-LAST.
 
@@ -36,7 +37,7 @@ from regnum_telemetry import tracing
 from regnum_testing.simulation import DEFAULT
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.judging.judge import History, Image, Log, judged, of_images
-from regnum_testing.simulation.judging.replicas import log_of
+from regnum_testing.simulation.judging.replicas import directory_of, log_of
 from regnum_testing.simulation.load import STAYS, TOPICS, Load, key_of
 from regnum_testing.simulation.loop import SimulatedLoop
 from regnum_testing.simulation.machine import WALL_ZERO_MS, jobs_of
@@ -195,6 +196,15 @@ class Run:
                             at_s=self.loop.time(),
                             high_watermark=replica.high_watermark,
                         )
+                        if leads:
+                            member = replica.role.state.members.get(Scene.id(name))
+                            self.history.see_log(
+                                name,
+                                key_of(topic, replica.key.partition),
+                                epoch=replica.leader_epoch,
+                                recorded="" if member is None else member.log_id,
+                                log_id=directory_of(started.service).proof.identity.log_id,
+                            )
             await asyncio.sleep(LOOK_S)
 
     async def _images(self) -> list[str]:
@@ -333,11 +343,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print outcomes as JSON lines")
     parser.add_argument("--log", action="store_true", help="print what happened also where nothing is wrong")
     parser.add_argument("--mutant", choices=MUTANTS, help="put into the product; ends with what finds it")
+    parser.add_argument("--beside-alone", action="store_true", help="put in only what stands beside the mutant")
     parser.add_argument("--story", choices=STORIES, help="in place of the schedule of a seed; of seed 1, unless told")
     parser.add_argument("seeds", nargs="*", default=["1"])
     told = parser.parse_args()
     quiet()
-    mutated = (lambda: None) if told.mutant is None else MUTANTS[told.mutant].apply
+    mutant = None if told.mutant is None else MUTANTS[told.mutant]
+    mutated = (lambda: None) if mutant is None else mutant.stand_beside if told.beside_alone else mutant.put_in
     story = None if told.story is None else STORIES[told.story]
     failed = 0
     for seed in _seeds(told.seeds):

@@ -23,15 +23,15 @@ from regnum_broker.kafka.groups import Groups
 from regnum_broker.kafka.listener import LISTENER, KafkaListener
 
 
-async def start_kafka(address: Address | None, parts: BrokerParts, served: ClientServices) -> tuple[int, ...]:
-    """Have the listener served; its port, if there is to be one. Raises PortTakenError."""
+async def start_kafka(address: Address | None, parts: BrokerParts, served: ClientServices) -> tuple[KafkaListener, ...]:
+    """Have the listener served, if there is to be one. Raises PortTakenError."""
     if address is None:
         return ()
     listener = kafka_listener(address, parts, served)
     await listener.start()
     parts.supervisor.defer("kafka listener", listener.stop)
     parts.metrics.observe_also(instruments.CONNECTIONS, lambda: (((LISTENER,), listener.connections),))
-    return (listener.address.port,)
+    return (listener,)
 
 
 def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices) -> KafkaListener:

@@ -1,8 +1,10 @@
 """What a broker does by the clock: looks at who is heard, keeps its log directory in order, deletes strays."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Protocol
 
 from regnum_model.broker_configs import PRODUCER_ID_EXPIRATION_MS
+from regnum_model.nodes import Address
 from regnum_service.tls.expiry import ExpiredCertificates
 
 from regnum_broker.cluster.contacts import ContactWatch
@@ -20,10 +22,27 @@ from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.serving.metadata_cache import MetadataCache
 
 
+class ListenerOfClients(Protocol):
+    """One that is served, of either protocol."""
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+
+    @property
+    def crowded(self) -> str:
+        """That connections of clients are closed since there are too many, in words; empty: they are not."""
+
+
 def start_contact_watches(
-    parts: BrokerParts, *, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter, crowded: Callable[[], str]
+    parts: BrokerParts,
+    *,
+    lifeline: Lifeline,
+    fetchers: Fetchers,
+    writer: IsrWriter,
+    of_clients: Sequence[ListenerOfClients],
 ) -> None:
-    """Look from now on at who is heard, and who is not; ``crowded``: that clients are too many, in words."""
+    """Look from now on at who is heard, and who is not, and who is turned away at the listeners of clients."""
     replicas, clock, supervisor = parts.replicas, parts.clock, parts.supervisor
     isolation = IsolationWatch(
         replicas=replicas,
@@ -41,11 +60,12 @@ def start_contact_watches(
     )
     listeners = ListenersWatch(
         expired=ExpiredCertificates(parts.tls.shown) if parts.tls.shown else None,
-        crowded=crowded,
+        crowded=lambda: "; ".join(filter(None, (listener.crowded for listener in of_clients))),
         tell=lifeline.report_turning_away,
         clock=clock,
         metrics=parts.metrics,
     )
+    parts.limits.start(supervisor, *(listener.address.port for listener in of_clients))
     supervisor.start("isr watch", isr_watch.run())
     supervisor.start("isolation watch", isolation.run())
     supervisor.start("contact watch", contacts.run())

@@ -1,6 +1,6 @@
 """What is offered, what the cluster is, and topics made and deleted: between Kafka's messages and the handlers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
@@ -100,19 +100,19 @@ class Admin:
         everything = request.topics is None or (context.version == 0 and not request.topics)
         sight, turns = TopicSight(self._authorizer), Turns(SLICE)
         topics: list[MetadataResponseTopic] = []
-        known = self._cache.topics
+        known, brokers = self._cache.topics, self._addresses.brokers
         if everything:
             for view in () if sight.nothing else known.values():
                 await turns.took(1 + len(view.partitions))
                 if sight.lists(view.name):
-                    topics.append(self._topic(view, request, context))
+                    topics.append(self._topic(view, brokers, request, context))
         else:
             # As in Kafka each once: a name is a few bytes, and its answer thousands of partitions.
             asked = {(one.name, one.topic_id): one for one in request.topics or ()}.values()
             if len(asked) > NAMES_MAX:
                 raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {NAMES_MAX} topics")
             missing = await self._made(request, context, sight)
-            known = self._cache.topics
+            known, brokers = self._cache.topics, self._addresses.brokers
             for one in asked:
                 named = bool(one.name)
                 name = one.name if named else self._addresses.name_of(one.topic_id)
@@ -127,13 +127,13 @@ class Admin:
                 elif found is None:
                     topics.append(_no_topic(missing.get(name) or _why_unknown(name), name, one.topic_id, context))
                 else:
-                    topics.append(self._topic(found, request, context))
+                    topics.append(self._topic(found, brokers, request, context))
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(
                     node_id=broker.id, host=broker.kafka.host, port=broker.kafka.port, rack=broker.rack or None
                 )
-                for broker in self._addresses.brokers.values()
+                for broker in brokers.values()
             ],
             cluster_id=self._cache.cluster_id,
             controller_id=self._addresses.gate,
@@ -154,8 +154,9 @@ class Admin:
         names = [one.name for one in request.topics or () if one.name and sight.answers(one.name)]
         return await self._creation.make(names, context.call)
 
-    def _topic(self, view: TopicView, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
-        brokers = self._addresses.brokers
+    def _topic(
+        self, view: TopicView, brokers: Collection[int], request: MetadataRequest, context: Context
+    ) -> MetadataResponseTopic:
         making(PARTITION_BYTES * len(view.partitions))
         partitions = []
         for number in sorted(view.partitions):

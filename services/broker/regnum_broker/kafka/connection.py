@@ -29,13 +29,14 @@ from regnum_kafka_wire.frames import SIZE_BYTES, Head, size_of
 from regnum_kafka_wire.primitives import MalformedError, TooManyItemsError
 from regnum_service.access.identity import calling
 from regnum_service.connections import peer_name, plain_address
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.held_bytes import Holding, Purpose
 
 from regnum_broker.kafka.connections import SMALL_BYTES, Host, Shared
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession
 from regnum_broker.kafka.produce_together import TOGETHER_MAX
+from regnum_broker.kafka.refusals import unheard
 
 AHEAD_BYTES: Final = 64 * 1024
 """As much of further requests is taken in while one is answered."""
@@ -125,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = plain_address(host)
         self.name = peer_name(self.host, port)
         self._writable.set()
-        self._shared.opened(self)
+        self._shared.crowd.opened(self)
         self._serving = asyncio.get_running_loop().create_task(self._serve(), name=f"kafka {self.name}")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -161,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed: what is under way for it alone ends, what has come whole is done."""
         del exc
-        self._shared.closed(self)
+        self._shared.crowd.closed(self)
         self.session.close()
         self._is_gone = True
         self._came.set()
@@ -179,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """End it. It counts no more from now on: of many that come in one turn of the loop, each closes another one."""
-        self._shared.closed(self)
+        self._shared.crowd.closed(self)
         if self._transport is not None:
             self._transport.abort()
 
@@ -214,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         size = size_of(self._ahead)
         if size > shared.request_bytes_max:
             raise MalformedError(f"a request of {size} bytes is larger than {shared.request_bytes_max}")
-        shared.used(self)
+        shared.crowd.used(self)
         who = shared.caller_of(self)
         with calling(who):
             call = shared.budget.call(peer=self.name, principal=who.principal)
@@ -317,10 +318,17 @@ class Connection(asyncio.BufferedProtocol):
                 while answers:
                     await asyncio.wait((answers[0],))
                     ready: Buffers = []
-                    while answers and answers[0].done():
-                        ready += answers.popleft().result() or ()
+                    refused: Code | None = None
+                    while answers and answers[0].done() and refused is None:
+                        answer = answers.popleft().result()
+                        if isinstance(answer, int):
+                            refused = answer
+                        else:
+                            ready += answer or ()
                     if ready:
                         await self._send(ready)
+                    if refused is not None:
+                        raise unheard(refused)
             del asked[: len(together.answers)]
             if not together.answers and (buffers := await door.answer(*asked.pop(0))) is not None:
                 await self._send(buffers)

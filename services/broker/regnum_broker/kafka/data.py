@@ -39,7 +39,7 @@ from regnum_service.slices import Turns
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import Key, Place, Said
-from regnum_broker.kafka.refusals import is_waited_for, no_transactions
+from regnum_broker.kafka.refusals import is_waited_for, no_transactions, unheard
 from regnum_broker.serving.fetching.admission import check_count
 from regnum_broker.serving.fetching.handler import FETCH_BYTES_MAX
 
@@ -93,7 +93,7 @@ class Data:
         self._addresses: Final = addresses
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse | None:
-        """Append; None: its producer waits for no answer."""
+        """Append; None: its producer waits for no answer. Raises RegnumError: likewise, and not all was appended."""
         asked = await self.to_produce(request, context)
         done = await self._log.Produce(asked.request, context) if asked.places else log_pb2.ProduceResponse()
         if done.results and all(is_waited_for(result.error_code) for result in done.results):
@@ -134,13 +134,19 @@ class Data:
         return ToProduce(request=asked, places=places, response=ProduceResponse(responses=answers))
 
     def produced(self, asked: ToProduce, done: log_pb2.ProduceResponse, context: Context) -> ProduceResponse | None:
-        """The answer to one that was appended with others, a small one; None: its producer waits for none."""
+        """The answer to one that was appended with others, a small one; None and RegnumError as of ``produce``."""
         for place, result in zip(asked.places, done.results, strict=True):
             self._tell_produced(place, result, context)
         return self._answer_of(asked, done, context)
 
     def _answer_of(self, asked: ToProduce, done: log_pb2.ProduceResponse, context: Context) -> ProduceResponse | None:
         response = asked.response
+        if asked.request.acks == log_pb2.ACKS_NONE:
+            for topic in response.responses:
+                for one in topic.partition_responses:
+                    if one.error_code:
+                        raise unheard(errors_pb2.ErrorCode.ValueType(one.error_code))
+            return None
         response.throttle_time_ms = done.throttle_time_ms
         if asked.places and context.version >= HINTS_PRODUCE:
             response.node_endpoints = [
@@ -149,7 +155,7 @@ class Data:
                     result.current_leader.leader for result in done.results if result.HasField("current_leader")
                 )
             ]
-        return None if asked.request.acks == log_pb2.ACKS_NONE else response
+        return response
 
     def _tell_produced(self, place: PartitionProduceResponse, result: log_pb2.ProduceResult, context: Context) -> None:
         # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
@@ -164,11 +170,11 @@ class Data:
                 result.current_leader.leader, result.current_leader.leader_epoch
             )
 
-    def no_produce(self, request: ProduceRequest, context: Context, code: Code) -> ProduceResponse | None:
-        """That nothing was appended."""
+    def no_produce(self, request: ProduceRequest, context: Context, code: Code) -> ProduceResponse:
+        """That nothing was appended. Raises RegnumError: its producer waits for no answer."""
         del context
         if not request.acks:
-            return None
+            raise unheard(code)
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(

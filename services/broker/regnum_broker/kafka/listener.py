@@ -17,7 +17,7 @@ from regnum_service.access.identity import Caller
 from regnum_service.access.listener import ListenerAccess
 from regnum_service.access.validity import Validity
 from regnum_service.clock import Clock
-from regnum_service.connection_limit import ADDRESS, ConnectionLimit, files_for_connections
+from regnum_service.connection_limit import ADDRESS, ConnectionLimit, Crowding, files_for_connections
 from regnum_service.connection_limit import LISTENER as WHOLE
 from regnum_service.errors import PortTakenError, RegnumError
 from regnum_service.limits.budget import Budget
@@ -29,7 +29,7 @@ from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.kafka.connection import Connection
-from regnum_broker.kafka.connections import Answering, Open, Shared
+from regnum_broker.kafka.connections import Answering, Crowd, Open, Shared
 
 LISTENER: Final = "kafka"
 """Its name."""
@@ -109,6 +109,13 @@ class KafkaListener:
         self._handshakes: Final = ConnectionLimit(
             2 * most, listener=LISTENER, port=lambda: self.address.port, clock=clock, metrics=metrics
         )
+        self._crowding: Final = Crowding(
+            most,
+            listener=LISTENER,
+            option="--client-max-connections",
+            which="those whose last request is the longest ago",
+            clock=clock,
+        )
         validity = None if tls is None else Validity(lambda: tls.files.pem.revoked, clock.wall_ms)
         authentication = access.authentication(LISTENER, validity)
         self._tls: Final = tls
@@ -126,11 +133,14 @@ class KafkaListener:
             first_s=limits.handshake_timeout_s,
             idle_s=limits.idle_s or math.inf,
             age_s=limits.age_s or math.inf,
-            connections_max=most,
-            uses=self._handshakes.uses,
-            of_address_max=limits.connections_per_address_max,
-            too_many=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, WHOLE),
-            too_many_of_address=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, ADDRESS),
+            crowd=Crowd(
+                most,
+                limits.connections_per_address_max,
+                uses=self._handshakes.uses,
+                too_many=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, WHOLE),
+                too_many_of_address=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, ADDRESS),
+                crowded=self._crowding.noted,
+            ),
             defect=lambda error: supervisor.fail("kafka connection", error),
             chance=chance,
         )
@@ -148,7 +158,12 @@ class KafkaListener:
     @property
     def connections(self) -> int:
         """That are open."""
-        return len(self._shared.open)
+        return len(self._shared.crowd)
+
+    @property
+    def crowded(self) -> str:
+        """That clients which made calls were closed lately since there are too many, in words; empty: none were."""
+        return self._crowding.words
 
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError."""
@@ -197,7 +212,7 @@ class KafkaListener:
     async def _follow_certificates(self) -> None:
         tls = self._tls
         assert tls is not None  # noqa: S101 - only then it runs
-        version = tls.files.version
+        version, refused = tls.files.version, 0
         while True:
             await self._clock.sleep(CHECK_INTERVAL_S)
             found = await asyncio.to_thread(tls.files.check)
@@ -206,7 +221,9 @@ class KafkaListener:
             try:
                 await self._open()
             except OSError as error:
-                # They change again: what was there before stays in use until they fit.
-                self._log.error("certificates changed and cannot be used", reason=str(error))
+                # They change again: what was there before stays in use until they fit, which is tried each time.
+                if refused != found:
+                    self._log.error("certificates changed and cannot be used", reason=str(error))
+                refused = found
             else:
                 version = found

@@ -21,7 +21,7 @@ from regnum_kafka_wire.apis import PRODUCE, Buffers
 from regnum_kafka_wire.gen.produce_request import ProduceRequest
 from regnum_kafka_wire.gen.produce_response import ProduceResponse
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError, reason_of
+from regnum_service.errors import Code, RegnumError, reason_of
 from regnum_service.limits.call import Call
 
 from regnum_broker.kafka.context import Context
@@ -77,8 +77,9 @@ class Together:
         self._asked: Final[list[tuple[ProduceRequest, Context]]] = []
         self._to_produce: Final[dict[int, ToProduce]] = {}
         self._under_way: Mapping[int, UnderWay] = {}
-        self.answers: Final[list[asyncio.Future[Buffers | None]]] = []
-        """Frames, in the order of the requests; None: its producer waits for none."""
+        self.answers: Final[list[asyncio.Future[Buffers | Code | None]]] = []
+        """Frames, in the order of the requests; None: its producer waits for none. An error: likewise, and it is told
+        by the end of its connection (``refusals.unheard``)."""
         self.items = 0
         """Partitions of all."""
         self.leaving: Final = ExitStack()
@@ -119,12 +120,19 @@ class Together:
         answer, (request, context) = self.answers[place], self._asked[place]
         if answer.done():
             return
-        if isinstance(outcome, RegnumError):
-            code = told(PRODUCE, outcome.code)
-            response, reason = self._data.no_produce(request, context, code), reason_of(outcome.code)
+        response: ProduceResponse | None
+        try:
+            if isinstance(outcome, RegnumError):
+                code = told(PRODUCE, outcome.code)
+                response, reason = self._data.no_produce(request, context, code), reason_of(outcome.code)
+            else:
+                response, reason = self._data.produced(self._to_produce.pop(place), outcome, context), "NONE"
+        except RegnumError as unheard:
+            self._render(context, None, reason_of(unheard.code))
+            # (Its code alone: the error has this frame, which has its future.)
+            answer.set_result(unheard.code)
         else:
-            response, reason = self._data.produced(self._to_produce.pop(place), outcome, context), "NONE"
-        answer.set_result(self._render(context, response, reason))
+            answer.set_result(self._render(context, response, reason))
 
     def close(self) -> None:
         """Give up what is not answered yet. What was appended stays."""

@@ -30,6 +30,11 @@ def no_transactions() -> RegnumError:
     )
 
 
+def unheard(code: Code) -> RegnumError:
+    """Of a producer that waits for no answer (acks 0): its connection ends, which it notices, and looks for leaders."""
+    return RegnumError(code, "its producer waits for no answer, and is told by the end of the connection")
+
+
 def is_waited_for(code: Code) -> bool:
     """Whether a client is not told of it: the door waits, and makes the call again."""
     return code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED

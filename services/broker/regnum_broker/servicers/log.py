@@ -14,9 +14,10 @@ from regnum_service.limits.call import Call
 from regnum_service.limits.grpc_calls import GrpcCalls
 from regnum_service.limits.held_bytes import Purpose
 from regnum_service.slices import slices
-from regnum_telemetry import propagation
+from regnum_telemetry import propagation, tracing
 
 from regnum_broker.limits.throttling import Throttling
+from regnum_broker.replication.traces.new_leader import record_first_answers
 from regnum_broker.servicers.produce_stream import ProduceStream, Told, UnderWay
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX, asked_once
@@ -74,11 +75,15 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
+        back = propagation.parse_recovering(context.invocation_metadata())
+        began_unix_nano = 0 if back is None else tracing.now_unix_nano()
         response = await self._produce(request, context, waitable_s(context))
-        if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
-            causes = propagation.render_causes(self._producing.causes(request))
+        if back is not None:
+            causes = self._producing.causes(request)
             if causes:
-                context.set_trailing_metadata(tuple(causes))
+                context.set_trailing_metadata(tuple(propagation.render_causes(causes)))
+            done = ((request.partitions[at], cause) for at, cause in causes if not response.results[at].error_code)
+            record_first_answers(began_unix_nano, done, below=back)
         return response
 
     async def _produce(
@@ -136,6 +141,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.FetchResponse:
         """Read."""
+        back = propagation.parse_recovering(context.invocation_metadata())
+        began_unix_nano = 0 if back is None else tracing.now_unix_nano()
         call = self._call(context, request.header.client_id)
         holding = self._budget.holding(call, Purpose.FETCH)
         # Until the answer has left, and not only until it is there.
@@ -143,10 +150,15 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         quota = self._throttling.reading(call)
         response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding, quota=quota)
         response.throttle_time_ms = quota.answered(holding.sent)
-        if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
-            causes = propagation.render_fetch_causes(self._fetching.causes(request))
+        if back is not None:
+            causes = self._fetching.causes(request)
             if causes:
-                context.set_trailing_metadata(tuple(causes))
+                context.set_trailing_metadata(tuple(propagation.render_fetch_causes(causes)))
+            of = {(topic_id, number): cause for topic_id, number, cause in causes}
+            asked = zip(request.partitions, response.results, strict=True)
+            read = (item for item, result in asked if not result.error_code)
+            done = ((item, of.get((item.topic_id, item.partition), "")) for item in read)
+            record_first_answers(began_unix_nano, done, below=back)
         call.at_end(self._budget.unread.begin(call.peer, holding.size).close)
         return response
 

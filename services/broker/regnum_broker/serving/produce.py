@@ -32,7 +32,7 @@ from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.budget import OF_UNPACKED
 from regnum_service.limits.call import OWN, Call
 from regnum_service.limits.held_bytes import HeldBytes
-from regnum_service.slices import Turns, slices
+from regnum_service.slices import Turns, next_turn
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
@@ -206,13 +206,14 @@ class ProduceHandler:
                 await turns.took()
                 result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
                 pending.results.append(result)
-                found = self._admit(message, acks=pending.acks)
+                size_bytes = size_of(message)
+                found = _malformed(message, size_bytes) or self._admit(message, acks=pending.acks)
                 soon = self._promised.led_soon(found, acks=pending.acks)
                 if soon is not None:
                     self._promised.wait(soon, Waiting(pending=pending, index=index, message=message))
                 elif isinstance(found, Leadership):
                     pending.open[index] = item = Admitted(
-                        pending=pending, index=index, leadership=found, message=message
+                        pending=pending, index=index, leadership=found, message=message, size_bytes=size_bytes
                     )
                     admitted.append(item)
                 else:
@@ -293,9 +294,6 @@ class ProduceHandler:
         return causes
 
     def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
-        wrong = wrong_in(message)
-        if wrong:
-            return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
         if not WRITE_TOPIC.held(self._authorizer, message.topic):
             refused = WRITE_TOPIC.refusal(message.topic)
             return NotHere(refused.code, refused.message)
@@ -323,7 +321,7 @@ class ProduceHandler:
         now_ms, turns = self._clock.wall_ms(), Turns(SLICE)
         for item in admitted:
             await turns.took()
-            item.came_ms, item.size_bytes = now_ms, size_of(item.message)
+            item.came_ms, item.size_bytes = now_ms, item.size_bytes or size_of(item.message)
         size_bytes = sum(item.size_bytes for item in admitted)
         if not self._storage.takes(size_bytes, beside_bytes=self._checks.size_bytes):
             for item in admitted:
@@ -365,8 +363,11 @@ class ProduceHandler:
         await self._hand_in_together(together)
 
     async def _hand_in_together(self, items: Sequence[Admitted]) -> None:
-        async for part in slices(items, SLICE):
-            await self._hand_in(tuple(part))
+        # (A generator for the few that there are most often would cost more than all else here.)
+        for start in range(0, len(items), SLICE):
+            if start:
+                await next_turn()
+            await self._hand_in(tuple(items[start : start + SLICE]))
 
     async def _hand_in(self, items: tuple[Admitted, ...]) -> asyncio.Future[list[Outcome]]:
         """Hand a job to the writer; the future is its outcome."""
@@ -434,6 +435,11 @@ class ProduceHandler:
                 size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
+
+
+def _malformed(message: log_pb2.ProducePartition, size_bytes: int) -> NotHere | None:
+    wrong = wrong_in(message, size_bytes)
+    return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong) if wrong else None
 
 
 def _answer(answer: asyncio.Future[log_pb2.ProduceResponse], response: log_pb2.ProduceResponse) -> None:

@@ -15,10 +15,12 @@ PARTITIONS_MAX: Final = 10_000
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 """Largest producer epoch that a record batch has room for."""
 
+_ACKS: Final = frozenset(log_pb2.Acks.values())
+
 
 def check_request(request: log_pb2.ProduceRequest) -> None:
     """Raise RegnumError when a request contradicts itself: nothing of it is appended."""
-    if request.acks not in log_pb2.Acks.values():
+    if request.acks not in _ACKS:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
             f"acks is {request.acks}; give ACKS_ALL (all in-sync replicas; so does leaving it out), ACKS_LEADER or"
@@ -40,11 +42,11 @@ def check_request(request: log_pb2.ProduceRequest) -> None:
         )
 
 
-def wrong_in(message: log_pb2.ProducePartition) -> str:
-    """What is wrong with the form of what is to be appended; empty where nothing is."""
+def wrong_in(message: log_pb2.ProducePartition, size_bytes: int) -> str:
+    """What is wrong with the form of what is to be appended (``size_of``); empty where nothing is."""
     if message.records and message.WhichOneof("data"):
         return "records stands for plain.records in old requests: give one of the two, and no record_batch beside it"
-    if not (message.record_batch or message.plain.records or message.records):
+    if not size_bytes:
         return "there is nothing to append: give record_batch or plain.records"
     return _wrong_in_plain(message.plain) if message.HasField("plain") else ""
 
@@ -61,11 +63,12 @@ def _wrong_in_plain(plain: log_pb2.PlainRecords) -> str:
 
 
 def size_of(message: log_pb2.ProducePartition) -> int:
-    """Bytes of what is to be appended.
+    """Bytes of what is to be appended; 0 where there is nothing.
 
     A message that is asked for its size encodes itself: of half a megabyte that takes as long as to check its records.
+    To look at the batch is to copy it, so it is asked once.
     """
-    return len(message.record_batch) or message.ByteSize()
+    return len(message.record_batch) or (message.ByteSize() if message.plain.records or message.records else 0)
 
 
 def batch_in(message: log_pb2.ProducePartition, now_ms: int) -> bytes:

@@ -6,8 +6,9 @@ order as well; a controller that dies leaves something; nothing waits for a trac
 Algorithm: the root's place is reserved at once, and what is written and told while the change is under way carries it.
 When the change is noticed, or when the first leader of a planned one is decided, an opening record goes out. The orders
 are over with the last acknowledgement of a new leader: so much is timed as the change. Some of the leaders said with it
-that they report the first records that they acknowledge to producers; the root is written when these reports have come,
-or FIRST_ACKNOWLEDGEMENT_S later, with the beginning that is known by then (``beginning``).
+that they report the first records that they acknowledge to producers; the root is written SETTLED_S after these reports
+have come, or FIRST_ACKNOWLEDGEMENT_S later, with the beginning that is known by then (``beginning``), so that what
+clients record lies within it.
 
 A planned change that moves nothing leaves nothing. See ``regnum_telemetry.conventions`` for what the boundaries mean.
 """
@@ -30,6 +31,9 @@ PATIENCE_S: Final = 30.0
 
 FIRST_ACKNOWLEDGEMENT_S: Final = 5.0
 """How long after them first acknowledgements to producers are waited for."""
+
+SETTLED_S: Final = 0.2
+"""So long after the last of these reports clients have what was acknowledged, and their spans end."""
 
 DISPATCH_SPANS: Final[Mapping[str, str]] = {
     conventions.FAILOVER: conventions.DISPATCH,
@@ -105,6 +109,7 @@ class ChangeTrace:
         self.is_open = False
         """Whether it is a change for certain."""
         self._over = self._written = False
+        self._settled_unix_nano = 0
         self._ended: Final = asyncio.Event()
         self._heard: Final = asyncio.Event()
 
@@ -232,6 +237,9 @@ class ChangeTrace:
                     await self._heard.wait()
             except TimeoutError:
                 pass
+            if self._reported and self.context:
+                await asyncio.sleep(SETTLED_S)
+                self._settled_unix_nano = tracing.now_unix_nano()
         finally:
             self._write()
 
@@ -304,7 +312,7 @@ class ChangeTrace:
             links=tuple(self._links),
             at_unix_nano=begin,
         )
-        root.end(max(over, noticed))
+        root.end(max(over, noticed, self._settled_unix_nano))
         # It may be known for longer, as what others are linked with.
         self._led.clear()
         self._reported.clear()

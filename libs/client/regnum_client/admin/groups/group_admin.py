@@ -67,7 +67,7 @@ class GroupAdmin(AdminSession):
         return described
 
     async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """How far a group has come, by topic and partition; empty: nothing is committed, or there is no such group."""
+        """Committed offsets of a group, by topic and partition; empty: none, or there is no such group."""
 
         async def ask(stub: "GroupServiceAsyncStub", timeout_s: float, _: int) -> dict[TopicPartition, CommittedOffset]:
             request = group_pb2.OffsetFetchRequest(header=self._header, group_id=group_id)
@@ -128,7 +128,7 @@ class GroupAdmin(AdminSession):
     async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, RegnumError | None]:
-        """Forget how far a group has come in these partitions, up to 10,000 (Kafka: deleteConsumerGroupOffsets).
+        """Delete committed offsets of a group, of up to 10,000 partitions (Kafka: deleteConsumerGroupOffsets).
 
         Each on its own: None where nothing is known any more, also where nothing was. GROUP_SUBSCRIBED_TO_TOPIC: a
         member of the group reads the topic. Raises GROUP_ID_NOT_FOUND.

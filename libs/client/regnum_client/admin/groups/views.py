@@ -104,7 +104,7 @@ class GroupDescription:
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in one partition.
+    """The committed offset of a group in one partition.
 
     >>> admin.list_group_offsets("a group that has committed nothing")
     {}

@@ -67,7 +67,7 @@ def backup(
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Write everything that the store holds into one file: topics, states, settings, quotas, ACLs, tokens.
+    """Write what the coordination store holds into one file: topics, states, settings, quotas, ACLs, tokens.
 
     Records are not in it. The cluster may run meanwhile. The file has mode 0600: it holds secrets. With - the backup
     alone goes to stdout, and what is said of it to stderr.
@@ -158,7 +158,7 @@ def restore(
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Put a backup into an empty store, or restore the tree that is there. Without --execute nothing is changed.
+    """Restore a backup into an empty coordination store, or what it holds (--in-place). Changes need --execute.
 
     Stop every process of the cluster first, and start all of them afterwards, with this store. No partition has a
     leader until every broker has said what its log holds; then the newest log leads. `regnum status` shows what is

@@ -66,7 +66,7 @@ def console(
     bootstrap: BootstrapOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Serve pages of the cluster until Ctrl-C, with the rights of this command; with a certificate, of each visitor."""
+    """Serve the console, for a browser, with the rights of this command; with a certificate, of each visitor."""
 
     async def work() -> None:
         check_installed()

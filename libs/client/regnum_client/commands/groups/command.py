@@ -107,7 +107,7 @@ def describe(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show how far a group is in each partition, and how far behind (lag); or its members."""
+    """Show a group's committed offsets and its lag by partition; or its members."""
 
     async def work() -> "tuple[GroupDescription, dict[TopicPartition, CommittedOffset], dict[TopicPartition, Any]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
@@ -192,7 +192,7 @@ def delete_offsets(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Forget how far a group has come in topics that no member of it reads; it begins there anew, if it reads them."""
+    """Delete a group's committed offsets of topics that no member of it reads."""
 
     async def work() -> "tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, RegnumError | None]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415

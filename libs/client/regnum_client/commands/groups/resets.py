@@ -15,7 +15,7 @@ class Goal(Enum):
     EARLIEST = "earliest"
     """At the first record."""
     LATEST = "latest"
-    """Behind the last record."""
+    """To the log end offset."""
     OFFSET = "offset"
     """At an offset."""
     SHIFT = "shift"

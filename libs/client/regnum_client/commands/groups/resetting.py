@@ -59,14 +59,14 @@ def reset_offsets(
         typer.Option("--partition", "-p", min=0, help="Only this partition; may stand more than once. Default: all."),
     ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end offset.")] = False,
     to_datetime: Annotated[
         str | None,
         typer.Option("--to-datetime", metavar="TIME", help="To an age (-1h) or a time (2026-01-31T12:00:00Z)."),
     ] = None,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="So many records on; back, where it is negative.")
+        int | None, typer.Option("--shift-by", help="By so many records: forward, or back where it is negative.")
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it. Default: only show what would become of it.")
@@ -76,7 +76,7 @@ def reset_offsets(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show where a group would go on in each partition; with --execute, let it go on there.
+    """Show the offsets that a group would be reset to; with --execute, commit them.
 
     A group with members refuses: stop them first. Offsets beyond a log become its nearest end.
     """

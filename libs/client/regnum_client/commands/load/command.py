@@ -57,7 +57,9 @@ def load(
     ] = 1.0,
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     compression: Annotated[str, typer.Option("--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
-    linger_ms: Annotated[float, typer.Option("--linger-ms", min=0, help="How long a record waits for company.")] = 5.0,
+    linger_ms: Annotated[
+        float, typer.Option("--linger-ms", min=0, help="How long a batch waits for more records.")
+    ] = 5.0,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     _debug: DebugOption = False,

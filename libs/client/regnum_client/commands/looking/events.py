@@ -63,7 +63,10 @@ def show_events(
     broker: Annotated[
         int | None,
         typer.Option(
-            "--broker", metavar="ID", min=0, help="Only where that broker came, went, led, or was in sync, and no more."
+            "--broker",
+            metavar="ID",
+            min=0,
+            help="Only where that broker registered, went, led, or entered or left an ISR.",
         ),
     ] = None,
     kind: Annotated[

@@ -54,13 +54,12 @@ InternalOption = Annotated[
     bool | None,
     typer.Option(
         "--internal/--no-internal",
-        help="Only Regnum's own topics (__...), or none of them. Default: all, but a list "
-        "that nothing else narrows has none.",
+        help="Only internal topics (__...), or none of them. Default: none, unless another option narrows the list.",
     ),
 ]
 TroubleOption = Annotated[
     list[Trouble] | None,
-    typer.Option("--trouble", help="Only topics with a partition in that trouble; may be given several times."),
+    typer.Option("--trouble", help="Only topics with a partition in that state; may be given several times."),
 ]
 
 
@@ -92,7 +91,7 @@ def list_topics(
     internal: InternalOption = None,
     trouble: TroubleOption = None,
     unhealthy: Annotated[
-        bool, typer.Option("--unhealthy", help="Only topics with a partition in any trouble.")
+        bool, typer.Option("--unhealthy", help="Only topics with a partition in any of these states.")
     ] = False,
     sort: Annotated[
         Order,
@@ -162,7 +161,7 @@ def describe(
     trouble: TroubleOption = None,
     offsets: Annotated[
         bool,
-        typer.Option("--offsets", help="Ask leaders where the logs begin and what is committed: two calls to each."),
+        typer.Option("--offsets", help="Ask leaders for log start offsets and high watermarks: two calls to each."),
     ] = False,
     newest: Annotated[
         bool,
@@ -170,14 +169,14 @@ def describe(
     ] = False,
     sizes: Annotated[
         bool,
-        typer.Option("--sizes", help="Ask brokers how large replicas are and how far behind: a call to each."),
+        typer.Option("--sizes", help="Ask brokers for sizes and lag of replicas: a call to each."),
     ] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Show leader, replicas and in-sync replicas of partitions; with --trouble only of those that are in it."""
+    """Show leader, replicas and in-sync replicas of partitions; with --trouble only of those in that state."""
     names = list(dict.fromkeys(topics or ()))
     chosen = _chosen(prefix, match, internal, trouble)
     _check_choice(names, chosen)

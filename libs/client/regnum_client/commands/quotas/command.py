@@ -52,7 +52,7 @@ ClusterOption = Annotated[
 
 group = typer.Typer(
     cls=Group,
-    help="Quotas: changes of topics, bytes in and out, brokers' time.",
+    help="Quotas: topic mutations, bytes in and out, request time of brokers.",
     no_args_is_help=True,
 )
 
@@ -82,7 +82,7 @@ def set_quota(
         typer.Option(
             "--burst",
             metavar="PARTITIONS",
-            help="So many at once after quiet. Default: 11 s of the rate, unless the cluster says so otherwise.",
+            help="So many at once after an idle time. Default: 11 s of the rate, unless the cluster says so otherwise.",
         ),
     ] = None,
     producer_byte_rate: Annotated[

@@ -80,7 +80,7 @@ def cancel(
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Call reassignments back: the old replicas stay, the new ones go. What has arrived stays where it is."""
+    """Cancel reassignments: the old replicas stay, the new ones are removed. Completed moves stay."""
     places, topic_names = [place_of(text) for text in partitions or ()], names_of(topics)
     if (bool(places), bool(topic_names), everything).count(True) != 1:
         raise wrong_use("give partitions, --topics, or --all; one of the three")

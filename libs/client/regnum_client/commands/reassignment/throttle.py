@@ -21,8 +21,8 @@ ThrottleOption = Annotated[
         metavar="BYTES_PER_S",
         min=LEAST,
         max=10**12,
-        help="Bytes a second that a broker sends, and takes, at most for what moves, of all commands. "
-        "Taken back when the command has waited until all is done.",
+        help="Throttle of all reassignments: bytes a second that each broker sends, and receives. "
+        "Removed when the command has waited until all is done.",
     ),
 ]
 

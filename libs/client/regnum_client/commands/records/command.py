@@ -63,7 +63,7 @@ def produce(
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-k", help="What parts key and value in a line. Default: lines have no key."),
+        typer.Option("--key-separator", "-k", help="Separator of key and value in a line. Default: lines have no key."),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -74,7 +74,9 @@ def produce(
     ] = None,
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     compression: Annotated[str, typer.Option("--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
-    linger_ms: Annotated[float, typer.Option("--linger-ms", min=0, help="How long a record waits for company.")] = 5.0,
+    linger_ms: Annotated[
+        float, typer.Option("--linger-ms", min=0, help="How long a batch waits for more records.")
+    ] = 5.0,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: DeliveryTimeoutOption = None,
@@ -164,8 +166,8 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="Share the partitions with other members, and go on where the group is; printed is committed. "
-            "--from, begin or end, is where it begins.",
+            help="Read as a member of this consumer group; offsets of printed records are committed. "
+            "--from, begin or end, is for partitions without a committed offset.",
         ),
     ] = None,
     matching: Annotated[
@@ -178,7 +180,9 @@ def consume(
     rack: Annotated[
         str,
         typer.Option(
-            "--rack", help="Rack that this runs in: brokers that may (--replica-selector rack) have it read from there."
+            "--rack",
+            help="Rack of this consumer (client.rack): brokers with --replica-selector rack have it read from "
+            "a follower there.",
         ),
     ] = "",
     skip_unreadable: Annotated[

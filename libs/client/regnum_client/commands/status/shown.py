@@ -76,10 +76,11 @@ def show(
     if output is not Output.TABLE:
         emit_one(document(processes, health, figures, services, kafka, problems), output)
         return
+    rows = figure_rows(figures, health)
+    emit_one({"status": headline(rows, problems)}, output)
     _processes(processes)
     if health is not None:
         emit_one(_summary(health), output)
-    rows = figure_rows(figures, health)
     _table([line(one) for one in rows], LINE_COLUMNS)
     for row in rows:
         if row.get("not_ready_because"):
@@ -96,6 +97,16 @@ def show(
     if services.unknown_because:
         note(f"what metadata processes and quotas do is not known: {services.unknown_because}")
     _trouble(health)
+
+
+def headline(brokers: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> str:
+    """The first line: whether all is well, else what is wrong first."""
+    ready = sum(not (row.get("not_ready_because") or row.get("error")) for row in brokers)
+    said = f"{ready} of {len(brokers)} brokers ready"
+    if not problems:
+        return f"all is well, {said}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"not well, {said}: {problems[0]}{more}"
 
 
 def _processes(processes: Sequence[Mapping[str, Any]]) -> None:

@@ -47,7 +47,7 @@ def delete_records(
         int | None, typer.Option("--before-offset", min=0, help="The first offset that stays.")
     ] = None,
     all_committed: Annotated[
-        bool, typer.Option("--all", help="All records that are committed when the command is carried out.")
+        bool, typer.Option("--all", help="All records below the high watermark when the command is carried out.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete them for good. Default: only show what would go.")] = False,
     client_id: ClientIdOption = CLIENT_ID,

@@ -47,6 +47,9 @@ class ConsumerOutages:
             last = self._last.get(cursor.partition)
             if last is not None and (last[0] != term or cursor.partition in self._failed):
                 recovering = True
+                place = propagation.parse(self._tracer.reserve(conventions.CONSUMER_OUTAGE))
+                if place is not None and last[0] != term and not poll.is_elsewhere(term):
+                    poll.span_ids[cursor.topic_id, cursor.partition.partition] = place.span_id
                 known = self._learned.get(cursor.partition)
                 if known is None or known[0] != term:
                     self._learned[cursor.partition] = (term, at_unix_nano)
@@ -63,11 +66,18 @@ class ConsumerOutages:
             if result.error_code:
                 self.failed(cursor.partition, reason_of(result.error_code))
             else:
-                cause = poll.causes.get((cursor.topic_id, cursor.partition.partition), "")
-                self.answered(cursor.partition, term, at_unix_nano, cause, poll.begun_unix_nano)
+                key = (cursor.topic_id, cursor.partition.partition)
+                cause, span_id = poll.causes.get(key, ""), poll.span_ids.get(key, "")
+                self.answered(cursor.partition, term, at_unix_nano, cause, poll.begun_unix_nano, span_id)
 
     def answered(
-        self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int, cause: str, sent_unix_nano: int = 0
+        self,
+        partition: TopicPartition,
+        term: LeaderTerm,
+        at_unix_nano: int,
+        cause: str,
+        sent_unix_nano: int = 0,
+        span_id: str = "",
     ) -> None:
         """Its leader answered.
 
@@ -77,6 +87,7 @@ class ConsumerOutages:
             at_unix_nano: when.
             cause: what made that leadership, as traceparent; empty: unknown.
             sent_unix_nano: when it was asked; 0: not known.
+            span_id: id for the span, as the leader was told it; empty: none was.
         """
         before = self._last.get(partition)
         self._last[partition] = (term, at_unix_nano)
@@ -104,10 +115,11 @@ class ConsumerOutages:
             attributes[conventions.FAILOVER_TRACE_ID] = above.trace_id
         span = self._tracer.start(
             conventions.CONSUMER_OUTAGE,
-            parent="" if above is None else cause,
+            parent="" if above is None else propagation.root_of(cause),
             kind=Kind.CONSUMER,
             attributes=attributes,
             links=() if above is None else (cause,),
             at_unix_nano=before[1],
+            place="" if above is None else propagation.beside(cause, span_id),
         )
         span.end(at_unix_nano)

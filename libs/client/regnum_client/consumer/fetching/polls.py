@@ -60,6 +60,7 @@ class Poll:
         "leader",
         "look_s",
         "share_bytes",
+        "span_ids",
         "task",
     )
 
@@ -82,6 +83,8 @@ class Poll:
         """When it began, where the causes are asked for."""
         self.causes: dict[tuple[str, int], str] = {}
         """What made the leaderships, by topic id and partition, where that was asked for."""
+        self.span_ids: dict[tuple[str, int], str] = {}
+        """Ids for the spans of outages that its answer ends, by topic id and partition: of those that moved."""
         self.task: asyncio.Task[None] | None = None
         self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
         for cursor, _, term in asked:
@@ -176,8 +179,9 @@ class FetchCalls:
         try:
             answer: FetchResponse
             if causes:
+                asked = propagation.render_recovering(poll.span_ids)
                 answer, trailers = await call_asking(
-                    fetch.Fetch, request, timeout_s=self._timeout_s, ask=propagation.RECOVERING
+                    fetch.Fetch, request, timeout_s=self._timeout_s, ask=(propagation.RECOVERING, asked)
                 )
                 poll.causes = propagation.parse_fetch_causes(trailers)
             else:

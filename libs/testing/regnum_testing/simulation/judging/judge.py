@@ -26,8 +26,8 @@ class History:
     """Records that the producer took."""
     read: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """By partition: offset and value as a consumer was given them, in that order."""
-    leaders: dict[tuple[str, int], dict[str, None]] = field(default_factory=dict)
-    """By partition and leader epoch: the brokers that led in it."""
+    leaders: dict[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+    """By partition and leader epoch: the brokers that led in it, each with its life that did."""
     shown: dict[str, int] = field(default_factory=dict)
     """By partition: the highest high watermark that a leader had."""
     awaited: dict[tuple[str, int], None] = field(default_factory=dict)
@@ -51,6 +51,7 @@ class History:
     _marks: dict[tuple[str, str], int] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     _outlived_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    _strange: dict[tuple[str, str, int], None] = field(default_factory=dict)
 
     def commit(self, partition: str, offset: int, *, known: Mapping[str, int]) -> None:
         """A member was told that an offset is committed; ``known``: what had been committed before it asked."""
@@ -98,10 +99,19 @@ class History:
             self._newest[partition] = max(self._newest.get(partition, -1), epoch)
             brokers = self.leaders.setdefault((partition, epoch), {})
             if broker not in brokers:
-                brokers[broker] = None
+                brokers[broker] = life
                 if len(brokers) > 1:
                     self.problems.append(f"two leaders in epoch {epoch} of partition {partition}: {', '.join(brokers)}")
+            elif brokers[broker] != life:
+                brokers[broker] = life
+                self.problems.append(f"S11: {broker} leads {partition} in epoch {epoch} again, in another life")
             self.shown[partition] = max(self.shown.get(partition, 0), high_watermark)
+
+    def see_log(self, broker: str, partition: str, *, epoch: int, recorded: str, log_id: str) -> None:
+        """The log that a leader has, and the one that its order named."""
+        if recorded != log_id and (broker, partition, epoch) not in self._strange:
+            self._strange[broker, partition, epoch] = None
+            self.problems.append(f"S10: {broker} leads {partition} in epoch {epoch} with another log than is recorded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,3 +16,8 @@ def log_of(replica: Any) -> Log:
         records += [(record.offset, int(record.value or b"")) for record in some]
         at = some[-1].offset + 1
     return Log(start=log.log_start_offset, records=tuple(records), high_watermark=replica.high_watermark)
+
+
+def directory_of(broker: Any) -> Any:
+    """The log directory of a broker that runs."""
+    return vars(broker)["_storage"].directory

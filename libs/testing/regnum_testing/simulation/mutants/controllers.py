@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+from regnum.replication.v1 import control_pb2
 from regnum_broker.cluster.orders.roles import end_role
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.serving import metadata_cache
@@ -13,23 +14,36 @@ from regnum_coordination.recipes import leadership as reigns
 from regnum_election.brokers import changes
 from regnum_election.decisions import leadership, liveness, topic_nodes
 from regnum_election.decisions.cluster import Topic
+from regnum_election.dispatch import control_requests
 from regnum_election.publication.delta_log import Journal
 from regnum_election.reign.reign import Reign
+from regnum_election.topics import adoption
+from regnum_metadata import lane
 from regnum_model import insync, paths
 from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
 from regnum_model.nodes import Membership
 from regnum_quota.admission import Ledger
+from regnum_service.errors import RegnumError
 
 from regnum_testing.simulation.mutants.mutant import Mutant, replaced
 
 Surroundings: Final = leadership.Surroundings
 
 
-def _elects_bounced() -> None:
+def elects_bounced() -> None:
+    """A bounce since a member was recorded does not count."""
     replaced(Surroundings, "is_intact", lambda _: Surroundings.is_restorable)
 
 
-def _any_log() -> None:
+def leads_on_after_a_bounce() -> None:
+    """And it is told that it leads, in the leader epoch in which it did before."""
+    elects_bounced()
+    replaced(control_requests, "_is_from_before", lambda _: lambda state, broker: False)
+
+
+def any_log() -> None:
+    """Nor does another log."""
+
     def make(able: Any) -> Any:
         del able
         return lambda self, id, members: self._able(id) is not None
@@ -88,6 +102,25 @@ def _any_interval() -> None:
     replaced(metadata_cache, "_joins", lambda _: lambda head, own: True)
 
 
+def _lanes_ask_nothing() -> None:
+    def make(deliver: Any) -> Any:
+        async def mutated(stream: Any, parts: Any, *arguments: Any) -> Any:
+            told = list(parts)
+            try:
+                return await deliver(stream, iter(told), *arguments)
+            except RegnumError:
+                head = control_pb2.UpdateMetadataRequest.FromString(told[0])
+                if head.from_version == head.to_version:
+                    raise
+                return control_pb2.UpdateMetadataResponse(
+                    controller_epoch=head.controller_epoch, version=head.to_version, version_epoch=head.controller_epoch
+                )
+
+        return mutated
+
+    replaced(lane, "deliver", make)
+
+
 def _max_broker_epoch_of_the_start() -> None:
     def make(published: Any) -> Any:
         def mutated(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -127,6 +160,7 @@ def _every_state_is_new() -> None:
         "judge_state",
         lambda judge: lambda id, found, **named: judge(id, found, **{**named, "creating": True}),
     )
+    replaced(adoption, "_remembering", lambda _: lambda picture, id, members: members)
 
 
 def _no_mutation_is_known() -> None:
@@ -185,13 +219,14 @@ MUTANTS: Final = (
         name="bounced-elected",
         rules="S10, T1",
         breaks="a member that has failed since it was recorded counts as one that has been up",
-        apply=_elects_bounced,
+        apply=elects_bounced,
+        story="a_leader_bounces_unseen",
     ),
     Mutant(
         name="any-log",
         rules="S10, T2, T5",
         breaks="whoever was a member may be elected, whatever log its registration names",
-        apply=_any_log,
+        apply=any_log,
         story="a_follower_loses_power_between_reigns",
     ),
     Mutant(
@@ -227,6 +262,8 @@ MUTANTS: Final = (
         rules="S17",
         breaks="a broker applies a metadata change whatever it has itself",
         apply=_any_interval,
+        story="a_change_does_not_arrive",
+        beside=(_lanes_ask_nothing,),
     ),
     Mutant(
         name="old-max-broker-epoch",
@@ -240,6 +277,7 @@ MUTANTS: Final = (
         rules="S12, S13",
         breaks="a broker deletes what the full set of orders leaves out",
         apply=_init_deletes,
+        story="a_state_is_lost",
     ),
     Mutant(
         name="silence-is-enough",
@@ -258,8 +296,9 @@ MUTANTS: Final = (
     Mutant(
         name="state-guessed",
         rules="S14",
-        breaks="a partition whose state is gone is taken for a new one",
+        breaks="a partition whose state is gone is taken for a new one, by the reign that goes on and by the next one",
         apply=_every_state_is_new,
+        story="a_state_is_lost",
     ),
     Mutant(
         name="mutation-happens-twice",

@@ -24,24 +24,24 @@ LIMIT_S = 600.0
 
 def told(mutant: Mutant) -> Outcome:
     """What its story finds."""
-    return forked(1, schedule=STORIES[mutant.story], first=mutant.apply)
+    return forked(1, schedule=STORIES[mutant.story], first=mutant.put_in)
 
 
 def hunted(mutant: Mutant, *, first: int, limit_s: float, seconds: float) -> tuple[int | None, float, str]:
     """The seed that finds it, None if none does in that time; processor seconds; and what it found."""
     spent_s = 0.0
     for seed in itertools.count(first):
-        outcome = forked(seed, seconds=seconds, first=mutant.apply)
+        outcome = forked(seed, seconds=seconds, first=mutant.put_in)
         spent_s += outcome.cpu_s
-        if outcome.found:
-            return seed, spent_s, _last_line(outcome)
+        if mutant.is_found(outcome.found):
+            return seed, spent_s, _last_line(mutant, outcome)
         if spent_s >= limit_s:
             break
     return None, spent_s, ""
 
 
-def _last_line(outcome: Outcome) -> str:
-    return outcome.found[0].splitlines()[-1] if outcome.found else ""
+def _last_line(mutant: Mutant, outcome: Outcome) -> str:
+    return next((one.splitlines()[-1] for one in outcome.found if mutant.is_found([one])), "")
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
         mutant = MUTANTS[name]
         if mutant.story and not asked.by_seeds:
             outcome = told(mutant)
-            spent_s, found = outcome.cpu_s, _last_line(outcome)
+            spent_s, found = outcome.cpu_s, _last_line(mutant, outcome)
             where = f"`{mutant.story}`" if found else "not found"
         else:
             limits = {"limit_s": asked.limit_s, "seconds": asked.seconds}

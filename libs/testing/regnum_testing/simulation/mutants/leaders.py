@@ -14,6 +14,7 @@ from regnum_model import insync
 from regnum_model.ids import LeaderEpoch
 from regnum_model.nodes import BrokerNode, Membership
 
+from regnum_testing.simulation.mutants.controllers import any_log, leads_on_after_a_bounce
 from regnum_testing.simulation.mutants.mutant import Mutant, replaced
 
 
@@ -228,6 +229,7 @@ MUTANTS: Final = (
         rules="S15",
         breaks="a follower truncates to its high watermark",
         apply=_truncates_to_the_high_watermark,
+        story="a_tail_diverges",
     ),
     Mutant(
         name="does-not-truncate",
@@ -241,6 +243,7 @@ MUTANTS: Final = (
         rules="S15",
         breaks="a leader answers fetches of followers whatever leader epoch they carry",
         apply=_fetches_of_any_epoch,
+        story="a_fetch_is_late",
     ),
     Mutant(
         name="cut-off-leader-serves",
@@ -254,18 +257,27 @@ MUTANTS: Final = (
         rules="S11, T3",
         breaks="a broker takes leadership up in a leader epoch that its log knows already",
         apply=_leads_again,
+        story="a_leader_bounces_unseen",
+        beside=(leads_on_after_a_bounce,),
+        seen_as="S11",
     ),
     Mutant(
         name="leads-with-another-log",
         rules="S10",
         breaks="a broker takes leadership up though the node means another log",
         apply=_leads_with_another_log,
+        story="a_follower_loses_power",
+        beside=(any_log,),
+        seen_as="S10: broker",
     ),
     Mutant(
         name="epoch-not-recorded",
         rules="S11",
         breaks="a leader does not write down the leader epoch that it begins",
         apply=_leads_without_writing_it_down,
+        story="a_new_leader_bounces_unseen",
+        beside=(leads_on_after_a_bounce,),
+        seen_as="S11",
     ),
     Mutant(
         name="isr-not-reported",

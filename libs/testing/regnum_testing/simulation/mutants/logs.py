@@ -70,12 +70,14 @@ MUTANTS: Final = (
         rules="S10",
         breaks="a directory whose disk has failed keeps its log id in the same boot",
         apply=_failed_disk_keeps_its_id,
+        story="a_disk_fails_once_away_from_the_store",
     ),
     Mutant(
         name="failed-disk-tells-only-itself",
         rules="S10",
         breaks="that a disk has failed is noted on that disk alone, which may refuse the note",
         apply=_failed_disk_tells_only_itself,
+        story="a_disk_fails_for_good_and_works_again",
     ),
     Mutant(
         name="power-loss-unnoticed",

@@ -1,7 +1,7 @@
 """What a mutant is, and how the product is patched."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,24 @@ class Mutant:
     """Patches the product in this process, for good."""
     story: str = ""
     """The aimed schedule that finds it (``schedules.stories``); empty: seeds do."""
+    beside: tuple[Callable[[], None], ...] = ()
+    """Other lines of defence, taken away as well: while one of them stands, what the mutant breaks does no harm."""
+    seen_as: str = ""
+    """What a finding has to begin with, where its story finds something without the mutant as well; empty: anything."""
+
+    def put_in(self) -> None:
+        """Patch the product, with what stands beside it."""
+        self.stand_beside()
+        self.apply()
+
+    def stand_beside(self) -> None:
+        """Take away the other lines of defence alone."""
+        for other in self.beside:
+            other()
+
+    def is_found(self, found: Sequence[str]) -> bool:
+        """Whether it is this mutant that a run has found."""
+        return any(one.startswith(self.seen_as) for one in found)
 
 
 def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

@@ -17,10 +17,12 @@ from regnum_model.nodes import LeaderAndIsr
 
 from regnum_testing.simulation.cluster import SimulatedCluster, Started
 from regnum_testing.simulation.judging.judge import History
-from regnum_testing.simulation.judging.replicas import log_of
+from regnum_testing.simulation.judging.replicas import directory_of, log_of
 from regnum_testing.simulation.load import LIMITED, STAYS, Load, key_of
 from regnum_testing.simulation.loop import Process
 from regnum_testing.simulation.schedules.faults import Faults
+
+ELECTIONS: Final = ("election-1", "election-2")
 
 STATE: Final = paths.leader_and_isr(STAYS, 0)
 """Node of the partition that a story is about."""
@@ -74,6 +76,10 @@ class Scene:
     def acknowledged(self) -> int:
         """Records of the partition that are."""
         return sum(partition == key_of(STAYS, 0) for partition, _ in self.history.acknowledged)
+
+    def led(self, name: str, epoch: int) -> bool:
+        """Whether a broker has been seen to lead the partition in that leader epoch."""
+        return name in self.history.leaders.get((key_of(STAYS, 0), epoch), {})
 
     def followers(self, name: str) -> list[str]:
         """Brokers that have fetched from a leader in its epoch."""
@@ -134,6 +140,16 @@ class Scene:
         return await self.until(
             lambda: set(self.state().isr) == wanted and self.state().leader in wanted, within_s=within_s
         )
+
+    async def written_down(self, name: str) -> None:
+        """Wait until a broker writes its high watermark down; the kernel writes all that is open then.
+
+        What is lost from then on is nothing that the log directory knows of by itself, for a second.
+        """
+        directory, key = directory_of(self.cluster.started[name].service), self.replica(name).key
+        before = directory.stored_high_watermark(key)
+        await self.until(lambda: directory.stored_high_watermark(key) != before)
+        self.cluster.disks[name].write_back()
 
     async def sent(self, writer: str, path: str = STATE, *, within_s: float = 15.0) -> bool:
         """Wait until a process sends the next write to a node; it is on its way then."""

@@ -10,16 +10,18 @@ from typing import Final
 from regnum_client import QuotaAlteration, QuotaEntity
 from regnum_coordination.port import Create, Delete
 from regnum_model import paths
+from regnum_model.nodes import TopicNode
 from regnum_model.quotas import QUOTA_ACTIVE
 from regnum_service.errors import RegnumError
 
 from regnum_testing.simulation.judging.judge import of_quota
 from regnum_testing.simulation.load import LIMITED, MOVES, RESIZED, STAYS
-from regnum_testing.simulation.schedules.scene import STATE, Scene
+from regnum_testing.simulation.schedules import leading
+from regnum_testing.simulation.schedules.scene import ELECTIONS, STATE, Scene
 
 Story = Callable[[Scene], Awaitable[None]]
 
-ELECTIONS, QUOTA = ("election-1", "election-2"), ("quota-1", "quota-2")
+QUOTA = ("quota-1", "quota-2")
 FETCH: Final = "FetchReplica"
 LAG_S: Final = 14.0  # longer than a follower may lag
 
@@ -81,7 +83,9 @@ async def a_volume_goes_back(scene: Scene) -> None:
 async def a_disk_fails_once_away_from_the_store(scene: Scene) -> None:
     """A write fails, and of what the kernel had not written before a part is dropped; the store cannot be told."""
     leader, second, third = scene.assigned()
-    await scene.more(30)
+    await scene.more(5)
+    await scene.written_down(second)
+    await scene.more(8)
     scene.cluster.cut_from_store(second)
     scene.cluster.fail_once(second)
     await scene.until(lambda: scene.cluster.disks[second].has_refused, each_s=0.0002)
@@ -94,7 +98,9 @@ async def a_disk_fails_once_away_from_the_store(scene: Scene) -> None:
 async def a_disk_fails_for_good_and_works_again(scene: Scene) -> None:
     """It takes no note of its failure; the store does."""
     leader, second, third = scene.assigned()
-    await scene.more(30)
+    await scene.more(5)
+    await scene.written_down(second)
+    await scene.more(8)
     scene.cluster.spoil_disk(second, errno.EROFS)
     await scene.until(lambda: scene.cluster.disks[second].has_refused, each_s=0.0002)
     scene.kill(*ELECTIONS, leader, third)
@@ -246,33 +252,28 @@ async def a_tail_diverges(scene: Scene) -> None:
     """What one follower has beyond the other is cut when that leads; it is ahead of its high watermark then."""
     leader, second, third = scene.assigned()
     await scene.more(10)
+    # A producer that waits for its acknowledgements appends nothing; another one goes on.
+    scene.more_load()
+    await scene.more(5)
     # The second one is given records, and what it has of them is not heard of.
     scene.cluster.cut(second, leader)
     end = scene.end(leader)
-    await scene.until(lambda: scene.end(third) > end + 2 and scene.end(second) > end, each_s=0.0002)
+    await scene.until(lambda: scene.end(third) > scene.end(second) > end, within_s=3.0, each_s=0.0001)
     scene.cluster.cut(leader, second)
     scene.cluster.cut(leader, third)
     done = scene.acknowledged()
     scene.cluster.network.join(second, leader)
     await scene.until(lambda: scene.acknowledged() > done, within_s=2.0, each_s=0.0002)
     common = scene.end(second)
+    # What the leader had said of its high watermark never arrives.
     scene.kill(leader)
-    scene.cluster.heal()
     await scene.until(lambda: f"broker-{scene.state().leader}" == second)
     if await scene.until(lambda: 0 <= scene.end(third) < common, within_s=2.0, each_s=0.0001):
         scene.kill(second)
-        await scene.sleep(4.0)
+        await scene.sleep(4.5)
         await scene.start(second)
+    scene.cluster.heal()
     await scene.start(leader)
-
-
-async def a_leader_is_cut_off(scene: Scene) -> None:
-    """Clients alone reach it."""
-    leader, *_ = scene.assigned()
-    await scene.more(5)
-    scene.cluster.cut_from_store(leader)
-    scene.part(leader, *(name for name in scene.cluster.started if "-" in name and name != leader))
-    await scene.sleep(22.0)
 
 
 async def an_isr_shrinks_and_grows(scene: Scene) -> None:
@@ -284,28 +285,23 @@ async def an_isr_shrinks_and_grows(scene: Scene) -> None:
     scene.history.problems += await scene.images()
 
 
-async def a_leader_bounces(scene: Scene) -> None:
-    """It is back before its session ends."""
-    leader, *_ = scene.assigned()
-    await scene.more(5)
-    scene.kill(leader)
-    await scene.start(leader)
-    await scene.more(10)
-
-
-async def a_leader_loses_power_and_is_back(scene: Scene) -> None:
-    """No controller has seen it go; its last records are gone (T3)."""
-    leader, *_ = scene.assigned()
-    await scene.more(40)
-    for name in ELECTIONS:
-        scene.cluster.pause(name)
-    scene.kill(leader, power=True)
-    await scene.start(leader)
-    await scene.until(lambda: scene.holder(paths.broker_id(scene.id(leader))) == leader)
-    await scene.sleep(0.5)
-    for name in ELECTIONS:
-        scene.cluster.go_on(name)
-    await scene.sleep(4.0)
+async def a_change_does_not_arrive(scene: Scene) -> None:
+    """A broker hears nothing of the metadata process while partitions change, and of the next change again (S17)."""
+    leader, second, third = scene.assigned()
+    away = scene.id(third)
+    await scene.administer(lambda admin: admin.create_topic(MOVES, partitions=0, assignment={0: [away]}))
+    await scene.sleep(1.0)
+    scene.part("metadata-1", second)
+    scene.kill(third)
+    await scene.in_sync(leader, second)
+    await scene.sleep(12.0)
+    scene.cluster.heal()
+    await scene.sleep(2.0)
+    # A client would wait until every broker knows it.
+    following = TopicNode(topic_id=None, partitions={0: (scene.id(leader),)})
+    scene.by_hand((Create(paths.topic("next"), following.encode()),))
+    await scene.sleep(3.0)
+    scene.history.problems += await scene.images()
 
 
 async def a_reign_ends_before_its_write(scene: Scene) -> None:
@@ -476,10 +472,14 @@ STORIES: Final[dict[str, Story]] = {
         a_joining_member_loses_power_unseen,
         a_shrink_is_lost,
         a_tail_diverges,
-        a_leader_is_cut_off,
+        leading.a_leader_is_cut_off,
         an_isr_shrinks_and_grows,
-        a_leader_bounces,
-        a_leader_loses_power_and_is_back,
+        leading.a_leader_bounces,
+        leading.a_leader_bounces_unseen,
+        leading.a_new_leader_bounces_unseen,
+        leading.a_fetch_is_late,
+        a_change_does_not_arrive,
+        leading.a_leader_loses_power_and_is_back,
         a_reign_ends_before_its_write,
         a_controller_hears_no_broker,
         a_person_writes_controller,

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from immutables import Map
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.gen import describe_producers_response
@@ -154,8 +155,13 @@ class LogAdministration:
         )
         turns = Turns(SLICE)
         topics = []
+        held_of = dict[str, bool]()
         for topic in request.topics:
-            held = READ_TOPIC.held(self._authorizer, topic.name)
+            await turns.took()
+            held_of[topic.name] = READ_TOPIC.held(self._authorizer, topic.name)
+        remembered = iter(await self._remembered(request, held_of, turns))
+        for topic in request.topics:
+            held = held_of[topic.name]
             answers = []
             for number in topic.partition_indexes:
                 await turns.took()
@@ -163,14 +169,10 @@ class LogAdministration:
                     error = READ_TOPIC.refusal(topic.name)
                     answers.append(PartitionResponse(number, error.code, error.message))
                     continue
-                # (As in Kafka, of followers too: tools ask the replica that they name.)
-                found = self._replicas.named(topic.name, number)
-                if found is None:
+                entries = next(remembered)
+                if entries is None:
                     answers.append(PartitionResponse(number, self._why_none(topic.name, number), NO_REPLICA))
                     continue
-                log = found.log
-                # They belong to the thread that appends.
-                entries = await self._storage.write(lambda log=log: log.producers.entries)  # type: ignore[misc]
                 states = []
                 making(ROW_BYTES * len(entries))
                 for id, entry in entries.items():
@@ -179,6 +181,26 @@ class LogAdministration:
                 answers.append(PartitionResponse(number, 0, None, states))
             topics.append(describe_producers_response.TopicResponse(topic.name, answers))
         return DescribeProducersResponse(topics=topics)
+
+    async def _remembered(
+        self, request: DescribeProducersRequest, held: Mapping[str, bool], turns: Turns
+    ) -> list[Map[int, ProducerEntry] | None]:
+        """Producers by partition, of topics that may be read, in the order of the request; None: no replica is here."""
+        logs = []
+        for topic in request.topics:
+            for number in topic.partition_indexes if held[topic.name] else ():
+                await turns.took()
+                # (As in Kafka, of followers too: tools ask the replica that they name.)
+                found = self._replicas.named(topic.name, number)
+                logs.append(None if found is None else found.log)
+        told: list[Map[int, ProducerEntry] | None] = []
+        for first in range(0, len(logs), SLICE):
+            part = logs[first : first + SLICE]
+            # They belong to the thread that appends.
+            told += await self._storage.write(
+                lambda part=part: [None if log is None else log.producers.entries for log in part]  # type: ignore[misc]
+            )
+        return told
 
     def _why_none(self, topic: str, partition: int) -> Code:
         """The error where this broker has no replica of a partition."""

@@ -1,8 +1,10 @@
 """What a leadership owes to the traces of changes: of the one that made it, and of those that free what waits in it."""
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from regnum_telemetry import conventions, tracing
+from regnum.broker.v1.log_pb2 import FetchPartition, ProducePartition
+from regnum_telemetry import conventions, propagation, tracing
 
 if TYPE_CHECKING:
     from regnum_broker.replication.leader import Leadership
@@ -54,6 +56,32 @@ class FreedRecords:
         if not self._recorded:
             self._recorded = True
             record_wait(conventions.HIGH_WATERMARK_WAIT, leadership, came_unix_nano, parent=self.cause)
+
+
+def record_first_answers(
+    began_unix_nano: int,
+    answered: Iterable[tuple[ProducePartition | FetchPartition, str]],
+    below: Mapping[tuple[str, int], str],
+) -> None:
+    """Spans of a call that ends now, for clients that came back with it.
+
+    Args:
+        began_unix_nano: when it arrived.
+        answered: what of it was done, and what made the leaderships, as traceparents.
+        below: ids of the client's spans, by topic id and partition; of others nothing is recorded.
+    """
+    now = tracing.now_unix_nano()
+    for item, cause in answered:
+        parent = propagation.beside(cause, below.get((item.topic_id, item.partition), ""))
+        if parent:
+            span = tracing.tracer().start(
+                conventions.FIRST_ANSWER,
+                parent=parent,
+                kind=tracing.Kind.SERVER,
+                attributes={conventions.TOPIC: item.topic, conventions.PARTITION: str(item.partition)},
+                at_unix_nano=began_unix_nano,
+            )
+            span.end(now)
 
 
 def record_wait(

@@ -1,4 +1,4 @@
-"""What has come to files since they were looked at last, for a stream. Pure but for what it is handed.
+"""What has come to files since they were looked at last.
 
 Offsets are bytes, by the identity of a file: a process sets its file aside under another name, and its bytes stay the
 same. What is written as text grows line by line, and counts up to the end of its last line; anything else (packed, or
@@ -12,10 +12,24 @@ from typing import Final, NamedTuple
 
 from regnum_insight.spans.intake import files_below
 
-from regnum_failover.traces.plan import Piece
-
 TAIL_BYTES: Final = 2**16
 """Read at a time, from the end of a file, in search of the end of a line."""
+
+
+class Piece(NamedTuple):
+    """A file, or what lies between two places of it."""
+
+    file: str
+    """Its name."""
+    begin: int = 0
+    """First byte."""
+    end: int | None = None
+    """Behind the last byte; None: the file is read whole, also what was appended meanwhile."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the file."""
+        return self.begin == 0 and self.end is None
 
 
 class Grown(NamedTuple):

@@ -1,0 +1,144 @@
+"""What has come to the trace files of a folder and was not published yet.
+
+Goals: every line is published, also by a process that was killed, and once as far as that can be; files that were
+removed before their lines were read are counted.
+
+Algorithm: a file beside the traces has how far each of them was published, by device, inode and the begin of the first
+line: an inode comes again, often for the next file of the same process. It is replaced when the cluster has
+acknowledged lines, so that after a kill the last of them come twice, and are one span each to every reader.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from regnum_insight.spans.growth import look_at_folder
+from regnum_insight.spans.intake import SUFFIX
+
+CHUNK_BYTES: Final = 8 * 2**20
+"""Read at a time. A line that is longer is passed over, and counted."""
+POSITIONS: Final = ".published.json"
+"""Name of the file that says how far the others were published."""
+_HEAD_BYTES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a file was published."""
+
+    offset: int
+    """Bytes."""
+    size: int
+    """Bytes of whole lines that it had when it was seen last."""
+    head: int
+    """Checksum of the begin of its first line."""
+
+
+class Chunk(NamedTuple):
+    """Lines that come next."""
+
+    key: str
+    """Device and inode of their file."""
+    lines: list[bytes]
+    """Without their ends; none where one line has no end within CHUNK_BYTES."""
+    end: int
+    """Where they end in the file."""
+
+
+class TraceFiles:
+    """A folder. Not for several threads at once."""
+
+    def __init__(self, folder: Path, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """Only assigns."""
+        self._chunk_bytes: Final = chunk_bytes
+        self._folder: Final = folder
+        self._path: Final = folder / POSITIONS
+        self._positions: dict[str, Position] | None = None
+        self.lost_bytes = 0
+        """Of files that went, or of lines that were too long, before they were published; as far as it was seen."""
+
+    def next(self) -> Chunk | None:
+        """Lines that come next, of one file; None: all is published. Raises OSError, ValueError for bad positions."""
+        known = self._known()
+        found = look_at_folder(self._folder, {key: one.offset for key, one in known.items()})
+        heads: dict[str, tuple[Path, Position]] = {}
+        for key, file in found.items():
+            path = Path(file.name)
+            head = _head(path, key) if file.by_line and path.suffix == SUFFIX else None
+            if head is None:
+                continue
+            before = known.get(key)
+            is_same = before is not None and before.head == head and file.size >= before.offset
+            offset = before.offset if before is not None and is_same else 0
+            heads[key] = (path, Position(offset, file.size, head))
+        self._count_lost(known, {key: position for key, (_, position) in heads.items()})
+        self._positions = {key: position for key, (_, position) in heads.items()}
+        for key, (path, position) in heads.items():
+            if position.offset < position.size:
+                chunk = self._chunk(path, key, position)
+                if chunk is not None:
+                    return chunk
+        return None
+
+    def published(self, chunk: Chunk) -> None:
+        """Remember that it is. Raises OSError."""
+        known = self._known()
+        before = known[chunk.key]
+        if not chunk.lines:
+            self.lost_bytes += chunk.end - before.offset
+        known[chunk.key] = Position(chunk.end, max(chunk.end, before.size), before.head)
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({key: asdict(one) for key, one in known.items()}), encoding="utf-8")
+        new.replace(self._path)
+
+    def _known(self) -> dict[str, Position]:
+        if self._positions is None:
+            try:
+                text = self._path.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                text = "{}"
+            try:
+                self._positions = {key: Position(**one) for key, one in json.loads(text).items()}
+            except (ValueError, TypeError, AttributeError) as error:
+                raise ValueError(
+                    f"{self._path} does not say how far files were published; remove it, and all is published again"
+                ) from error
+        return self._positions
+
+    def _count_lost(self, before: Mapping[str, Position], now: Mapping[str, Position]) -> None:
+        for key, was in before.items():
+            if key not in now or now[key].head != was.head:
+                self.lost_bytes += was.size - was.offset
+
+    def _chunk(self, path: Path, key: str, position: Position) -> Chunk | None:
+        data = _read(path, key, position.offset, min(position.size - position.offset, self._chunk_bytes))
+        if not data:
+            # It was set aside under another name since: the next look finds it there.
+            return None
+        whole, end, _ = data.rpartition(b"\n")
+        if not end:
+            return Chunk(key, [], position.offset + len(data))
+        return Chunk(key, [line for line in whole.split(b"\n") if line.strip()], position.offset + len(whole) + 1)
+
+
+def _head(path: Path, key: str) -> int | None:
+    """Checksum of the begin of the first line; None: the file has gone."""
+    data = _read(path, key, 0, _HEAD_BYTES)
+    return zlib.crc32(data.partition(b"\n")[0]) if data else None
+
+
+def _read(path: Path, key: str, offset: int, length: int) -> bytes:
+    """Bytes of a file; none where its name has gone, or stands for another file by now. Raises OSError."""
+    try:
+        with path.open("rb") as file:
+            stat = os.fstat(file.fileno())
+            if f"{stat.st_dev}:{stat.st_ino}" != key:
+                return b""
+            file.seek(offset)
+            return file.read(length)
+    except FileNotFoundError:
+        return b""
