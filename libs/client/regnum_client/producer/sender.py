@@ -160,9 +160,8 @@ class Sender:
         if departures.lack_picture:
             self._metadata.request()
         if now_s >= self._leaderless.next_s:
-            self._metadata.ask_about(
-                self._leaderless.take(now_s, still=departures.lacks_news, chance=self._chance.random())
-            )
+            topics = self._leaderless.take(now_s, still=departures.lacks_news, chance=self._chance.random())
+            self._metadata.ask_about(topics)
         gathered: dict[BrokerId, list[Item]] = {}
         paused_s = min(departures.next_pause_s, self._leaderless.next_s)
         for leader, line in departures.lines():
@@ -218,9 +217,8 @@ class Sender:
 
     def _next_batch(self, partition: TopicPartition, route: Route, term: LeaderTerm) -> Batch[Receipt] | None:
         lane = route.lane
-        if lane.empty or (
-            self._accumulator.is_large(partition) and lane.has_room(term, in_flight_max=self._in_flight_max)
-        ):
+        is_large = self._accumulator.is_large(partition)
+        if lane.empty or (is_large and lane.has_room(term, in_flight_max=self._in_flight_max)):
             ready = self._accumulator.take(partition)
             if ready is not None:
                 lane.add(ready)
@@ -229,10 +227,7 @@ class Sender:
     def _term(
         self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float, *, lines_up: bool = False
     ) -> LeaderTerm | None:
-        """The leadership to send to; None: not now, and the partition waits for what it lacks.
-
-        ``lines_up``: it is looked at anew, as it is whenever its topic has news.
-        """
+        """The leadership to send to; None: not now, and it waits. ``lines_up``: looked at for news of its topic."""
         if view.lacks(partition):
             self._given_up.not_there(partition, route)
             return None
