@@ -1,11 +1,13 @@
 """What a broker adds to the trace of a failover, and how it names the cause of its leadership."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from regnum.broker.v1 import log_pb2
+from regnum_broker.replication.traces.new_leader import FIRST_ANSWERS_MAX, FirstAnswers
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_testing.batches import batch_of
@@ -87,6 +89,19 @@ async def test_a_producer_that_names_a_span_has_the_leaders_part_below_it(
     request.partitions[0].record_batch = b"none"
     await world.log(1).Produce(request, timeout=DEADLINE_S, metadata=metadata)
     assert recorder.named(conventions.FIRST_ANSWER) == [part]
+
+
+def test_however_often_clients_say_that_they_come_back_the_spans_of_a_change_are_bounded(
+    recorder: SpanRecorder,
+) -> None:
+    answers = FirstAnswers()
+    item = log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0)
+    causes = [recorder.start(f"cause {number}").context for number in range(2)]
+    for _ in range(FIRST_ANSWERS_MAX + 5):
+        answers.record(1, [(item, causes[0]), (item, "")], {(TOPIC_ID, 0): "ab" * 8})
+    answers.record(1, [(item, causes[1])], {(TOPIC_ID, 0): "ab" * 8})
+    counts = Counter(span.trace_id for span in recorder.named(conventions.FIRST_ANSWER))
+    assert sorted(counts.values()) == [1, FIRST_ANSWERS_MAX], "another change has room of its own"
 
 
 async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld, recorder: SpanRecorder) -> None:

@@ -17,7 +17,7 @@ from regnum_service.slices import slices
 from regnum_telemetry import propagation, tracing
 
 from regnum_broker.limits.throttling import Throttling
-from regnum_broker.replication.traces.new_leader import record_first_answers
+from regnum_broker.replication.traces.new_leader import FirstAnswers
 from regnum_broker.servicers.produce_stream import ProduceStream, Told, UnderWay
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX, asked_once
@@ -65,6 +65,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         self._offsets: Final = offsets
         self._describing: Final = describing
         self._deleting: Final = deleting
+        self._first_answers: Final = FirstAnswers()
 
     def _call(self, context: Context, client_id: str = "") -> Call:
         return GrpcCalls(self._budget.call, self._throttling.clock).of(context, client_id)
@@ -83,7 +84,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             if causes:
                 context.set_trailing_metadata(tuple(propagation.render_causes(causes)))
             done = ((request.partitions[at], cause) for at, cause in causes if not response.results[at].error_code)
-            record_first_answers(began_unix_nano, done, below=back)
+            self._first_answers.record(began_unix_nano, done, below=back)
         return response
 
     async def _produce(
@@ -158,7 +159,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             asked = zip(request.partitions, response.results, strict=True)
             read = (item for item, result in asked if not result.error_code)
             done = ((item, of.get((item.topic_id, item.partition), "")) for item in read)
-            record_first_answers(began_unix_nano, done, below=back)
+            self._first_answers.record(began_unix_nano, done, below=back)
         call.at_end(self._budget.unread.begin(call.peer, holding.size).close)
         return response
 

@@ -9,6 +9,11 @@ from regnum_telemetry import conventions, propagation, tracing
 if TYPE_CHECKING:
     from regnum_broker.replication.leader import Leadership
 
+FIRST_ANSWERS_MAX: Final = 1_000
+"""Calls of clients that came back, in one trace and of one broker."""
+TRACES_MAX: Final = 10_000
+"""Traces of which it is known how many there are."""
+
 
 class NewLeader:
     """Kept by a Leadership until its first append; none of it without a trace."""
@@ -58,30 +63,51 @@ class FreedRecords:
             record_wait(conventions.HIGH_WATERMARK_WAIT, leadership, came_unix_nano, parent=self.cause)
 
 
-def record_first_answers(
-    began_unix_nano: int,
-    answered: Iterable[tuple[ProducePartition | FetchPartition, str]],
-    below: Mapping[tuple[str, int], str],
-) -> None:
-    """Spans of a call that ends now, for clients that came back with it.
+class FirstAnswers:
+    """Spans of the calls with which clients came back, as many for a change as there are clients that wait for it.
 
-    Args:
-        began_unix_nano: when it arrived.
-        answered: what of it was done, and what made the leaderships, as traceparents.
-        below: ids of the client's spans, by topic id and partition; of others nothing is recorded.
+    A client may say at any time that it comes back: what it makes a broker record is bounded.
     """
-    now = tracing.now_unix_nano()
-    for item, cause in answered:
-        parent = propagation.beside(cause, below.get((item.topic_id, item.partition), ""))
-        if parent:
-            span = tracing.tracer().start(
-                conventions.FIRST_ANSWER,
-                parent=parent,
-                kind=tracing.Kind.SERVER,
-                attributes={conventions.TOPIC: item.topic, conventions.PARTITION: str(item.partition)},
-                at_unix_nano=began_unix_nano,
-            )
-            span.end(now)
+
+    def __init__(self) -> None:
+        """Nothing is recorded yet."""
+        self._recorded: Final[dict[str, int]] = {}
+        """How many there are in a trace; the one begun last is the last."""
+
+    def record(
+        self,
+        began_unix_nano: int,
+        answered: Iterable[tuple[ProducePartition | FetchPartition, str]],
+        below: Mapping[tuple[str, int], str],
+    ) -> None:
+        """Spans of a call that ends now.
+
+        Args:
+            began_unix_nano: when it arrived.
+            answered: what of it was done, and what made the leaderships, as traceparents.
+            below: ids of the client's spans, by topic id and partition; of others nothing is recorded.
+        """
+        now = tracing.now_unix_nano()
+        for item, cause in answered:
+            parent = propagation.parse(propagation.beside(cause, below.get((item.topic_id, item.partition), "")))
+            if parent is not None and self._has_room(parent.trace_id):
+                span = tracing.tracer().start(
+                    conventions.FIRST_ANSWER,
+                    parent=propagation.render(parent),
+                    kind=tracing.Kind.SERVER,
+                    attributes={conventions.TOPIC: item.topic, conventions.PARTITION: str(item.partition)},
+                    at_unix_nano=began_unix_nano,
+                )
+                span.end(now)
+
+    def _has_room(self, trace_id: str) -> bool:
+        count = self._recorded.get(trace_id, 0)
+        if count == FIRST_ANSWERS_MAX:
+            return False
+        self._recorded[trace_id] = count + 1
+        if len(self._recorded) > TRACES_MAX:
+            del self._recorded[next(iter(self._recorded))]
+        return True
 
 
 def record_wait(
