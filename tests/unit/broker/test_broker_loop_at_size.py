@@ -231,11 +231,16 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
     run_measured(scenario).assert_free()
 
 
-def test_requests_of_ten_thousand_partitions_come_in_one_message(tmp_path: Path) -> None:
+# (The largest takes 25 s of processor time, and up to three times as much on a busy machine. Of what holds the loop for
+# as long as there are requests, eight show it.)
+@pytest.mark.parametrize(
+    "together", [8, pytest.param(TOGETHER_MAX, marks=[pytest.mark.full, pytest.mark.timeout(900)])]
+)
+def test_requests_of_ten_thousand_partitions_come_in_one_message(tmp_path: Path, together: int) -> None:
     request = log_pb2.ProduceRequest(
         partitions=[log_pb2.ProducePartition(topic="t", partition=n) for n in range(PRODUCED_MAX)]
     )
-    more = [log_pb2.ProduceStreamRequest(correlation_id=n, request=request) for n in range(1, TOGETHER_MAX)]
+    more = [log_pb2.ProduceStreamRequest(correlation_id=n, request=request) for n in range(1, together)]
     message = log_pb2.ProduceStreamRequest(request=request, more=more).SerializeToString()
 
     async def scenario(held: HeldLoop) -> None:
@@ -246,7 +251,7 @@ def test_requests_of_ten_thousand_partitions_come_in_one_message(tmp_path: Path)
         stream = channel.stream_stream(f"{LOG}/ProduceStream", request_serializer=bytes, response_deserializer=bytes)()
         with held.measuring("requests in one message"):
             await stream.write(message)
-            answers = [await within(stream.read(), 60) for _ in range(TOGETHER_MAX)]
+            answers = [await within(stream.read(), 60) for _ in range(together)]
         stream.cancel()
         assert min(map(len, answers)) > PRODUCED_MAX
         await world.close()
