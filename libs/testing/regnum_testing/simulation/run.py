@@ -208,11 +208,13 @@ class Run:
             await asyncio.sleep(LOOK_S)
 
     async def _images(self) -> list[str]:
-        """What the metadata of brokers says otherwise than the store."""
+        """What the metadata of brokers that run says otherwise than the store."""
         images: dict[str, Image] = {}
 
         async def ask(started: Started) -> None:
             for name in BROKERS:
+                if self.cluster.started[name].process.dead:
+                    continue
                 channel = started.machine.opener(None)(Address.parse(self.cluster.address(name)))
                 request = metadata_pb2.GetMetadataRequest(header=RequestHeader(client_id="judge"))
                 answer = await metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=5.0)

@@ -275,6 +275,9 @@ MUTANTS: Final = (
         rules="S11",
         breaks="a leader does not write down the leader epoch that it begins",
         apply=_leads_without_writing_it_down,
+        story="a_new_leader_bounces_unseen",
+        beside=(leads_on_after_a_bounce,),
+        seen_as="S11",
     ),
     Mutant(
         name="isr-not-reported",

@@ -43,6 +43,20 @@ async def _bounces_unseen(scene: Scene, name: str, *, power: bool = False) -> No
         scene.cluster.go_on(election)
 
 
+async def a_new_leader_bounces_unseen(scene: Scene) -> None:
+    """The same, before anything is appended in its leader epoch: its log alone does not show that it led (S11)."""
+    leader, second, _ = scene.assigned()
+    await scene.more(5)
+    scene.cluster.pause("load")
+    epoch = scene.state().leader_epoch
+    scene.kill(leader)
+    await scene.until(lambda: scene.led(second, epoch + 1))
+    await _bounces_unseen(scene, second)
+    scene.cluster.go_on("load")
+    await scene.sleep(2.0)
+    await scene.start(leader)
+
+
 async def a_leader_loses_power_and_is_back(scene: Scene) -> None:
     """No controller has seen it go; its last records are gone (T3)."""
     leader, *_ = scene.assigned()

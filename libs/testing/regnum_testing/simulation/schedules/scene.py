@@ -77,6 +77,10 @@ class Scene:
         """Records of the partition that are."""
         return sum(partition == key_of(STAYS, 0) for partition, _ in self.history.acknowledged)
 
+    def led(self, name: str, epoch: int) -> bool:
+        """Whether a broker has been seen to lead the partition in that leader epoch."""
+        return name in self.history.leaders.get((key_of(STAYS, 0), epoch), {})
+
     def followers(self, name: str) -> list[str]:
         """Brokers that have fetched from a leader in its epoch."""
         progress = getattr(self.replica(name).role, "_progress", {})

@@ -456,6 +456,7 @@ STORIES: Final[dict[str, Story]] = {
         an_isr_shrinks_and_grows,
         leading.a_leader_bounces,
         leading.a_leader_bounces_unseen,
+        leading.a_new_leader_bounces_unseen,
         leading.a_fetch_is_late,
         leading.a_leader_loses_power_and_is_back,
         a_reign_ends_before_its_write,
