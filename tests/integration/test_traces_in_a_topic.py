@@ -3,8 +3,11 @@
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -104,3 +107,48 @@ async def test_a_killed_leader_of_the_topic_itself_is_read_out_of_it(cluster: Lo
         told, _ = await process.communicate()
         assert json.loads(told)["lost_bytes"] == 0
         assert [*folder.glob("regnum-traces*")] == [], "the publisher records no spans, which it would publish"
+
+
+LATE_S, GAP_S = 5, 5
+TOLD_WITHIN_S = LATE_S + GAP_S + 5
+"""After the last span of a change: until the watermark is behind its session, and a step of Spark's."""
+
+
+async def test_the_job_tells_a_kill_out_of_the_topic_within_the_watermark(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17")
+    folder, before = cluster.data_dir / TRACES, tracing.tracer()
+    job = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "regnum_failover", f"topic:{TRACES_TOPIC}", str(tmp_path / "tables"), "--follow"),
+        *("--gap-s", str(GAP_S), "--late-s", str(LATE_S)),
+        stdout=PIPE,
+        env={**os.environ, "REGNUM_BOOTSTRAP": ",".join(cluster.bootstrap)},
+    )
+    assert job.stdout is not None
+    telemetry = setup.start("regnum-load", "1", traces_dir=folder)
+    try:
+        async with published(cluster, folder), under_load(cluster, "followed", partitions=6) as running:
+            # The first steps of a Spark that has just started take longer than any later one.
+            waited = []
+            for number in range(3):
+                await running.stage.all_in_sync(within_s=120)
+                killed = (await running.stage.look()).leaders[TopicPartition("followed", number)]
+                await running.stage.kill_leader(TopicPartition("followed", number))
+                ended = time.time()
+                told = re.compile(rf"lifeline broken.* broker {killed} ").search
+                async with asyncio.timeout(120):
+                    while not told(line := (await job.stdout.readline()).decode()):
+                        assert line, "the job has ended"
+                waited.append(time.time() - ended)
+                await running.stage.restart(f"broker-{killed}")
+            assert (await running.judged()).clean
+    finally:
+        telemetry.close()
+        tracing.use(before)
+        job.kill()
+        await job.wait()
+    with capsys.disabled():
+        sys.stderr.write(f"told {', '.join(f'{one:.1f}' for one in waited)} s after the change\n")
+    assert min(waited) <= TOLD_WITHIN_S

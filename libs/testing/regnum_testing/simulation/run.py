@@ -52,6 +52,9 @@ SECONDS: Final = 25.0
 """How long faults last, unless told otherwise."""
 CALM_S: Final = 40.0
 """Within so long after the last fault all replicas have to be equal."""
+STARTED_S: Final = 60.0
+"""Until a cluster that nothing has happened to has brokers and topics that clients see, in virtual seconds."""
+
 STORY_S: Final = 120.0
 """Within so long a story has to come to an end."""
 LOOK_S: Final = 0.01
@@ -112,7 +115,11 @@ class Run:
         cluster, history = self.cluster, self.history
         for name in SERVICES:
             await cluster.start(name)
-        await cluster.client("admin", self._load.make_topics)
+        try:
+            async with asyncio.timeout(STARTED_S):
+                await cluster.client("admin", self._load.make_topics)
+        except TimeoutError:
+            return [*await self._images(), f"clients do not see the cluster whole after {STARTED_S:.0f} s"]
         cluster.spawn(self._look())
         faults = self.faults = Faults(cluster, failed=self._wrong)
         running = self.loop.create_task(self._happens(faults))

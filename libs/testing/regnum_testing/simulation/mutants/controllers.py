@@ -17,6 +17,7 @@ from regnum_election.dispatch import control_requests
 from regnum_election.publication.delta_log import Journal
 from regnum_election.reign.reign import Reign
 from regnum_election.topics import adoption
+from regnum_metadata.lane import BrokerLane
 from regnum_model import insync, paths
 from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
 from regnum_model.nodes import Membership
@@ -96,7 +97,25 @@ def _fences_without_guard() -> None:
 
 
 def _any_interval() -> None:
-    replaced(metadata_cache, "_joins", lambda _: lambda head, own: True)
+    def make(joins: Any) -> Any:
+        def mutated(head: Any, own: Any) -> bool:
+            # A question after the version is no change: it begins where it ends.
+            changes_something = 0 < head.from_version < head.to_version
+            return bool(joins(head, own)) or (changes_something and own.epoch == head.controller_epoch)
+
+        return mutated
+
+    replaced(metadata_cache, "_joins", make)
+
+
+def takes_for_arrived() -> None:
+    """A sender of metadata takes what got no answer for what the broker has, and does not ask."""
+
+    def mutated(self: Any) -> None:
+        head = self._source.head
+        self._position = head if self._said.epoch == head.epoch else None
+
+    replaced(BrokerLane, "_unknown", lambda _: mutated)
 
 
 def _max_broker_epoch_of_the_start() -> None:
@@ -238,8 +257,10 @@ MUTANTS: Final = (
     Mutant(
         name="any-interval",
         rules="S17",
-        breaks="a broker applies a metadata change whatever it has itself",
+        breaks="a broker applies a metadata change of its reign whatever it has itself",
         apply=_any_interval,
+        story="a_change_of_metadata_is_lost",
+        beside=(takes_for_arrived,),
     ),
     Mutant(
         name="old-max-broker-epoch",

@@ -7,8 +7,9 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from regnum_client import QuotaAlteration, QuotaEntity
+from regnum_client import Admin, QuotaAlteration, QuotaEntity
 from regnum_coordination.port import Create, Delete
+from regnum_metadata.delivery import Patience
 from regnum_model import paths
 from regnum_model.quotas import QUOTA_ACTIVE
 from regnum_service.errors import RegnumError
@@ -20,6 +21,7 @@ from regnum_testing.simulation.schedules.scene import ELECTIONS, STATE, Scene
 
 Story = Callable[[Scene], Awaitable[None]]
 
+METADATA: Final = "metadata-1"
 QUOTA = ("quota-1", "quota-2")
 FETCH: Final = "FetchReplica"
 LAG_S: Final = 14.0  # longer than a follower may lag
@@ -284,6 +286,23 @@ async def an_isr_shrinks_and_grows(scene: Scene) -> None:
     scene.history.problems += await scene.images()
 
 
+async def a_change_of_metadata_is_lost(scene: Scene) -> None:
+    """A broker does not hear of one topic, and hears of the next one (S17)."""
+    third = scene.assigned()[-1]
+    scene.part(third, METADATA)
+
+    def made(topic: str) -> Callable[[Admin], Awaitable[object]]:
+        return lambda admin: admin.create_topic(topic, partitions=1, replication_factor=3)
+
+    await scene.administer(made("unheard"))
+    # Until the sender has given the answer up.
+    await scene.sleep(1.5 * Patience().answer_s)
+    scene.cluster.heal()
+    await scene.administer(made("heard"))
+    await scene.sleep(5.0)
+    scene.history.problems += await scene.images()
+
+
 async def a_reign_ends_before_its_write(scene: Scene) -> None:
     """A controller is paused when it writes; meanwhile a person removes ``/controller``, and another one reigns."""
     _, second, _ = scene.assigned()
@@ -454,6 +473,7 @@ STORIES: Final[dict[str, Story]] = {
         a_tail_diverges,
         leading.a_leader_is_cut_off,
         an_isr_shrinks_and_grows,
+        a_change_of_metadata_is_lost,
         leading.a_leader_bounces,
         leading.a_leader_bounces_unseen,
         leading.a_new_leader_bounces_unseen,
