@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import grpc
 from regnum.types.v1 import errors_pb2
 
+from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.limits.answers import Answer, Answers
 from regnum_service.limits.call import Call
@@ -138,7 +139,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         meter: Meter | None = None,
         *,
         answers: Answers | None = None,
-        calls: GrpcCalls | None = None,
+        clock: Clock | None = None,
         methods: str = OURS,
         bytes_max: int = CONTROL_BYTES_MAX,
         read_s_max: float = READ_S_MAX,
@@ -150,7 +151,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             gates: calls pass them in this order.
             meter: measures what calls behind them take.
             answers: counts what they are answered; None: nobody does.
-            calls: makes calls of what gRPC brings; None: such as nobody pays for.
+            clock: deadlines of calls are times of it, as those of the gates are; None: the machine's.
             methods: how the methods begin whose calls these are; all others go on as they came.
             bytes_max: the largest request of a method without records.
             read_s_max: within so many seconds after its turn has come, a call brings the one message that it has.
@@ -159,7 +160,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._answers: Final = answers
-        self._calls: Final = calls or (GrpcCalls() if answers is None else GrpcCalls(answers.budget.call))
+        self._calls: Final = GrpcCalls(clock=clock) if answers is None else GrpcCalls(answers.budget.call, clock)
         self._methods: Final = methods
         self._bytes_max: Final = bytes_max
         self._read_s_max: Final = read_s_max

@@ -21,6 +21,7 @@ from regnum_service.access.tokens.streams import token_of
 from regnum_service.addressee import AddresseeInterceptor
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
+from regnum_service.clock import Clock
 from regnum_service.connection_limit import ConnectionLimit
 from regnum_service.connections import counted_at
 from regnum_service.errors import PortTakenError
@@ -65,16 +66,21 @@ REFLECTION_SILENCE_S_MAX: Final = 30.0
 """A reflection stream that asks nothing for so long is ended: there are few of them."""
 
 
-def _open_to_all() -> tuple[GateInterceptor, ...]:
+def _open_to_all(clock: Clock) -> tuple[GateInterceptor, ...]:
     """Before what every client that connects may ask: a few at once, so that what they bring is bounded."""
     health = ReadTurns(of_connection=2, in_all=4)
     reflection_streams = ReadTurns(of_connection=2, in_all=4, waiting=0, of_streams=True)
     return (
         GateInterceptor(
-            (health,), methods="/grpc.health.", bytes_max=QUESTION_BYTES_MAX, read_s_max=QUESTION_READ_S_MAX
+            (health,),
+            clock=clock,
+            methods="/grpc.health.",
+            bytes_max=QUESTION_BYTES_MAX,
+            read_s_max=QUESTION_READ_S_MAX,
         ),
         GateInterceptor(
             (reflection_streams,),
+            clock=clock,
             methods="/grpc.reflection.",
             bytes_max=QUESTION_BYTES_MAX,
             silence_s_max=REFLECTION_SILENCE_S_MAX,
@@ -192,8 +198,8 @@ class GrpcServer:
                 ErrorInterceptor(self._supervisor.fail),
                 # Before the gates, which hold calls by who makes them.
                 AuthenticationInterceptor(authentication, None if self._limit is None else self._limit.uses, denials),
-                *((GateInterceptor(self._gates, self._meter, answers=self._answers),) if self._gates else ()),
-                *_open_to_all(),
+                *self._gated(),
+                *_open_to_all(self._machine.clock),
                 # Behind the gates, where a call with one request is none with a stream of them.
                 *(() if streams is None else (StreamInterceptor(streams, token_of),)),
                 *(() if standing is None else (StreamInterceptor(standing.streams, authentication.certificate_of),)),
@@ -237,6 +243,11 @@ class GrpcServer:
             return ()
         self._metrics.observe_also(instruments.CONNECTIONS, counted_at(lambda: self._port, self._listener))
         return (MetricsInterceptor(self._listener, self._metrics, self._machine.clock),)
+
+    def _gated(self) -> tuple[GateInterceptor, ...]:
+        if not self._gates:
+            return ()
+        return (GateInterceptor(self._gates, self._meter, answers=self._answers, clock=self._machine.clock),)
 
     async def set_serving(self, *, serving: bool, but: str | None = None) -> None:
         """What health says, of the server as a whole and of every service here, except the one named ``but``."""

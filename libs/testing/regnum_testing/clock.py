@@ -3,14 +3,19 @@
 import asyncio
 import heapq
 import itertools
+from typing import Final
 
 from regnum_service.clock import SystemClock
+
+START_S: Final = 1e9
+"""Later than any machine's own monotonic clock: where the two are mixed, a test fails everywhere, and not only on a
+machine that has just booted."""
 
 
 class FakeClock:
     """A Clock whose time is moved by ``advance``. Sleepers wake in the order of their deadlines."""
 
-    def __init__(self, *, start_s: float = 1_000.0, wall_ms: int = 1_700_000_000_000) -> None:
+    def __init__(self, *, start_s: float = START_S, wall_ms: int = 1_700_000_000_000) -> None:
         self._now_s = start_s
         self._wall_zero_ms = wall_ms - round(start_s * 1000)
         self._order = itertools.count()

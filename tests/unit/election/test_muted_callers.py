@@ -13,6 +13,7 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.servicers.admin import AdminServicer
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
+from regnum_service.machine import Machine
 from regnum_service.muting import HELD_MAX, Muting
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
@@ -51,7 +52,9 @@ class Served:
             servicer=self.admin,
             add_to_server=admin_pb2_grpc.add_AdminServiceServicer_to_server,
         )
-        server = GrpcServer(self.address, [service], supervisor=self._supervisor, gates=(self.muting,))
+        machine = Machine()
+        machine.clock = self.world.clock
+        server = GrpcServer(self.address, [service], supervisor=self._supervisor, gates=(self.muting,), machine=machine)
         await server.start()
         await server.set_serving(serving=True)
         self.address = server.address
