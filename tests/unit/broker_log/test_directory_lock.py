@@ -88,7 +88,7 @@ def test_this_process_says_where_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_directory_is_opened_as_soon_as_its_holder_is_gone(tmp_path: Path, held) -> None:
-    clock = FakeClock()
+    clock = FakeClock(start_s=1_000.0)
     opening = asyncio.create_task(open_storage(told(tmp_path, lock_wait_s=30.0), clock=clock, metrics=Metrics()))
     for _ in range(3):
         await until(lambda: clock.sleepers)
@@ -106,7 +106,7 @@ async def test_a_directory_is_opened_as_soon_as_its_holder_is_gone(tmp_path: Pat
 
 
 async def test_who_waited_in_vain_says_for_whom_and_what_to_look_for(tmp_path: Path, held) -> None:
-    clock = FakeClock()
+    clock = FakeClock(start_s=1_000.0)
     opening = asyncio.create_task(open_storage(told(tmp_path, lock_wait_s=1.0), clock=clock, metrics=Metrics()))
     while not opening.done():
         await until(lambda: clock.sleepers or opening.done())
@@ -121,4 +121,4 @@ async def test_who_waited_in_vain_says_for_whom_and_what_to_look_for(tmp_path: P
 
 async def test_who_is_told_not_to_wait_does_not(tmp_path: Path, held) -> None:
     with pytest.raises(StartRefusedError, match="Waited for 0 s"):
-        await open_storage(told(tmp_path, lock_wait_s=0.0), clock=FakeClock(), metrics=Metrics())
+        await open_storage(told(tmp_path, lock_wait_s=0.0), clock=FakeClock(start_s=1_000.0), metrics=Metrics())

@@ -24,7 +24,7 @@ Stage = tuple[FakeClock, Woken, Waking]
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    clock = FakeClock()
+    clock = FakeClock(start_s=1_000.0)
     woken = Woken(clock)
     waking = Waking(woken, clock=clock, spawn=lambda name, task: asyncio.create_task(task, name=name))
     yield clock, woken, waking

@@ -48,7 +48,7 @@ class Calls:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    return FakeClock()
+    return FakeClock(start_s=1_000.0)
 
 
 @pytest.fixture
