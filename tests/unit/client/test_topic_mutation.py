@@ -90,7 +90,7 @@ class Scene:
     def __init__(
         self, *, rate: float = 5.0, burst: float = 50.0, taken: float = 0.0, timeout_s: float = 1e6, retry: bool = True
     ) -> None:
-        self.clock = FakeClock()
+        self.clock = FakeClock(start_s=1_000.0)
         self.began_s = self.clock.monotonic()
         self.controller = Controller(self.clock, Limit(rate=rate, burst=burst), taken=taken)
         self.search = Search(self.clock, timeout_s)
