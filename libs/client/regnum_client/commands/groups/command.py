@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
     from regnum_client.admin.groups.views import CommittedOffset, GroupDescription, GroupListing
-    from regnum_client.commands.groups.lags import Lag
     from regnum_client.records import TopicPartition
 
 LIST_COLUMNS: Final = ("group", "state", "protocol_type", "coordinator")
