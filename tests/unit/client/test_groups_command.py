@@ -85,6 +85,20 @@ async def test_groups_are_listed_with_their_lag_and_topics_by_it(world: GroupWor
     assert (meant.status, "did you mean 'readers'?" in meant.err) == (ExitStatus.NOT_FOUND, True)
 
 
+async def test_status_says_who_is_furthest_behind_where_that_is_asked(world: GroupWorld) -> None:
+    """There is no controller here: groups are shown beside what is wrong."""
+    regnum = CommandHere(bootstrap(world))
+    asked = content_of(await regnum("status", "--lag", "--timeout", "1", "-o", "json"))
+    assert [(row["group"], row["lag"], row["unknown_partitions"]) for row in asked["group_lags"]] == [
+        ("readers", 2, 0),
+        ("idle", 0, 1),
+    ]
+    assert content_of(await regnum("status", "--timeout", "1", "-o", "json"))["group_lags"] is None
+    table = lines_of(await regnum("status", "--lag", "--timeout", "1"))
+    assert any("group readers is 2 records behind" in line for line in table)
+    assert any(line.split() == ["readers", "2", "1", "0"] for line in table)
+
+
 async def test_a_group_is_deleted_only_when_it_is_said_twice_and_nobody_is_in_it(world: GroupWorld) -> None:
     regnum = CommandHere(bootstrap(world))
     looked = await regnum("groups", "delete", "idle", "-o", "json")

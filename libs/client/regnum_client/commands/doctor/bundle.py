@@ -55,18 +55,10 @@ async def write_bundle(
     timeout_s: float,
 ) -> None:
     """Write a bundle, with mode 0600. What cannot be asked for is named in it. Raises OSError."""
-    health = gathered.status.health
     documents: dict[str, Any] = {
         "findings.json": [as_row(finding) for finding in findings],
         "build.json": {"client": this_build(), "made_unix_ms": time.time_ns() // 1_000_000},
-        "status.json": document(
-            process_rows(gathered.status.processes),
-            health,
-            gathered.status.figures,
-            gathered.status.services,
-            gathered.status.kafka,
-            (),
-        ),
+        "status.json": document(process_rows(gathered.status.processes), gathered.status, ()),
         "lags.json": _or_message(
             gathered.lags
             if isinstance(gathered.lags, RegnumError)

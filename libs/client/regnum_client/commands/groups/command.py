@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
     from regnum_client.admin.groups.views import CommittedOffset, GroupDescription, GroupListing
-    from regnum_client.commands.groups.lags import Lag
     from regnum_client.records import TopicPartition
 
 LIST_COLUMNS: Final = ("group", "state", "protocol_type", "coordinator")
@@ -62,25 +61,25 @@ def list_groups(
 ) -> None:
     """List all groups, with their states."""
 
-    async def work() -> "tuple[tuple[GroupListing, ...], dict[str, Lag]]":
+    async def work() -> "tuple[tuple[GroupListing, ...], dict[str, dict[str, int]]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
-        from regnum_client.commands.groups.lags import lag_of, read_lags  # noqa: PLC0415
+        from regnum_client.commands.groups.lags import lag_of, lag_row, read_lags  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             groups = await admin.list_groups()
             if not lag:
                 return groups, {}
             committed, ends = await read_lags(admin, [one.group_id for one in groups])
-            return groups, {name: lag_of(offsets, ends) for name, offsets in committed.items()}
+            return groups, {name: lag_row(lag_of(offsets, ends)) for name, offsets in committed.items()}
 
-    groups, lags = run(work())
+    groups, rows_of_lags = run(work())
     rows: list[dict[str, Any]] = [
         {
             "group": one.group_id,
             "state": one.state.value,
             "protocol_type": one.protocol_type,
             "coordinator": one.coordinator,
-            **(_lag_row(lags[one.group_id]) if lag else {}),
+            **rows_of_lags.get(one.group_id, {}),
         }
         for one in groups
     ]
@@ -91,10 +90,6 @@ def list_groups(
         columns=LAG_COLUMNS if lag else LIST_COLUMNS,
         empty="no groups; one begins with its first member or commit",
     )
-
-
-def _lag_row(lag: "Lag") -> dict[str, int]:
-    return {"lag": lag.records, "partitions": lag.partitions, "unknown_partitions": lag.unknown}
 
 
 @group.command("describe")

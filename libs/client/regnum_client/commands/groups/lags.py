@@ -40,6 +40,11 @@ def lag_of(committed: Mapping[TopicPartition, int], ends: Ends) -> Lag:
     return Lag(records=sum(behind), partitions=len(committed), unknown=len(committed) - len(behind))
 
 
+def lag_row(lag: Lag) -> dict[str, int]:
+    """As programs are told."""
+    return {"lag": lag.records, "partitions": lag.partitions, "unknown_partitions": lag.unknown}
+
+
 def lags_of_topics(committed: Committed, ends: Ends) -> dict[str, int]:
     """How far the groups of each topic are behind in it, all added up."""
     lags: dict[str, int] = {}

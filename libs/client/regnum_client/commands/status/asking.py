@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from regnum_client.commands.status.lags import NOT_ASKED, Lags, ask_lags
 from regnum_client.commands.status.services import BUCKETS_ASKED, Services
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Found:
     """What the controller knows of metadata processes and quotas."""
     kafka: Sequence[str] = ()
     """``host:port`` of brokers that take clients of Kafka, as a broker names them."""
+    lags: Lags = NOT_ASKED
+    """How far groups are behind."""
 
 
 class _Said(NamedTuple):
@@ -51,7 +54,9 @@ class _Said(NamedTuple):
     kafka: Sequence[str] = ()
 
 
-async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float, partitions_max: int) -> Found:
+async def find(
+    data_dir: Path | None, bootstrap: str | None, *, timeout_s: float, partitions_max: int, with_lags: bool = False
+) -> Found:
     """Ask. Raises StartRefusedError when no cluster is known.
 
     Args:
@@ -59,6 +64,7 @@ async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float
         bootstrap: brokers to begin with.
         timeout_s: how long the controller is waited for.
         partitions_max: unhealthy partitions to name.
+        with_lags: whether every group is asked for.
     """
     from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
@@ -72,6 +78,9 @@ async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float
         if processes
         else _asked_by(bootstrap, timeout_s, partitions_max)
     )
+    lags = NOT_ASKED
+    if with_lags:
+        lags = await ask_lags(_brokers_here(processes) or bootstrap, timeout_s=timeout_s, client_id=CLIENT_ID)
     return Found(
         processes=processes,
         health=None if isinstance(said.health, RegnumError) else said.health,
@@ -79,7 +88,17 @@ async def find(data_dir: Path | None, bootstrap: str | None, *, timeout_s: float
         figures=said.figures,
         services=said.services,
         kafka=said.kafka,
+        lags=lags,
     )
+
+
+def _brokers_here(processes: "Sequence[ProcessRow]") -> str:
+    """Those of this machine that listen; empty: there is none."""
+    if not processes:
+        return ""
+    from regnum_local.plan import Role  # noqa: PLC0415
+
+    return _text(_listening(processes, Role.BROKER))
 
 
 def _nobody(error: "RegnumError") -> str:

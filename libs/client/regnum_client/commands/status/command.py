@@ -43,6 +43,7 @@ def status(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for the controller.")
     ] = TIMEOUT_S,
+    lag: Annotated[bool, typer.Option("--lag", help="And how far groups are behind: a call for each group.")] = False,
     wait: Annotated[
         float | None,
         typer.Option("--wait", metavar="SECONDS", min=0.1, help="Look again until all is well, at most for so long."),
@@ -50,11 +51,11 @@ def status(
     _debug: DebugOption = False,
 ) -> None:
     """Show processes, brokers, unhealthy partitions, overdue controller requests. Exit status 5: not all is well."""
-    ask = functools.partial(find, data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions)
+    ask = functools.partial(find, data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions, with_lags=lag)
     found = run(ask() if wait is None else _wait_until_well(ask, wait))
     rows = process_rows(found.processes)
     resting, paused, problems = _problems(rows, found)
-    show(rows, found.health, found.figures, found.services, found.kafka, problems, output)
+    show(rows, found, problems, output)
     said = "; ".join(problems)
     if resting:
         back = "`regnum up` with the same folder brings the cluster back"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from regnum_client.commands.invocation import Output, note
 from regnum_client.commands.rendering import emit_one, emit_rows
 from regnum_client.commands.status.figures import LINE_COLUMNS, figure_rows, line, stray_line, stray_totals
+from regnum_client.commands.status.lags import LAG_COLUMNS, SHOWN_MAX
 from regnum_client.commands.status.services import (
     METADATA_COLUMNS,
     QUOTA_COLUMNS,
-    Services,
     metadata_line,
     metadata_rows,
     quota_line,
@@ -18,8 +18,8 @@ from regnum_client.commands.status.services import (
 )
 
 if TYPE_CHECKING:
-    from regnum_client.admin.health.figures import Figures
     from regnum_client.admin.health.views import HealthView
+    from regnum_client.commands.status.asking import Found
 
 PROCESS_COLUMNS = ("name", "role", "state", "pid", "addresses")
 PARTITION_COLUMNS = ("topic", "partition", "troubles", "for_s", "leader", "isr", "replicas", "reason")
@@ -53,31 +53,21 @@ BROKER_COLUMNS = (
 )
 
 
-def show(
-    processes: Sequence[Mapping[str, Any]],
-    health: "HealthView | None",
-    figures: "Figures",
-    services: Services,
-    kafka: Sequence[str],
-    problems: Sequence[str],
-    output: Output,
-) -> None:
+def show(processes: Sequence[Mapping[str, Any]], found: "Found", problems: Sequence[str], output: Output) -> None:
     """Show it.
 
     Args:
         processes: rows of the processes of this machine's cluster.
-        health: what the controller says; None: nobody answered as controller.
-        figures: what brokers say of themselves.
-        services: what is known of metadata processes and of quotas.
-        kafka: where brokers take clients of Kafka.
+        found: what was answered.
         problems: what is wrong, in words.
         output: in which form.
     """
     if output is not Output.TABLE:
-        emit_one(document(processes, health, figures, services, kafka, problems), output)
+        emit_one(document(processes, found, problems), output)
         return
-    rows = figure_rows(figures, health)
-    emit_one({"status": headline(rows, problems)}, output)
+    health, services = found.health, found.services
+    rows = figure_rows(found.figures, health)
+    emit_one({"status": headline(rows, problems, found.lags.words)}, output)
     _processes(processes)
     if health is not None:
         emit_one(_summary(health), output)
@@ -85,13 +75,16 @@ def show(
     for row in rows:
         if row.get("not_ready_because"):
             note(f"broker {row['broker']} is not ready: {row['not_ready_because']}")
-    if strays := stray_line(stray_totals(figures)):
+    if strays := stray_line(stray_totals(found.figures)):
         note(strays)
     _table([metadata_line(one) for one in metadata_rows(services.propagation)], METADATA_COLUMNS)
     quotas = quota_row(services.quotas)
     _table([] if quotas is None else [quota_line(quotas)], QUOTA_COLUMNS)
-    if kafka:
-        note(f"for clients of Kafka: bootstrap.servers={','.join(kafka[:KAFKA_NAMED])}")
+    _table(found.lags.rows[:SHOWN_MAX], LAG_COLUMNS)
+    if found.lags.unknown_because:
+        note(f"how far groups are behind is not known: {found.lags.unknown_because}")
+    if found.kafka:
+        note(f"for clients of Kafka: bootstrap.servers={','.join(found.kafka[:KAFKA_NAMED])}")
     if health is None:
         return
     if services.unknown_because:
@@ -99,10 +92,10 @@ def show(
     _trouble(health)
 
 
-def headline(brokers: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> str:
-    """The first line: whether all is well, else what is wrong first."""
+def headline(brokers: Sequence[Mapping[str, Any]], problems: Sequence[str], lag: str = "") -> str:
+    """The first line: whether all is well, else what is wrong first. ``lag``: who is furthest behind, in words."""
     ready = sum(not (row.get("not_ready_because") or row.get("error")) for row in brokers)
-    said = f"{ready} of {len(brokers)} brokers ready"
+    said = ", ".join(filter(None, (f"{ready} of {len(brokers)} brokers ready", lag)))
     if not problems:
         return f"all is well, {said}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -129,25 +122,20 @@ def _trouble(health: "HealthView") -> None:
         note("the controller is new and has not looked at all partitions yet; look again in a moment")
 
 
-def document(
-    processes: Sequence[Mapping[str, Any]],
-    health: "HealthView | None",
-    figures: "Figures",
-    services: Services,
-    kafka: Sequence[str],
-    problems: Sequence[str],
-) -> dict[str, Any]:
+def document(processes: Sequence[Mapping[str, Any]], found: "Found", problems: Sequence[str]) -> dict[str, Any]:
     """Everything, for programs; what nobody could say is null."""
-    known: dict[str, Any] = dict.fromkeys(FIELDS) if health is None else _fields(health)
+    known: dict[str, Any] = dict.fromkeys(FIELDS) if found.health is None else _fields(found.health)
+    lags = found.lags
     return {
         "healthy": not problems,
         "problems": list(problems),
         "processes": [dict(row) for row in processes],
-        "broker_figures": figure_rows(figures, health),
-        "strays": stray_totals(figures),
-        "metadata_figures": metadata_rows(services.propagation),
-        "quota_figures": quota_row(services.quotas),
-        "kafka": list(kafka),
+        "broker_figures": figure_rows(found.figures, found.health),
+        "strays": stray_totals(found.figures),
+        "metadata_figures": metadata_rows(found.services.propagation),
+        "quota_figures": quota_row(found.services.quotas),
+        "kafka": list(found.kafka),
+        "group_lags": [dict(row) for row in lags.rows] if lags.asked and not lags.unknown_because else None,
         **known,
     }
 
