@@ -135,6 +135,21 @@ def test_what_is_held_is_bounded(tmp_path: Path) -> None:
     assert sum(len(one.spans) for one in known) <= 300
 
 
+def test_long_texts_count_for_what_they_take() -> None:
+    changes = Changes(held_max=300)
+
+    def long(trace: int, id: int) -> Span:
+        return Span(f"{trace:032x}", f"{id:016x}", "", "send orders", 4, 1, 2, "client 1", {"text": "x" * 16 * 1024})
+
+    for number in range(100):
+        changes.take([long(number, 1)])
+        changes.take([long(number, 1)])
+    assert len(changes._waiting) == 300 // 17
+    for number in range(3_000):
+        changes.take([long(7, number)])
+    assert sum(len(of.spans) for of in changes._waiting.values()) <= 300 // 17
+
+
 def test_an_opening_record_alone_is_drawn(tmp_path: Path) -> None:
     FullChangeTrace().write(tmp_path)
     opened = [span for span in read_back(tmp_path) if span.name == names.CHANGE_OPENED]

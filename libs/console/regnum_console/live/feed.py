@@ -19,10 +19,13 @@ WAITING_MAX: Final = 5_000
 """Traces that are no change so far, the newest."""
 CHANGES_MAX: Final = 200
 """Changes that are held, the newest."""
+UNIT_BYTES: Final = 1_024
+"""A span counts as one, and as one more for each such part of its text: an attribute may be of any length."""
 SPANS_MAX: Final = 20_000
-"""Spans that are held of one change; what comes beyond them is left out."""
+"""Spans that are held of one change, counted so; what comes beyond them is left out."""
 HELD_MAX: Final = 200_000
-"""Spans that are held in all; beyond, the traces that came first are let go, those that are no change before others."""
+"""Spans that are held in all, counted so; beyond, the traces that came first are let go, those that are no change
+before others."""
 LOOK_S: Final = 0.1
 """Not more often than this files are looked at, however many pages are open."""
 REST: Final = 4
@@ -59,6 +62,30 @@ class Known(NamedTuple):
     """Grows with every look that brought some of it."""
 
 
+def _size(span: Span) -> int:
+    return 1 + sum(len(name) + len(text) for name, text in span.attributes.items()) // UNIT_BYTES
+
+
+class _Trace:
+    """Spans of one trace, by their ids, and what they count."""
+
+    __slots__ = ("size", "spans")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.spans: Final[dict[str, Span]] = {}
+
+    def add(self, span: Span) -> int:
+        """Hold it where there is room, in the place of one with its id. Returns what is held more."""
+        before = self.spans.get(span.span_id)
+        more = _size(span) - (0 if before is None else _size(before))
+        if self.size + more > SPANS_MAX:
+            return 0
+        self.spans[span.span_id] = span
+        self.size += more
+        return more
+
+
 class Changes:
     """The changes that spans tell of. Pure."""
 
@@ -69,8 +96,8 @@ class Changes:
         self._waiting_max: Final = waiting_max
         self._held_max: Final = held_max
         self._held = 0
-        self._waiting: OrderedDict[str, dict[str, Span]] = OrderedDict()
-        self._spans: OrderedDict[str, dict[str, Span]] = OrderedDict()
+        self._waiting: OrderedDict[str, _Trace] = OrderedDict()
+        self._spans: OrderedDict[str, _Trace] = OrderedDict()
         self._known: dict[str, Known] = {}
         self._version = 0
 
@@ -81,24 +108,24 @@ class Changes:
             trace = trace_of(span)
             of = self._spans.get(trace)
             if of is None:
-                of = self._waiting.setdefault(trace, {})
+                of = self._waiting.get(trace)
+                if of is None:
+                    of = self._waiting[trace] = _Trace()
                 self._waiting.move_to_end(trace)
-            if len(of) < SPANS_MAX:
-                self._held += span.span_id not in of
-                of[span.span_id] = span._replace(trace_id=trace)
+            self._held += of.add(span._replace(trace_id=trace))
             touched[trace] = None
         for trace in touched:
             self._attribute(trace)
         while len(self._waiting) > self._waiting_max or (self._waiting and self._held > self._held_max):
-            self._held -= len(self._waiting.popitem(last=False)[1])
+            self._held -= self._waiting.popitem(last=False)[1].size
         while len(self._spans) > self._changes_max or self._held > self._held_max:
-            oldest, spans_of_it = self._spans.popitem(last=False)
-            self._held -= len(spans_of_it)
+            oldest, of_oldest = self._spans.popitem(last=False)
+            self._held -= of_oldest.size
             del self._known[oldest]
 
     def _attribute(self, trace: str) -> None:
         of = self._spans.get(trace) or self._waiting[trace]
-        spans = tuple(of.values())
+        spans = tuple(of.spans.values())
         change = change_of(spans)
         if change is None or change.kind == UNTRACED:
             return
