@@ -26,6 +26,7 @@ from regnum_client.commands.invocation import (
 )
 from regnum_client.commands.local import DATA_DIR
 from regnum_client.commands.rendering import emit_one
+from regnum_client.commands.traces import OtlpOption, TracesDirOption
 
 group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.", no_args_is_help=True)
 
@@ -125,22 +126,8 @@ def trends(
 @group.command("publish")
 def publish(
     *,
-    traces: Annotated[
-        Path | None,
-        typer.Option(
-            "--traces",
-            metavar="DIR",
-            help="Folder into which processes write their traces. Default: that of the cluster of `regnum up`.",
-        ),
-    ] = None,
-    otlp: Annotated[
-        str | None,
-        typer.Option(
-            "--otlp",
-            metavar="HOST:PORT",
-            help="Take spans by OTLP over gRPC there, from a collector or processes. Default: from --traces alone.",
-        ),
-    ] = None,
+    traces: TracesDirOption = None,
+    otlp: OtlpOption = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     _debug: DebugOption = False,

@@ -18,6 +18,7 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.rendering import emit_one
+from regnum_client.commands.traces import OtlpOption, TracesDirOption
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,22 +35,8 @@ def console(
         int | None,
         typer.Option("--port", min=0, max=65535, help="Default: 8090, or another one that is free."),
     ] = None,
-    traces: Annotated[
-        Path | None,
-        typer.Option(
-            "--traces",
-            metavar="DIR",
-            help="Folder into which processes write their traces. Default: that of the cluster of `regnum up`.",
-        ),
-    ] = None,
-    otlp: Annotated[
-        str | None,
-        typer.Option(
-            "--otlp",
-            metavar="HOST:PORT",
-            help="Take spans by OTLP over gRPC there, from processes or a collector. Default: from --traces alone.",
-        ),
-    ] = None,
+    traces: TracesDirOption = None,
+    otlp: OtlpOption = None,
     writes: Annotated[
         bool, typer.Option("--writes", help="Records may be produced from the pages. Default: nothing is changed.")
     ] = False,
