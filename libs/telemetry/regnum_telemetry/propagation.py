@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -75,6 +76,15 @@ def beside(place: str, span_id: str) -> str:
     """The span of that id in the same trace, as traceparent; empty where ``place`` or the id is none."""
     known = parse(place) if span_id else None
     return "" if known is None else render(known._replace(span_id=span_id))
+
+
+def waiting_id(change: str, topic_id: str, partition: int, offset: int) -> str:
+    """Id for the client's span of a call that waited until ``change``: it and the leader come to it by themselves.
+
+    A client learns from the answer what its call waited for, and the leader never of the client's span.
+    """
+    named = f"{change} {topic_id}:{partition}={offset}".encode()
+    return blake2b(named, digest_size=8).hexdigest() if change else ""
 
 
 def root_of(place: str) -> str:

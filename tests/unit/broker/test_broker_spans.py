@@ -155,8 +155,8 @@ async def test_records_that_waited_for_a_replica_name_the_change_that_took_it_ou
     cause = recorder.start("cause")
     with tracing.within(cause.context):
         await world.elect(1, [1], replicas=[1, 2], tell=[1])
-    for task in waiting:
-        (result,) = (await task).results
+    results = [(await task).results[0] for task in waiting]
+    for result in results:
         told = propagation.parse(result.isr_change)
         assert told is not None
         assert told.trace_id == cause.trace_id
@@ -164,6 +164,12 @@ async def test_records_that_waited_for_a_replica_name_the_change_that_took_it_ou
     waited = recorder.one(conventions.HIGH_WATERMARK_WAIT)
     assert waited.trace_id == cause.trace_id
     assert waited.begin_unix_nano <= waited.end_unix_nano
+    # And one below the span of the first one's client, which finds its id in the answer.
+    first, key = min(results, key=lambda one: one.base_offset), partition.key
+    answer = recorder.one(conventions.FIRST_ANSWER)
+    assert answer.parent == propagation.waiting_id(first.isr_change, key.topic_id, key.partition, first.base_offset)
+    assert answer.trace_id == cause.trace_id
+    assert answer.begin_unix_nano == waited.begin_unix_nano
     (result,) = (await world.call(1, _request())).results
     assert not result.error_code
     assert not result.isr_change

@@ -110,3 +110,12 @@ async def test_steps_belong_to_a_place_and_what_runs_between_them_does_not() -> 
     await anext(given_up)
     await given_up.aclose()
     assert closed == [True, True]
+
+
+def test_who_waited_and_who_answered_come_to_the_same_id_by_themselves() -> None:
+    change = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    one = propagation.waiting_id(change, "t", 1, 70)
+    assert propagation.parse(propagation.beside(change, one)) is not None
+    others = [("u", 1, 70), ("t", 2, 70), ("t", 1, 71)]
+    assert len({one, *(propagation.waiting_id(change, *other) for other in others)}) == 4
+    assert propagation.waiting_id("", "t", 1, 70) == "", "nothing was waited for"

@@ -24,7 +24,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, reason_of
-from regnum_telemetry import tracing
+from regnum_telemetry import propagation, tracing
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.hints import hints_of
@@ -431,12 +431,17 @@ def _traces(call: ProduceCall, answered: list[tuple[Item, ProduceResult]], outag
         freed_by = freed_by or result.isr_change
     if not (freed_by or call.causes or call.place):
         return [_UNTRACED] * len(answered)
-    freed = [result.isr_change for _, result in answered]
-    ids = [call.send_ids.get((item.term.topic_id, item.partition.partition), "") for item, _ in answered]
     return [
-        _Traced(call.causes.get(index, ""), call.place, ids[index], change or freed_by)
-        for index, change in enumerate(freed)
+        _Traced(call.causes.get(index, ""), call.place, _send_id(call, item, result), result.isr_change or freed_by)
+        for index, (item, result) in enumerate(answered)
     ]
+
+
+def _send_id(call: ProduceCall, item: Item, result: ProduceResult) -> str:
+    """Id for the span of the call, as the leader knows it: it was told, or comes to it by itself."""
+    topic_id, partition = item.term.topic_id, item.partition.partition
+    told = call.send_ids.get((topic_id, partition), "")
+    return told or propagation.waiting_id(result.isr_change, topic_id, partition, result.base_offset)
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:

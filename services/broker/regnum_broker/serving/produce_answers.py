@@ -240,7 +240,7 @@ class PendingAnswers:
                 freed = leadership.partition.freed
                 if freed is not None and freed.has(result.base_offset):
                     result.isr_change = freed.cause
-                    freed.record(leadership, item.came_ms * 1_000_000)
+                    freed.record(leadership, item.came_ms * 1_000_000, result.base_offset)
                 if item.first_unix_nano:
                     record_replicated(item)
             self._settle(pending, item.index)

@@ -56,11 +56,19 @@ class FreedRecords:
         """Whether a record is one of them."""
         return self._begin <= offset < self._end
 
-    def record(self, leadership: "Leadership", came_unix_nano: int) -> None:
-        """Their wait, as a span, once: from the moment at which the first of them came."""
-        if not self._recorded:
-            self._recorded = True
-            record_wait(conventions.HIGH_WATERMARK_WAIT, leadership, came_unix_nano, parent=self.cause)
+    def record(self, leadership: "Leadership", came_unix_nano: int, offset: int) -> None:
+        """Their wait, as spans, once: from the moment at which the first of them came.
+
+        The first is that of the order that freed them, the second one lies below the span of the client, which finds
+        its id by itself (``propagation.waiting_id``). ``offset``: of the first batch.
+        """
+        if self._recorded:
+            return
+        self._recorded = True
+        record_wait(conventions.HIGH_WATERMARK_WAIT, leadership, came_unix_nano, parent=self.cause)
+        key = leadership.partition.key
+        sent = propagation.waiting_id(self.cause, key.topic_id, key.partition, offset)
+        _answered(propagation.beside(self.cause, sent), leadership.partition.topic, key.partition, came_unix_nano)
 
 
 class FirstAnswers:
@@ -91,14 +99,7 @@ class FirstAnswers:
         for item, cause in answered:
             parent = propagation.parse(propagation.beside(cause, below.get((item.topic_id, item.partition), "")))
             if parent is not None and self._has_room(parent.trace_id):
-                span = tracing.tracer().start(
-                    conventions.FIRST_ANSWER,
-                    parent=propagation.render(parent),
-                    kind=tracing.Kind.SERVER,
-                    attributes={conventions.TOPIC: item.topic, conventions.PARTITION: str(item.partition)},
-                    at_unix_nano=began_unix_nano,
-                )
-                span.end(now)
+                _answered(propagation.render(parent), item.topic, item.partition, began_unix_nano, now)
 
     def _has_room(self, trace_id: str) -> bool:
         count = self._recorded.get(trace_id, 0)
@@ -108,6 +109,18 @@ class FirstAnswers:
         if len(self._recorded) > TRACES_MAX:
             del self._recorded[next(iter(self._recorded))]
         return True
+
+
+def _answered(parent: str, topic: str, partition: int, began_unix_nano: int, end_unix_nano: int = 0) -> None:
+    """The leader's part of a client's call that ends then; 0: now."""
+    span = tracing.tracer().start(
+        conventions.FIRST_ANSWER,
+        parent=parent,
+        kind=tracing.Kind.SERVER,
+        attributes={conventions.TOPIC: topic, conventions.PARTITION: str(partition)},
+        at_unix_nano=began_unix_nano,
+    )
+    span.end(end_unix_nano or tracing.now_unix_nano())
 
 
 def record_wait(
