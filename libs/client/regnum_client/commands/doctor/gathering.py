@@ -13,7 +13,7 @@ from regnum_client.admin.admin import Admin
 from regnum_client.admin.describing.quota_usage import ClientUsage
 from regnum_client.cluster.security.channels import tls_files
 from regnum_client.commands.doctor.findings import Certificate, Gathered
-from regnum_client.commands.groups.lags import Lag, lag_of, read_lags
+from regnum_client.commands.groups.lags import Lag, lags_by_group
 from regnum_client.commands.status.asking import Found, find
 
 PARTITIONS_MAX: Final = 1000
@@ -59,10 +59,9 @@ async def _of_brokers(
 
 async def _lags(admin: Admin) -> Mapping[str, Lag] | RegnumError:
     try:
-        committed, ends = await read_lags(admin, [one.group_id for one in await admin.list_groups()])
+        return await lags_by_group(admin)
     except RegnumError as error:
         return error
-    return {name: lag_of(offsets, ends) for name, offsets in committed.items()}
 
 
 async def _usages(admin: Admin) -> Mapping[int, Sequence[ClientUsage] | RegnumError] | RegnumError:

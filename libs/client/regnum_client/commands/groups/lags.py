@@ -67,3 +67,9 @@ async def read_lags(admin: Admin, groups: Iterable[str]) -> tuple[Committed, End
     partitions = {where for offsets in committed.values() for where in offsets}
     said = await admin.list_offsets(partitions) if partitions else {}
     return committed, {where: one.high_watermark for where, one in said.items() if isinstance(one, PartitionOffsets)}
+
+
+async def lags_by_group(admin: Admin) -> dict[str, Lag]:
+    """How far every group is behind. Raises RegnumError."""
+    committed, ends = await read_lags(admin, [one.group_id for one in await admin.list_groups()])
+    return {name: lag_of(offsets, ends) for name, offsets in committed.items()}

@@ -37,12 +37,12 @@ async def ask_lags(bootstrap: str | None, *, timeout_s: float, client_id: str) -
     from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
     from regnum_client.admin.admin import Admin  # noqa: PLC0415
-    from regnum_client.commands.groups.lags import lag_of, lag_row, read_lags  # noqa: PLC0415
+    from regnum_client.commands.groups.lags import lag_row, lags_by_group  # noqa: PLC0415
 
     try:
         async with Admin(bootstrap, timeout_s=timeout_s, client_id=client_id) as admin:
-            committed, ends = await read_lags(admin, [one.group_id for one in await admin.list_groups()])
+            lags = await lags_by_group(admin)
     except RegnumError as error:
         return Lags(unknown_because=error.message)
-    rows = [{"group": name, **lag_row(lag_of(offsets, ends))} for name, offsets in committed.items()]
+    rows = [{"group": name, **lag_row(lag)} for name, lag in lags.items()]
     return Lags(rows=tuple(sorted(rows, key=lambda row: (-row["lag"], row["group"]))))
