@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, settings
 
 # What an example takes is the machine's matter.
 settings.register_profile("any machine", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+# A change is judged by what it changed: `make test` tries the same examples each time, other runs look for new ones.
+settings.register_profile("the same each time", settings.get_profile("any machine"), derandomize=True)
 
 # A shell starts a background job with SIGINT ignored, and a process hands that on to all that it starts: tests that
 # interrupt a command would wait for ever. Whatever started the tests, the processes that they start hear SIGINT.
@@ -18,6 +19,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OBJECTS_LEFT_MAX: Final = 500_000
 """Objects of the garbage collector that one module may leave behind: the largest import has 290,000."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Parts of `make test` leave the full tier out."""
+    is_part = "not full" in config.getoption("markexpr")
+    settings.load_profile("the same each time" if is_part else "any machine")
 
 
 def pytest_collection_finish() -> None:

@@ -208,7 +208,7 @@ RECORDS = st.lists(
         value=st.none() | st.binary(max_size=90),
         key=st.none() | st.binary(max_size=9),
         headers=st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=2).map(tuple),
-        timestamp_ms=st.none() | st.integers(-1, 2**41) | st.integers(-(2**61), 2**61),
+        timestamp_ms=st.none() | st.integers(-1, 2**41) | st.integers(-(2**61), 2**61 - 1),
     ),
     min_size=1,
     max_size=4,
