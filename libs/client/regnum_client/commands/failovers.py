@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from regnum_client.commands.console.spans import OtlpOption, TracesDirOption
 from regnum_client.commands.habits.grammar import Group
 from regnum_client.commands.invocation import (
     BootstrapOption,
@@ -26,7 +27,6 @@ from regnum_client.commands.invocation import (
 )
 from regnum_client.commands.local import DATA_DIR
 from regnum_client.commands.rendering import emit_one
-from regnum_client.commands.traces import OtlpOption, TracesDirOption
 
 group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.", no_args_is_help=True)
 

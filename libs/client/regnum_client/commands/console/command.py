@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from regnum_client.commands.console.spans import OtlpOption, TracesDirOption
 from regnum_client.commands.invocation import (
     BootstrapOption,
     CommandFailedError,
@@ -18,7 +19,6 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.rendering import emit_one
-from regnum_client.commands.traces import OtlpOption, TracesDirOption
 
 
 def add_to(app: typer.Typer) -> None:
