@@ -6,6 +6,7 @@ only election process, the alert is about that cluster alone.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Final
 import yaml
 from regnum_client import DEFAULT, Admin, Consumer, Producer, QuotaAlteration, QuotaEntity
 from regnum_local.cluster import LocalCluster
+from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions
 from regnum_telemetry.exposition import CLUSTER
 
@@ -27,12 +29,16 @@ SCRAPED_S: Final = 300.0
 """How long figures are waited for: Prometheus scrapes every 5 s, a rate needs two."""
 ALERTS: Final = FOLDER.parent / "prometheus" / "alerts.yaml"
 NO_CONTROLLER: Final = "RegnumNoController"
+OUTAGES: Final = 'sum(increase(regnum_client_outage_seconds_count{{kind="{kind}"}}[10m])) > 0'
+"""Whether clients have waited for changes of a kind."""
 TOPIC, GROUP = "t", "g"
 OF_OTHER: Final = "of-the-other"
 """A topic and a group that only the other cluster has."""
 SLOW: Final = "slow"
 """A client with a quota."""
 SLOW_BYTES_S: Final = 2_000.0
+MUTATIONS_S: Final = 0.5
+MADE: Final = "made-again-and-again"
 
 
 class Asked:
@@ -94,9 +100,7 @@ async def play(
             await _send_some(other, OF_OTHER)
             await _read_some(other, OF_OTHER, OF_OTHER)
             async with _throttled(one, admin):
-                await _hurt(running, admin, say)
-                for kind in (conventions.KIND_BROKER_FAILURE, conventions.KIND_CONTROLLED_SHUTDOWN):
-                    await asked.has(f'sum(increase(regnum_client_outage_seconds_count{{kind="{kind}"}}[10m])) > 0')
+                await _hurt(running, admin, asked, say)
                 found = await _judged(asked, folder, say)
                 if meanwhile is not None:
                     await meanwhile(running)
@@ -104,11 +108,15 @@ async def play(
         return found + await _alone(asked, other, say)
 
 
-async def _hurt(running: LoadedCluster, admin: Admin, say: Callable[[str], None]) -> None:
-    """Kill a leader and the controller, stop a broker as planned, empty one of a topic."""
+async def _hurt(running: LoadedCluster, admin: Admin, asked: Asked, say: Callable[[str], None]) -> None:
+    """Kill a leader and the controller, stop a broker as planned, empty one of a topic.
+
+    What a controller has counted is seen before it is killed: what nobody has scraped until then is gone with it.
+    """
     stage, cluster = running.stage, running.cluster
     await stage.kill_leader(running.partitions[0], restart_at_once=True)
     await stage.all_in_sync(within_s=SCRAPED_S)
+    await asked.has(OUTAGES.format(kind=conventions.KIND_BROKER_FAILURE))
     say("a leader was killed")
     await stage.kill_controller()
     await stage.restart(stage.killed[-1], wait=False)
@@ -117,6 +125,7 @@ async def _hurt(running: LoadedCluster, admin: Admin, say: Callable[[str], None]
     await cluster.terminate(f"broker-{leader}")
     await cluster.restart(f"broker-{leader}")
     await stage.all_in_sync(within_s=SCRAPED_S)
+    await asked.has(OUTAGES.format(kind=conventions.KIND_CONTROLLED_SHUTDOWN))
     say("a broker was stopped, and started again")
     of_u = await admin.describe_topic("u")
     broker = of_u.partitions[0].replicas[0]
@@ -136,10 +145,10 @@ async def _hurt(running: LoadedCluster, admin: Admin, say: Callable[[str], None]
 
 @asynccontextmanager
 async def _throttled(cluster: LocalCluster, admin: Admin) -> AsyncIterator[None]:
-    """A client that goes on writing more than it may."""
+    """A client that goes on writing more than it may, and one that goes on making topics."""
     await admin.alter_client_quotas(
         [
-            QuotaAlteration(entity=QuotaEntity(user=DEFAULT), set={"controller_mutation_rate": 100.0}),
+            QuotaAlteration(entity=QuotaEntity(user=DEFAULT), set={"controller_mutation_rate": MUTATIONS_S}),
             QuotaAlteration(entity=QuotaEntity(client_id=SLOW), set={"producer_byte_rate": SLOW_BYTES_S}),
         ]
     )
@@ -149,12 +158,20 @@ async def _throttled(cluster: LocalCluster, admin: Admin) -> AsyncIterator[None]
             while True:
                 await (await producer.send("u", bytes(int(SLOW_BYTES_S))))
 
-    writing = asyncio.create_task(write(), name="a client with a quota")
+    async def mutate() -> None:
+        async with Admin(cluster.bootstrap, client_id=SLOW) as slow:
+            while True:
+                with contextlib.suppress(RegnumError):
+                    await slow.create_topic(MADE, partitions=2, replication_factor=1)
+                    await slow.delete_topics([MADE])
+
+    busy = [asyncio.create_task(work(), name="a client with a quota") for work in (write, mutate)]
     try:
         yield
     finally:
-        writing.cancel()
-        await asyncio.wait({writing})
+        for one in busy:
+            one.cancel()
+        await asyncio.wait(busy)
 
 
 async def _send_some(cluster: LocalCluster, topic: str) -> None:

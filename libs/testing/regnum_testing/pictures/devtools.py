@@ -139,20 +139,29 @@ def opened(program: str) -> Iterator[Page]:
         os.dup2(theirs[0], 3)
         os.dup2(theirs[1], 4)
 
-    with tempfile.TemporaryDirectory(prefix="regnum-pictures-", ignore_cleanup_errors=True) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="regnum-pictures-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryFile() as said,
+    ):
         arguments = [*FLAGS, f"--user-data-dir={folder}", "--remote-debugging-pipe", "about:blank"]
         browser = subprocess.Popen(
             [program, *arguments],
             preexec_fn=as_3_and_4,  # noqa: PLW1509 - nothing else runs in this process when it starts one
             close_fds=False,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=said,
         )
         for one in (read_there, write_there, *theirs):
             os.close(one)
         try:
             page = Page(write_here, read_here)
-            page.attach()
+            try:
+                page.attach()
+            except BrokenPipeError as error:
+                status = browser.wait()
+                said.seek(0)
+                words = said.read()[-2000:].decode(errors="replace")
+                raise RuntimeError(f"{program} ended with status {status}: {words}") from error
             yield page
         finally:
             browser.terminate()
