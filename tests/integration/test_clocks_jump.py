@@ -108,7 +108,7 @@ async def acknowledged(running: LoadedCluster, records: int) -> None:
 async def test_a_clock_that_jumps_costs_nothing_and_is_told(
     cluster: LocalCluster, clocks: Clocks, whose: str, days: int
 ) -> None:
-    short = {"retention.ms": str(SHORT_MS), "segment.ms": "500"}
+    short = {"retention.ms": str(SHORT_MS), "segment.ms": "1000"}
     async with Admin(cluster.bootstrap) as admin, under_load(cluster, "kept") as running:
         kept = {"retention.ms": str(KEPT_MS), "segment.ms": "1000"}
         await admin.alter_config(ConfigAlteration(resource=ConfigResource(topic="kept"), set=kept))
