@@ -25,7 +25,7 @@ from regnum_local.cluster import LocalCluster
 from regnum_local.plan import TRACES
 from regnum_model.topics import TRACES_TOPIC
 from regnum_telemetry import conventions, setup, tracing
-from regnum_testing.under_load import under_load, until
+from regnum_testing.under_load import LoadedCluster, under_load, until
 
 pytestmark = [
     pytest.mark.integration,
@@ -120,35 +120,54 @@ async def test_the_job_tells_a_kill_out_of_the_topic_within_the_watermark(
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17")
     folder, before = cluster.data_dir / TRACES, tracing.tracer()
+    telemetry = setup.start("regnum-load", "1", traces_dir=folder)
+    try:
+        async with published(cluster, folder), Admin(cluster.bootstrap, tls=cluster.tls) as admin:
+
+            async def is_there() -> bool:
+                return bool(await led_by(admin, TRACES_TOPIC))
+
+            await until(is_there, within_s=120)
+            async with followed(cluster, tmp_path) as lines, under_load(cluster, "followed", partitions=6) as running:
+                waited = [await told_after_a_kill(running, number, lines) for number in range(3)]
+                assert (await running.judged()).clean
+    finally:
+        telemetry.close()
+        tracing.use(before)
+    with capsys.disabled():
+        sys.stderr.write(f"told {', '.join(f'{one:.1f}' for one in waited)} s after the change\n")
+    assert min(waited) <= TOLD_WITHIN_S
+
+
+@asynccontextmanager
+async def followed(cluster: LocalCluster, folder: Path) -> AsyncIterator[asyncio.StreamReader]:
+    """The job over the topic, as a process; what it says."""
     job = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "regnum_failover", f"topic:{TRACES_TOPIC}", str(tmp_path / "tables"), "--follow"),
+        *(sys.executable, "-m", "regnum_failover", f"topic:{TRACES_TOPIC}", str(folder / "tables"), "--follow"),
         *("--gap-s", str(GAP_S), "--late-s", str(LATE_S)),
         stdout=PIPE,
         env={**os.environ, "REGNUM_BOOTSTRAP": ",".join(cluster.bootstrap)},
     )
     assert job.stdout is not None
-    telemetry = setup.start("regnum-load", "1", traces_dir=folder)
     try:
-        async with published(cluster, folder), under_load(cluster, "followed", partitions=6) as running:
-            # The first steps of a Spark that has just started take longer than any later one.
-            waited = []
-            for number in range(3):
-                await running.stage.all_in_sync(within_s=120)
-                killed = (await running.stage.look()).leaders[TopicPartition("followed", number)]
-                await running.stage.kill_leader(TopicPartition("followed", number))
-                ended = time.time()
-                told = re.compile(rf"lifeline broken.* broker {killed} ").search
-                async with asyncio.timeout(120):
-                    while not told(line := (await job.stdout.readline()).decode()):
-                        assert line, "the job has ended"
-                waited.append(time.time() - ended)
-                await running.stage.restart(f"broker-{killed}")
-            assert (await running.judged()).clean
+        yield job.stdout
     finally:
-        telemetry.close()
-        tracing.use(before)
-        job.kill()
+        if job.returncode is None:
+            job.kill()
         await job.wait()
-    with capsys.disabled():
-        sys.stderr.write(f"told {', '.join(f'{one:.1f}' for one in waited)} s after the change\n")
-    assert min(waited) <= TOLD_WITHIN_S
+
+
+async def told_after_a_kill(running: LoadedCluster, number: int, lines: asyncio.StreamReader) -> float:
+    """Kill a leader, and start it again; returns how many seconds after the change the job told of it."""
+    partition = TopicPartition("followed", number)
+    await running.stage.all_in_sync(within_s=120)
+    killed = (await running.stage.look()).leaders[partition]
+    await running.stage.kill_leader(partition)
+    ended = time.time()
+    told = re.compile(rf"lifeline broken.* broker {killed} ").search
+    async with asyncio.timeout(120):
+        while not told(line := (await lines.readline()).decode()):
+            assert line, "the job has ended"
+    waited = time.time() - ended
+    await running.stage.restart(f"broker-{killed}")
+    return waited
