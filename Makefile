@@ -58,7 +58,7 @@ picture-judge: install ## the report and the console in a real browser: no reque
 
 # Tests wait for much, so that five parts run at once, the longest first, and each of the others behind the first that ends; what measures CPU time comes afterwards, in two halves. A test that
 # failed runs once more at the end, by itself; the last lines say what it all came to (decision 65).
-test: install ## every check, and every test but the longest (about 12 minutes on two processors)
+test: install ## every check, and every test but the longest (about 10 minutes on two processors)
 	@$(BIN)/python -m regnum_testing.suite \
 	  "check-clusters check-services check-units check-other-clusters check-other-units check-brokers check-clients check-stores lint" \
 	  "check-loops-of-election check-loops"

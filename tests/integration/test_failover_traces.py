@@ -132,10 +132,12 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
     served = {span["spanId"] for span in trace if span["name"] == conventions.LEADER_AND_ISR}
     assert {span["parentSpanId"] for span in outages} == {root["spanId"]}
     assert {link["spanId"] for span in outages for link in span["links"]} <= served
-    # The leader's part of the call with which a producer came back lies within the producer's.
+    # The leader's part of the call with which a producer came back lies below the producer's; and so, where the leader
+    # stayed, does that of the call that waited for the replica.
     sends = {span["spanId"]: span for span in trace if span["name"].startswith("send ")}
     answers = [span for span in trace if span["name"] == conventions.FIRST_ANSWER and span["parentSpanId"] in sends]
-    assert {sends[span["parentSpanId"]]["parentSpanId"] for span in answers} == {span["spanId"] for span in moved}
+    answered = {sends[span["parentSpanId"]]["parentSpanId"] for span in answers}
+    assert {span["spanId"] for span in moved} <= answered <= {span["spanId"] for span in outages}
     assert {span["service"] for span in answers} == {"regnum-broker"}
     longest_s = max(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in moved) / 1e9
     assert longest_s == pytest.approx(outage.client_s, abs=0.02)
