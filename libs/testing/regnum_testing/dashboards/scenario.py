@@ -111,7 +111,7 @@ async def play(
 async def _hurt(running: LoadedCluster, admin: Admin, asked: Asked, say: Callable[[str], None]) -> None:
     """Kill a leader and the controller, stop a broker as planned, empty one of a topic.
 
-    What a controller has counted is seen before it is killed: what nobody has scraped until then is gone with it.
+    Counts of a controller are scraped before it is killed: they end with its process.
     """
     stage, cluster = running.stage, running.cluster
     await stage.kill_leader(running.partitions[0], restart_at_once=True)

@@ -18,11 +18,11 @@ class Lags:
     unknown_because: str = ""
     """Why it is not known; empty: it is."""
     asked: bool = field(default=True)
-    """Whether anybody wanted to know."""
+    """Whether lags were asked for."""
 
     @property
     def words(self) -> str:
-        """For the first line; empty when nobody is behind, or nobody asked."""
+        """Words for the first line; empty without a lag, or where lags were not asked for."""
         if not self.rows or not self.rows[0]["lag"]:
             return ""
         first = self.rows[0]
