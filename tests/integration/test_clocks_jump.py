@@ -130,7 +130,7 @@ async def test_a_clock_that_jumps_costs_nothing_and_is_told(
         await until(is_told, within_s=60.0)
         await acknowledged(running, 300)
         after = await running.stage.look()
-        assert {key: after.leaders[key] for key in running.partitions} == leaders, "nobody is fenced for a clock"
+        assert {key: after.leaders[key] for key in running.partitions} == leaders, "a clock fences no broker"
         for key in running.partitions:
             async with Consumer(cluster.bootstrap) as consumer:
                 assert (await consumer.beginning_offsets([key]))[key] == 0, "nothing has expired"

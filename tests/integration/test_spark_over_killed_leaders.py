@@ -113,7 +113,9 @@ def held(begun: Path, goes_on: Path) -> Callable[[Iterable[Row]], Iterator[Row]]
             end = time.monotonic() + 120.0
             while waits and not goes_on.with_suffix(f".{row['partition']}").exists():
                 if time.monotonic() > end:
-                    raise TimeoutError(f"nobody let partition {row['partition']} go on")
+                    raise TimeoutError(
+                        f"partition {row['partition']} was held for 120 s: the test did not let it go on"
+                    )
                 time.sleep(0.02)
             waits = False
             yield row
