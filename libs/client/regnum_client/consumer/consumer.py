@@ -165,8 +165,7 @@ class Consumer(SubscribingConsumer):
                 records = self._read_here(min(records_max, RECORDS_PER_READ))
                 if records or reader.wants_thread:
                     continue
-                left_s = deadline_s - self._clock.monotonic()
-                if left_s <= 0 or not await self._reading().something_arrives(left_s):
+                if not await self._something_comes(gate, deadline_s - self._clock.monotonic()):
                     break
         finally:
             if gate is not None:
@@ -235,9 +234,7 @@ class Consumer(SubscribingConsumer):
                 if gate is not None and gate.wanted and not await gate.attend(left_s and max(0.0, left_s)):
                     break
                 batch = self._reading().next_batch()
-                if batch is None and (
-                    (left_s is not None and left_s <= 0) or not await self._reading().something_arrives(left_s)
-                ):
+                if batch is None and not await self._something_comes(gate, left_s):
                     break
         finally:
             if gate is not None:
@@ -268,6 +265,13 @@ class Consumer(SubscribingConsumer):
         finally:
             if gate is not None:
                 gate.leave(records)
+
+    async def _something_comes(self, gate: Gate | None, within_s: float | None) -> bool:
+        """Wait for records, or for the group to act; False: the time is over."""
+        if within_s is not None and within_s <= 0:
+            return False
+        arrives = self._reading().something_arrives(within_s)
+        return await (arrives if gate is None else gate.unless_acting(arrives))
 
     def _enter(self) -> Gate | None:
         """The caller asks for records: it is done with those that it had, as its group hears."""

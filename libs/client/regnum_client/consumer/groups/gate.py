@@ -8,7 +8,7 @@ hand; while the member acts (``acting``) nothing is handed out. Whoever comes me
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -97,6 +97,13 @@ class Gate:
         if self._failure is not None:
             raise self._failure
         return True
+
+    async def unless_acting(self, arrives: Awaitable[bool]) -> bool:
+        """What the wait for records says; True too when the member began to act in the turn in which its time was over.
+
+        A timer that has fired wakes the reader a turn later, and until then it is inside: the member may begin.
+        """
+        return await arrives or self._acting
 
     # The member's side.
 
