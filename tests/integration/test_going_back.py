@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regnum_client import Admin, Producer, TopicPartition
+from regnum_client import Admin, Producer, ProducerSettings, TopicPartition
 from regnum_client.cluster.view import PartitionView
 from regnum_coordination import open_store
-from regnum_local.cluster import LocalCluster
+from regnum_local.cluster import LocalCluster, ProcessState
 from regnum_local.demo.workload import read_everything
 from regnum_local.plan import Role
 from regnum_model import paths
@@ -85,8 +86,8 @@ async def regnum(*arguments: str) -> tuple[int | None, Any, str]:
     return process.returncode, json.loads(out) if out else None, error.decode()
 
 
-async def write(cluster: LocalCluster, topic: str, numbers: range) -> None:
-    async with Producer(cluster.bootstrap) as producer:
+async def write(cluster: LocalCluster, topic: str, numbers: range, *, timeout_s: float = 120.0) -> None:
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(delivery_timeout_s=timeout_s)) as producer:
         for number in numbers:
             await (await producer.send(topic, b"%d %s" % (number, topic.encode()), partition=0))
 
@@ -283,3 +284,45 @@ async def test_t8_a_volume_that_goes_back_leads_nothing(tmp_path: Path, store: S
             await cluster.wait_healthy(name)
         await in_sync(cluster, KEPT, 1, 2, 3)
         assert await numbers_in(cluster, KEPT) == list(range(10))
+
+
+async def test_a_disk_that_failed_and_forgot_leads_nothing(tmp_path: Path, store: StoreFiles) -> None:
+    """The disk of 1 refuses every write, and has lost, when it comes back, what [1, 2] acknowledged before.
+
+    The broker may write past a length of 0 in no file: the note that its disk failed does not reach it either, nor does
+    a line its log. What comes back is an earlier copy, of the same boot; 2, which has everything, is gone by then.
+    """
+    data = tmp_path / "data"
+    async with cluster_of(tmp_path, store) as cluster:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_topic(KEPT, partitions=0, assignment={0: [1, 2, 3]})
+        await in_sync(cluster, KEPT, 1, 2, 3)
+        await write(cluster, KEPT, range(5))
+        shutil.copytree(data / "broker-1", tmp_path / "device")
+        await cluster.kill("broker-3")
+        await in_sync(cluster, KEPT, 1, 2)
+        await write(cluster, KEPT, range(5, 10))
+        (pid,) = (row.pid for row in cluster.status() if row.name == "broker-1")
+        assert pid is not None
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        # Waits for a second replica from here on.
+        writing = asyncio.create_task(write(cluster, KEPT, range(10, 11), timeout_s=500.0))
+
+        async def has_ended() -> bool:
+            return [row.state for row in cluster.status() if row.name == "broker-1"] == [ProcessState.EXITED]
+
+        await until(has_ended, within_s=60.0)
+        await in_sync(cluster, KEPT, 2)
+        shutil.rmtree(data / "broker-1")
+        shutil.copytree(tmp_path / "device", data / "broker-1")
+        await cluster.kill("broker-2")
+        await cluster.restart("broker-1")
+        await cluster.wait_healthy("broker-1")
+        await says(cluster, "1 partitions are without a leader")
+        assert (await partition(cluster, KEPT)).leader == -1
+        for name in ("broker-2", "broker-3"):
+            await cluster.restart(name)
+            await cluster.wait_healthy(name)
+        await in_sync(cluster, KEPT, 1, 2, 3)
+        await writing
+        assert await numbers_in(cluster, KEPT) == list(range(11))

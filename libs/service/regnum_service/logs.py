@@ -13,6 +13,7 @@ from typing import Final, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from regnum_service.log_stream import unfailing
 from regnum_service.native_stderr import take_over
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -29,9 +30,11 @@ def configure(service: str, level: Level = "info", run_dir: Path | None = None) 
     """Set logging up for the process; lines of other libraries come out the same way, from warning on.
 
     Sets ``threading.excepthook``: an error that a thread ends with is told here. What libraries in C write on stderr
-    is read where it is asked for (``native_stderr``); ``run_dir``: the folder of the process for that.
+    is read where it is asked for (``native_stderr``); ``run_dir``: the folder of the process for that. ``sys.stderr``
+    becomes a stream that fails nobody (``log_stream``), a process about to end least of all.
     """
     take_over(service, run_dir)
+    sys.stderr = unfailing(sys.stderr)
 
     def add_service(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         event["service"] = service

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -121,8 +122,7 @@ class NativeStderr:
         self._stderr = os.dup(self._descriptor)
         os.dup2(self._file.open(), self._descriptor)
         for line in left:
-            if _GRPC.match(line) is None:
-                os.write(self._stderr, line)
+            self._pass_on(line)
         self._thread.start()
         return self._stderr
 
@@ -141,8 +141,14 @@ class NativeStderr:
         if reason is not None:
             self._failures.note(reason)
             self._failed[reason] = self._failed.get(reason, 0) + 1
-        elif _GRPC.match(line) is None:
-            os.write(self._stderr, line)
+        else:
+            self._pass_on(line)
+
+    def _pass_on(self, line: bytes) -> None:
+        if _GRPC.match(line) is None:
+            # Where nothing can be written the line is lost, and what comes after it is read all the same.
+            with suppress(OSError):
+                os.write(self._stderr, line)
 
     def tell(self) -> None:
         """Say in the log how many handshakes failed, once in ``TOLD_S``."""
