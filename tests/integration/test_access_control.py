@@ -2,31 +2,23 @@
 
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from regnum.types.v1 import errors_pb2
-from regnum_client import Admin, Consumer, Producer, TlsFiles
+from regnum_client import Admin, Consumer, Producer
 from regnum_client.admin.acls.values import (
-    AclBinding,
     AclFilter,
-    Entry,
     Operation,
-    PatternType,
-    Permission,
-    ResourcePattern,
     ResourceType,
 )
-from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
 from regnum_service.errors import RegnumError
+from regnum_testing.guarded_cluster import allow, files_of, guarded_cluster
 from regnum_testing.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
-FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
 DENIED = errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED
 NOT_ALLOWED = {DENIED, errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED}
 """Of a producer: the topic is refused, or already the producer id that it begins with."""
@@ -36,41 +28,13 @@ NOT_ALLOWED = {DENIED, errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED}
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
     """Processes and admin are super users; the client app may nothing."""
     folder = tmp_path_factory.mktemp("acls") / "data"
-    make(folder / "certs", [], clients=("admin", "app"))
-    roles = (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA)
-    started = LocalCluster(
-        folder,
-        brokers=2,
-        elections=2,
-        metadata=1,
-        quotas=1,
-        tls=True,
-        extra=dict.fromkeys(roles, FLAGS),
-    )
-    await started.start()
-    try:
+    async with guarded_cluster(folder, "app", brokers=2, elections=2, quotas=1) as started:
         yield started
-    finally:
-        await started.stop()
-
-
-def app(cluster: LocalCluster) -> TlsFiles:
-    folder: Path = cluster.data_dir / "certs"
-    certificate, key = client_files(folder, "app")
-    return TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)
-
-
-def rule(operation: Operation, name: str, *, prefixed: bool = False) -> AclBinding:
-    kind = PatternType.PREFIXED if prefixed else PatternType.LITERAL
-    return AclBinding(
-        pattern=ResourcePattern(type=ResourceType.TOPIC, name=name, pattern=kind),
-        entry=Entry(principal="User:app", host="*", operation=operation, permission=Permission.ALLOW),
-    )
 
 
 async def code_of_producing(cluster: LocalCluster, topic: str) -> int:
     try:
-        async with Producer(cluster.bootstrap, tls=app(cluster)) as producer:
+        async with Producer(cluster.bootstrap, tls=files_of(cluster, "app")) as producer:
             await (await producer.send(topic, b"x"))
     except RegnumError as error:
         return error.code
@@ -81,7 +45,7 @@ async def test_without_a_rule_nothing_is_done_and_no_name_is_told(cluster: Local
     async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
         await admin.create_topic("secret", partitions=1, replication_factor=2)
         assert [topic.name for topic in await admin.list_topics()] == ["secret"]
-    async with Admin(cluster.bootstrap, tls=app(cluster), timeout_s=20.0) as stranger:
+    async with Admin(cluster.bootstrap, tls=files_of(cluster, "app"), timeout_s=20.0) as stranger:
         assert [topic.name for topic in await stranger.list_topics()] == []
         for name in ("secret", "made-up"):
             with pytest.raises(RegnumError) as refused:
@@ -99,11 +63,11 @@ async def test_without_a_rule_nothing_is_done_and_no_name_is_told(cluster: Local
 async def test_a_right_is_there_once_it_is_granted_and_gone_once_it_is_revoked(cluster: LocalCluster) -> None:
     async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
         await admin.create_topic("shared.a", partitions=1, replication_factor=2)
-        await admin.create_acl(rule(Operation.WRITE, "shared.", prefixed=True))
+        await admin.create_acl(allow("app", Operation.WRITE, "shared.", prefixed=True))
         check = await admin.check_acl("User:app", Operation.DESCRIBE, ResourceType.TOPIC, "shared.a")
         assert (check.allowed, check.rule, check.enforced) == (
             True,
-            rule(Operation.WRITE, "shared.", prefixed=True),
+            allow("app", Operation.WRITE, "shared.", prefixed=True),
             True,
         )
 
@@ -114,10 +78,10 @@ async def test_a_right_is_there_once_it_is_granted_and_gone_once_it_is_revoked(c
             return await code_of_producing(cluster, "shared.a") in NOT_ALLOWED
 
         await eventually(allowed, what="app may write")
-        async with Admin(cluster.bootstrap, tls=app(cluster)) as stranger:
+        async with Admin(cluster.bootstrap, tls=files_of(cluster, "app")) as stranger:
             assert [topic.name for topic in await stranger.list_topics()] == ["shared.a"]
         assert await admin.delete_acls(AclFilter(principal="User:app")) == {
-            rule(Operation.WRITE, "shared.", prefixed=True): None
+            allow("app", Operation.WRITE, "shared.", prefixed=True): None
         }
         await eventually(denied, what="app may not write any more")
 
@@ -125,10 +89,10 @@ async def test_a_right_is_there_once_it_is_granted_and_gone_once_it_is_revoked(c
 async def test_a_stream_of_records_ends_when_its_right_is_revoked(cluster: LocalCluster) -> None:
     async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
         await admin.create_topic("stream", partitions=1, replication_factor=2)
-        await admin.create_acl(rule(Operation.READ, "stream"))
+        await admin.create_acl(allow("app", Operation.READ, "stream"))
         async with Producer(cluster.bootstrap, tls=cluster.tls) as producer:
             await (await producer.send("stream", b"before"))
-            async with Consumer(cluster.bootstrap, topics=["stream"], tls=app(cluster)) as consumer:
+            async with Consumer(cluster.bootstrap, topics=["stream"], tls=files_of(cluster, "app")) as consumer:
                 read: list[bytes] = []
 
                 async def first() -> bool:

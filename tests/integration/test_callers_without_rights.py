@@ -9,10 +9,8 @@ import dataclasses
 import gzip
 import json
 import logging
-import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,15 +24,15 @@ from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_client import Admin
 from regnum_kafka_wire.apis import APIS
-from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, NOT_GRPC, PROCESSES, TRACES, Role
+from regnum_local.plan import NOT_GRPC, TRACES
 from regnum_model.nodes import Address
 from regnum_service.request_sizes import CONTROL_BYTES_MAX
 from regnum_service.tls.channels import opener
-from regnum_service.tls.files import TlsFiles, WatchedFiles
+from regnum_service.tls.files import WatchedFiles
 from regnum_testing.attacks.raw_calls import RawCall, send_many
 from regnum_testing.batches import batch_of
+from regnum_testing.guarded_cluster import SERVICES, context_of, files_of, guarded_cluster
 from regnum_testing.kafka_fuzz.dear import NUMBER, dear_request
 from regnum_testing.kafka_fuzz.listener import sized
 from regnum_testing.kafka_wire.schema import MESSAGES, versions_of
@@ -52,7 +50,6 @@ pytestmark = [
 LOG = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
-FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
 LARGE = "x" * (CONTROL_BYTES_MAX - 100)
 COMPRESSED = 20
 """Calls of a client of gRPC's own, which compresses one after another."""
@@ -100,24 +97,14 @@ NOT_ALLOWED = {
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
     """Processes and admin are super users; the client guest may nothing."""
     folder = tmp_path_factory.mktemp("guests") / "data"
-    make(folder / "certs", [], clients=("admin", "guest"))
-    roles = (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA)
-    started = LocalCluster(
-        folder, brokers=1, elections=1, metadata=1, quotas=1, tls=True, extra=dict.fromkeys(roles, FLAGS)
-    )
-    await started.start()
-    try:
+    async with guarded_cluster(folder, "guest", brokers=1, quotas=1) as started:
         async with Admin(started.bootstrap, tls=started.tls) as admin:
             await admin.create_topic("secret", partitions=1, replication_factor=1)
         yield started
-    finally:
-        await started.stop()
 
 
 def guest(cluster: LocalCluster, address: Address) -> grpc.aio.Channel:
-    folder: Path = cluster.data_dir / "certs"
-    certificate, key = client_files(folder, "guest")
-    return opener(WatchedFiles(TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)))(address)
+    return opener(WatchedFiles(files_of(cluster, "guest")))(address)
 
 
 def listeners(cluster: LocalCluster) -> list[tuple[str, int, Address]]:
@@ -126,7 +113,7 @@ def listeners(cluster: LocalCluster) -> list[tuple[str, int, Address]]:
         (f"{row.name} {name}", row.pid, address)
         for row in cluster.status()
         for name, address in row.addresses.items()
-        if row.role in (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA) and name not in NOT_GRPC and row.pid
+        if row.role in SERVICES and name not in NOT_GRPC and row.pid
     ]
 
 
@@ -154,9 +141,7 @@ PACKED = gzip.compress(health_pb2.HealthCheckRequest(service=LARGE).SerializeToS
 @pytest.mark.parametrize("process", ["metadata-1", "election-1", "broker-1"])
 async def test_packed_messages_that_come_at_once_stay_packed(cluster: LocalCluster, process: str) -> None:
     pid, address = place(cluster, process)
-    folder: Path = cluster.data_dir / "certs"
-    context = ssl.create_default_context(cafile=folder / CLUSTER_CA)
-    context.load_cert_chain(*client_files(folder, "guest"))
+    context = context_of(files_of(cluster, "guest"))
     context.set_alpn_protocols(["h2"])
     # A hostile client made its message once, and sends it in every call.
     call = RawCall(path="/grpc.health.v1.Health/Check", message=PACKED, encoding="gzip")
@@ -270,9 +255,7 @@ def codes_of(message: Any) -> set[int]:
 async def test_every_call_of_kafka_is_refused_as_at_the_other_door(cluster: LocalCluster) -> None:
     """One element in each array, and every name that of the topic that there is."""
     row = next(row for row in cluster.status() if row.name == "broker-1")
-    folder: Path = cluster.data_dir / "certs"
-    context = ssl.create_default_context(cafile=folder / CLUSTER_CA)
-    context.load_cert_chain(*client_files(folder, "guest"))
+    context = context_of(files_of(cluster, "guest"))
     address = row.addresses["kafka"]
     named = {api.name: api for api in APIS.values()}
     found: dict[str, set[int]] = {}

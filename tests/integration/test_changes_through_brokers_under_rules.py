@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -11,22 +10,14 @@ from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_client import Admin, TlsFiles
-from regnum_client.admin.acls.values import (
-    AclBinding,
-    Entry,
-    Operation,
-    PatternType,
-    Permission,
-    ResourcePattern,
-    ResourceType,
-)
-from regnum_local.certificates import client_files, make
+from regnum_client import Admin
+from regnum_client.admin.acls.values import Operation
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, NOT_GRPC, PROCESSES, Role
+from regnum_local.plan import NOT_GRPC, PROCESSES, Role
 from regnum_model.nodes import Address
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
+from regnum_testing.guarded_cluster import allow, files_of, guarded_cluster
 from regnum_testing.old_calls import newest_old, of_version, outcomes, path_of
 from regnum_testing.waiting import DEADLINE_S, eventually
 
@@ -38,7 +29,6 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 
-FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
 DENIED = [errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED]
 
 
@@ -46,21 +36,9 @@ DENIED = [errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED]
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
     """Processes and admin are super users; the client app may nothing. The controller keeps an audit log."""
     folder = tmp_path_factory.mktemp("through-brokers") / "data"
-    make(folder / "certs", [], clients=("admin", "app"))
-    flags = dict.fromkeys((Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA), FLAGS)
-    flags[Role.ELECTION] = (*FLAGS, "--audit-log", str(folder.parent / "audit.log"))
-    started = LocalCluster(folder, brokers=2, elections=1, metadata=1, quotas=1, tls=True, extra=flags)
-    await started.start()
-    try:
+    audit = {Role.ELECTION: ("--audit-log", str(folder.parent / "audit.log"))}
+    async with guarded_cluster(folder, "app", brokers=2, quotas=1, extra=audit) as started:
         yield started
-    finally:
-        await started.stop()
-
-
-def app(cluster: LocalCluster) -> TlsFiles:
-    folder: Path = cluster.data_dir / "certs"
-    certificate, key = client_files(folder, "app")
-    return TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)
 
 
 def audited(cluster: LocalCluster, resource: str) -> list[dict[str, object]]:
@@ -79,7 +57,7 @@ async def create(cluster: LocalCluster, broker: str, name: str) -> list[int]:
     """As app, by way of a broker, in an old version."""
     request = old_creation(name)
     request.header.api_version = newest_old("CreateTopics")  # type: ignore[attr-defined]
-    channel = opener(WatchedFiles(app(cluster)))(Address.parse(broker))
+    channel = opener(WatchedFiles(files_of(cluster, "app")))(Address.parse(broker))
     try:
         answer = await channel.unary_unary(path_of("CreateTopics"))(request.SerializeToString(), timeout=DEADLINE_S)
     finally:
@@ -92,12 +70,8 @@ async def test_the_rights_of_the_client_count_and_its_name_is_written_down_which
 ) -> None:
     for broker in cluster.bootstrap:
         assert await create(cluster, broker, "old.refused") == DENIED
-    allowed = AclBinding(
-        pattern=ResourcePattern(type=ResourceType.TOPIC, name="old.", pattern=PatternType.PREFIXED),
-        entry=Entry(principal="User:app", host="*", operation=Operation.CREATE, permission=Permission.ALLOW),
-    )
     async with Admin(cluster.bootstrap, tls=cluster.tls) as admin:
-        await admin.create_acl(allowed)
+        await admin.create_acl(allow("app", Operation.CREATE, "old.", prefixed=True))
     for number, broker in enumerate(cluster.bootstrap):
 
         async def created(broker: str = broker, name: str = f"old.{number}") -> bool:
@@ -134,7 +108,7 @@ async def test_a_client_that_sends_envelopes_itself_is_refused_wherever_it_does(
     }
     assert any("internal" in name for name in listeners)
     for name, address in listeners.items():
-        channel = opener(WatchedFiles(app(cluster)))(address)
+        channel = opener(WatchedFiles(files_of(cluster, "app")))(address)
         stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Envelope(envelope, timeout=DEADLINE_S)

@@ -10,14 +10,14 @@ from regnum.types.v1 import errors_pb2
 from regnum_client import Admin, Producer, ProducerSettings, TlsFiles
 from regnum_client.admin.quotas import QuotaEntity
 from regnum_client.cluster.security.channels import CA, CERTIFICATE, KEY
-from regnum_local.certificates import client_files, make
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
+from regnum_local.plan import Role
 from regnum_model.quotas import BURST_KEY, RATE_KEY
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.status import from_rpc_error
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
+from regnum_testing.guarded_cluster import files_of, guarded_cluster
 from regnum_testing.health_hands import heard_at_its_own_limit
 from regnum_testing.health_stage import Stage
 from regnum_testing.health_ways import OF_A_CLIENT, Way
@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
 SETTINGS = ProducerSettings(delivery_timeout_s=7.0, request_timeout_s=5.0)
 
 
@@ -38,9 +37,7 @@ SETTINGS = ProducerSettings(delivery_timeout_s=7.0, request_timeout_s=5.0)
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
     """Processes and admin are super users; the client app may nothing."""
     folder = tmp_path_factory.mktemp("clients") / "data"
-    make(folder / "certs", [], clients=("admin", "app"))
-    extra = dict.fromkeys((Role.ELECTION, Role.BROKER, Role.METADATA), FLAGS)
-    async with LocalCluster(folder, brokers=1, elections=1, metadata=1, tls=True, extra=extra) as started:
+    async with guarded_cluster(folder, "app", brokers=1) as started:
         async with Admin(started.bootstrap, tls=started.tls) as admin:
             await admin.create_topic("t", partitions=1, replication_factor=1)
         assert started.tls is not None
@@ -74,14 +71,12 @@ async def produce(cluster: LocalCluster, tls: TlsFiles) -> None:
 
 
 async def without_rights(cluster: LocalCluster, _folder: Path) -> None:
-    certs: Path = cluster.data_dir / "certs"
-    certificate, key = client_files(certs, "app")
-    await produce(cluster, TlsFiles(ca=certs / CLUSTER_CA, certificate=certificate, key=key))
+    await produce(cluster, files_of(cluster, "app"))
 
 
 async def with_another_certificate(cluster: LocalCluster, folder: Path) -> None:
     other = Certificates(folder).of_another_authority()
-    ca: Path = cluster.data_dir / "certs" / CLUSTER_CA
+    ca = files_of(cluster, "app").ca
     await produce(cluster, TlsFiles(ca=ca, certificate=other.certificate, key=other.key))
 
 

@@ -14,19 +14,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from regnum_client import Admin
-from regnum_client.admin.acls.values import (
-    AclBinding,
-    Entry,
-    Operation,
-    PatternType,
-    Permission,
-    ResourcePattern,
-    ResourceType,
-)
-from regnum_local.certificates import client_files, make
+from regnum_client.admin.acls.values import Operation
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import decode_number, read_everything
-from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
+from regnum_testing.guarded_cluster import allow, files_of, guarded_cluster
 from regnum_testing.small_spark import small_spark
 from regnum_testing.under_load import LoadedCluster, under_load, until
 
@@ -37,7 +28,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
 TOPIC = "ledger"
 WITHIN_S = 120.0
 
@@ -54,35 +44,19 @@ def spark() -> Iterator[SparkSession]:
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
     """Processes and the load are super users; analyst may read one topic, stranger nothing."""
     folder = tmp_path_factory.mktemp("spark") / "data"
-    make(folder / "certs", [], clients=("admin", "analyst", "stranger"))
-    roles = (Role.ELECTION, Role.BROKER, Role.METADATA, Role.QUOTA)
-    started = LocalCluster(
-        folder, brokers=3, elections=2, tls=True, extra=dict.fromkeys(roles, FLAGS), report=lambda _text: None
-    )
-    await started.start()
-    try:
+    async with guarded_cluster(folder, "analyst", "stranger", elections=2, metadata=2) as started:
         async with Admin(started.bootstrap, tls=started.tls) as admin:
-            await admin.create_acls([rule(Operation.READ), rule(Operation.DESCRIBE)])
+            await admin.create_acls([allow("analyst", one, TOPIC) for one in (Operation.READ, Operation.DESCRIBE)])
         yield started
-    finally:
-        await started.stop()
-
-
-def rule(operation: Operation) -> AclBinding:
-    return AclBinding(
-        pattern=ResourcePattern(type=ResourceType.TOPIC, name=TOPIC, pattern=PatternType.LITERAL),
-        entry=Entry(principal="User:analyst", host="*", operation=operation, permission=Permission.ALLOW),
-    )
 
 
 def options(cluster: LocalCluster, client: str) -> dict[str, str]:
-    folder: Path = cluster.data_dir / "certs"
-    certificate, key = client_files(folder, client)
+    files = files_of(cluster, client)
     return {
         "bootstrap": ",".join(cluster.bootstrap),
-        "tlsCa": str(folder / CLUSTER_CA),
-        "tlsCertificate": str(certificate),
-        "tlsKey": str(key),
+        "tlsCa": str(files.ca),
+        "tlsCertificate": str(files.certificate),
+        "tlsKey": str(files.key),
     }
 
 
@@ -167,13 +141,7 @@ async def test_a_stream_goes_on_from_its_checkpoint_after_two_killed_leaders(
 ) -> None:
     topic = TOPIC + "-streamed"
     async with Admin(cluster.bootstrap, tls=cluster.tls) as admin, under_load(cluster, topic) as running:
-        await admin.create_acls([
-            AclBinding(
-                pattern=ResourcePattern(type=ResourceType.TOPIC, name=topic, pattern=PatternType.LITERAL),
-                entry=Entry(principal="User:analyst", host="*", operation=one, permission=Permission.ALLOW),
-            )
-            for one in (Operation.READ, Operation.DESCRIBE)
-        ])  # fmt: skip
+        await admin.create_acls([allow("analyst", one, topic) for one in (Operation.READ, Operation.DESCRIBE)])
 
         def begin(*, to_the_end: bool = False) -> StreamingQuery:
             records = spark.readStream.format("regnum").options(

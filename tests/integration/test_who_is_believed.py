@@ -25,6 +25,7 @@ from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
+from regnum_testing.guarded_cluster import RIGHTS
 from regnum_testing.instant_alerts import scrape
 from regnum_testing.old_calls import newest_old, of_version, outcomes, path_of
 from regnum_testing.waiting import DEADLINE_S, awaited, eventually
@@ -37,7 +38,6 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-FLAGS = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:admin")
 """As a cluster has them that was set up before processes had super users of their own."""
 PROCESS_LIVES_S = (15.0, 30.0, 60.0)
 """Of the certificate that a process is started with; a longer one where the machine is too slow for it."""
@@ -122,7 +122,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
         return [*line, "--audit-log", str(folder / "audit" / f"{member.name}.log")]
 
     lists = ("--client-tls-crl", str(certs / "client-crl.pem"))
-    extra = dict.fromkeys((Role.ELECTION, Role.BROKER, Role.METADATA), (*FLAGS, *lists))
+    extra = dict.fromkeys((Role.ELECTION, Role.BROKER, Role.METADATA), (*RIGHTS, *lists))
     started = LocalCluster(
         folder,
         brokers=2,
@@ -132,7 +132,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
         tls=True,
         extra={
             **extra,
-            Role.QUOTA: FLAGS,
+            Role.QUOTA: RIGHTS,
             # Leaders change by what a test does alone.
             Role.ELECTION: (*extra[Role.ELECTION], "--leader-balance-interval-s", "86400"),
         },

@@ -17,25 +17,19 @@ from typing import Final
 
 import grpc
 from regnum_client import DEFAULT, Admin, NewTopic, QuotaEntity, TlsFiles
-from regnum_client.admin.acls.values import (
-    AclBinding,
-    Entry,
-    Operation,
-    PatternType,
-    Permission,
-    ResourcePattern,
-    ResourceType,
-)
-from regnum_local.certificates import client_files, make
+from regnum_client.admin.acls.values import Operation
+from regnum_local.certificates import ADMIN
 from regnum_local.cluster import LocalCluster
-from regnum_local.plan import CLUSTER_CA, PROCESSES, Role
+from regnum_local.plan import Role
 from regnum_model.nodes import Address
 from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, RATE_KEY, REQUEST_PERCENTAGE
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import WatchedFiles
 
+from regnum_testing.guarded_cluster import SERVICES, allow, context_of, files_of, guarded_cluster
+
 MIB: Final = 1024 * 1024
-ADMIN, PRODUCER, APP, GUEST = "admin", "producer", "app", "guest"
+PRODUCER, APP, GUEST = "producer", "app", "guest"
 """Clients."""
 ATTACKERS: Final = 20
 """Guests, and apps: more than attacks that one cluster is put to."""
@@ -50,8 +44,6 @@ QUOTAS: Final[Mapping[str, float]] = {
     RATE_KEY: 5.0,
 }
 """Of each user, the bystander included, where there are any."""
-SERVICES: Final = (Role.ELECTION, Role.METADATA, Role.QUOTA, Role.BROKER)
-FLAGS: Final = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:{ADMIN}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +63,11 @@ class Target:
 
     def files(self, client: str) -> TlsFiles:
         """What a client shows."""
-        folder: Path = self.cluster.data_dir / "certs"
-        certificate, key = client_files(folder, _one_of(client, self.attacker) if client in (APP, GUEST) else client)
-        return TlsFiles(ca=folder / CLUSTER_CA, certificate=certificate, key=key)
+        return files_of(self.cluster, _one_of(client, self.attacker) if client in (APP, GUEST) else client)
 
     def context(self, client: str) -> ssl.SSLContext:
         """The same for connections that are not gRPC's own."""
-        files = self.files(client)
-        assert files.certificate is not None
-        context = ssl.create_default_context(cafile=files.ca)
-        context.load_cert_chain(files.certificate, files.key)
+        context = context_of(self.files(client))
         context.set_alpn_protocols(["h2"])
         return context
 
@@ -109,23 +96,12 @@ def _one_of(client: str, attacker: int) -> str:
     return f"{client}-{attacker}"
 
 
-def _rule(client: str, operation: Operation, topic: str) -> AclBinding:
-    return AclBinding(
-        pattern=ResourcePattern(type=ResourceType.TOPIC, name=topic, pattern=PatternType.LITERAL),
-        entry=Entry(principal=f"User:{client}", host="*", operation=operation, permission=Permission.ALLOW),
-    )
-
-
 @contextlib.asynccontextmanager
 async def attacked_cluster(folder: Path, *, quotas: bool) -> AsyncIterator[Target]:
     """Three brokers, one process of each other kind, topics, rules and quotas; all ended at the end."""
     guests, apps = ([_one_of(client, number) for number in range(ATTACKERS)] for client in (GUEST, APP))
-    make(folder / "certs", [], clients=(ADMIN, PRODUCER, *guests, *apps))
-    cluster = LocalCluster(
-        folder, brokers=3, elections=1, metadata=1, quotas=1, tls=True, extra=dict.fromkeys(SERVICES, FLAGS)
-    )
-    target = Target(cluster, quotas)
-    async with cluster:
+    async with guarded_cluster(folder, PRODUCER, *guests, *apps, quotas=1) as cluster:
+        target = Target(cluster, quotas)
         async with target.admin() as admin:
             turned = {number: [number % 3 + 1, (number + 1) % 3 + 1, (number + 2) % 3 + 1] for number in range(3)}
             await admin.create_topics(
@@ -137,7 +113,7 @@ async def attacked_cluster(folder: Path, *, quotas: bool) -> AsyncIterator[Targe
             )
             await admin.create_acls(
                 [
-                    _rule(client, operation, topic)
+                    allow(client, operation, topic)
                     for client, topic in ((PRODUCER, BYSTANDER_TOPIC), *((app, SANDBOX) for app in apps))
                     for operation in (Operation.READ, Operation.WRITE)
                 ]

@@ -30,7 +30,7 @@ from regnum_client.admin.acls.values import (
     ResourceType,
 )
 from regnum_coordination import open_store
-from regnum_local.certificates import ADMIN, GUEST, client_files
+from regnum_local.certificates import GUEST, client_files
 from regnum_local.cluster import LaunchError, LocalCluster
 from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.report import Narrator
@@ -38,7 +38,7 @@ from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
 from regnum_local.local_tls import CERTIFICATES
-from regnum_local.plan import PROCESSES, STORES, Launch, Member, Role, command
+from regnum_local.plan import STORES, Launch, Member, Role, command
 from regnum_model.features import PATH, Features
 from regnum_model.nodes import Address
 from regnum_model.protocols import KNOWN, PROTOCOL, ProtocolRange, ReleaseInfo
@@ -50,6 +50,7 @@ from regnum_service.tls.files import WatchedFiles
 from rich.console import Console
 
 from regnum_testing.group_readers import CommitWatch, GroupReader, Processed
+from regnum_testing.guarded_cluster import RIGHTS
 from regnum_testing.upgrades.changes import PassedOnChanges, TopicChanges
 from regnum_testing.upgrades.passes import order_of
 from regnum_testing.upgrades.release import OtherRelease
@@ -62,10 +63,6 @@ SYNC_S: Final = 60.0
 """Within which every replica is in sync again."""
 WORDS_S: Final = 60.0
 """Within which a process that is refused must have ended."""
-
-
-RIGHTS: Final = ("--authorizer", "acl", "--super-users", f"User:{PROCESSES};User:{ADMIN}")
-"""Of every process: as releases before internal-super-users know it."""
 
 
 def _needed(type: ResourceType, name: str, *operations: Operation) -> list[AclBinding]:
