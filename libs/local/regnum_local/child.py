@@ -132,10 +132,13 @@ class Child:
         return True
 
     def log_tail(self) -> str:
-        """The last lines of its log, for a person who wonders why it ended."""
-        with self._log_path.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-            lines = log.read().decode("utf-8", errors="replace").splitlines()
+        """The last lines of its log, for a person who wonders why it ended; empty where it cannot be read."""
+        try:
+            with self._log_path.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+                lines = log.read().decode("utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
         return "\n".join(_cut(line) for line in lines[-TAIL_LINES:])
 
 

@@ -15,7 +15,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +49,7 @@ from regnum_local.plan import (
     grow,
     store_url,
 )
+from regnum_local.reporting import unfailing
 from regnum_local.running_store import check_running
 from regnum_local.runtime_record import RuntimeRecord, remove_record, write_record
 from regnum_local.store_choice import StoreChoice, choose_store
@@ -166,14 +167,12 @@ class LocalCluster:
             rng: Chooses ports.
         """
         self._data_dir = data_dir.absolute()
-        self._brokers = brokers or 0
-        self._elections = elections or 0
-        self._metadata = metadata or 0
-        self._quotas = quotas or 0
+        self._brokers, self._elections = brokers or 0, elections or 0
+        self._metadata, self._quotas = metadata or 0, quotas or 0
         self._asked, self._port_base, self._bind = coordination, port_base, bind
         self._store_url: str | None = None
         self._store_program: Sequence[str] = ()
-        self._report = report
+        self._report = unfailing(report)
         self._extra = dict(extra or {})
         self._tls = LocalTls(self._data_dir / CERTIFICATES) if tls else Plaintext()
         self._tethered = tethered
@@ -459,8 +458,8 @@ class LocalCluster:
         log_path = self._data_dir / LOGS / f"{member.name}.log"
         child = await Child.start(member.name, self._make_command(member, launch), log_path, tethered=self._tethered)
         self._children[member.name] = child
-        self._record()
         self._watchers[member.name] = asyncio.create_task(self._watch(child), name=f"watch {member.name}")
+        self._record()
 
     async def _watch(self, child: Child) -> None:
         await child.wait()
@@ -469,7 +468,8 @@ class LocalCluster:
         if not child.expected_to_end:
             log = self._data_dir / LOGS / f"{child.name}.log"
             self._report(_ended(child, f"bring it back with: regnum restart {child.name}; its whole log is {log}"))
-            self._record()
+            with suppress(OSError):
+                self._record()
 
     def _record(self) -> None:
         running = {name: child.identity for name, child in self._children.items() if child.running}

@@ -10,6 +10,7 @@ The processes are the launcher's children: one that anybody else started would b
 import re
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,7 +71,12 @@ async def _carry_out(cluster: LocalCluster, path: Path) -> None:
         answer = {"error": f"{error}{goes_on}", "exit_status": int(error.exit_status)}
     except (KeyError, TypeError, ValueError) as error:
         answer = {"error": f"{path.name} asks for nothing that is known here: {error!r}", "exit_status": 1}
-    write_json(_answer_to(path), answer)
+    except OSError as error:
+        # No room, no descriptors, no more processes: that of the others goes on.
+        answer = {"error": f"the machine does not let it start: {error}", "exit_status": 1}
+    with suppress(OSError):
+        # Whoever asked waits for it no longer than for a process that is slow.
+        write_json(_answer_to(path), answer)
 
 
 def _taken(path: Path) -> Any | None:

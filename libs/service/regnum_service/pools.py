@@ -14,8 +14,23 @@ MakePool = Callable[[str, int], Executor]
 
 
 def thread_pool(name: str, threads: int) -> Executor:
-    """``MakePool`` with threads of the machine; the end of the process waits for them."""
-    return ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+    """``MakePool`` with threads of the machine; the end of the process waits for them.
+
+    All of them are there from the beginning: where the machine allows no more, that is known at the start, and not when
+    a record is to be written. Raises RuntimeError then.
+    """
+    pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+    all_there = threading.Event()
+    try:
+        # A pool starts another thread for a job as long as all that it has are busy.
+        for _ in range(threads):
+            pool.submit(all_there.wait)
+    except RuntimeError:
+        pool.shutdown(wait=False)
+        raise
+    finally:
+        all_there.set()
+    return pool
 
 
 class DaemonThread(Executor):

@@ -117,17 +117,20 @@ class Supervisor:
         self._farewells.append(_Closer(name=name, close=close, timeout_s=timeout_s))
 
     def fail(self, name: str, error: BaseException) -> None:
-        """Record the failure of a part, log it once, stop the service. Any thread."""
-        if isinstance(error, StartRefusedError):
-            self._log.error("start refused", part=name, reason=str(error))
-        else:
-            self._log.critical("failed", part=name, error=repr(error), exc_info=error)
+        """Record the failure of a part, stop the service, log it once. Any thread.
+
+        In that order: the log may take its time, or all of it.
+        """
         if self._failure is None:
             self._failure = error
         if self.stopping and self._loop is not None and not self._loop.is_closed():
             # Whoever takes its time to stop relied on this part.
             self._loop.call_soon_threadsafe(self.hurried.set)
         self.stop(f"{name} failed: {error!r}")
+        if isinstance(error, StartRefusedError):
+            self._log.error("start refused", part=name, reason=str(error))
+        else:
+            self._log.critical("failed", part=name, error=repr(error), exc_info=error)
 
     def stop(self, reason: str) -> None:
         """Ask the service to stop; returns at once. The first reason counts. Any thread."""

@@ -136,7 +136,10 @@ class ExportQueue(SpanProcessor):
         while self._queue and len(batch) < BATCH_MAX:
             batch.append(self._queue.popleft())
         self._began_s = self._monotonic()
-        taken = self._sink.export(batch)
+        try:
+            taken = self._sink.export(batch)
+        except Exception:  # noqa: BLE001 - what an exporter fails with costs its batch, and not all that come after it
+            taken = False
         self._began_s = None
         if taken:
             self._exported += len(batch)

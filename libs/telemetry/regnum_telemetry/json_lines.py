@@ -130,10 +130,12 @@ class JsonLinesFile:
         self._bytes_max: Final = bytes_max
         self._descriptor: int | None = None
         self._failed = False
+        self._begun = b""
+        """What ends a line that found no room for the rest of it."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> bool:
         """Append a line; False when the file cannot be written."""
-        line = encode(spans)
+        line = self._begun + encode(spans)
         try:
             written = os.write(self._file_for(len(line)), line)
         except OSError as error:
@@ -141,7 +143,8 @@ class JsonLinesFile:
                 logging.getLogger(__name__).warning("cannot write traces to %s: %s", self._path, error.strerror)
             self._failed = True
             return False
-        return written == len(line)
+        self._begun = b"" if written == len(line) else b"\n"
+        return not self._begun
 
     def close(self) -> None:
         """Close the file."""

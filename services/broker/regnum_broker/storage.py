@@ -89,7 +89,7 @@ class Storage:
         metrics: Metrics | None = None,
         make_pool: MakePool = thread_pool,
     ) -> None:
-        """Only assigns.
+        """Makes its threads, and assigns.
 
         Args:
             directory: what it owns.
@@ -417,7 +417,6 @@ class Storage:
         while self._finished:
             result, value, error, finished = self._finished.popleft()
             finished()
-            self._look_after_files()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)
             if result is None or result.done():
@@ -426,3 +425,4 @@ class Storage:
                 result.set_result(value)
             else:
                 result.set_exception(error)
+        self._look_after_files()

@@ -1,6 +1,7 @@
 """A disk that answers no more ends the broker, and nothing waits for it."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -78,6 +79,46 @@ async def test_a_write_that_hangs_ends_the_broker_without_being_waited_for(hangi
     files.kill()
     files.open()
     assert files.log_id == log_id, "nothing that was written is in doubt"
+
+
+async def test_a_disk_that_fails_and_then_answers_no_more_is_waited_for_like_any(tmp_path):
+    """A write fails, and what notes that on the same disk hangs: whoever waits for the write hears of it in the end."""
+
+    class Dying(HangingDisk):
+        fails = False
+
+        def pwritev(self, descriptor, buffers, position):
+            if self.fails:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().pwritev(descriptor, buffers, position)
+
+        def unlink(self, path):
+            self.asked = True
+            super().unlink(path)
+
+    disk = Dying()
+    files = ReopenedDirectory(tmp_path / "logs", disk=disk)
+    storage = Storage(files.open())
+    storage.start()
+    replica, clock = files.replica(), FakeClock()
+    watching = asyncio.create_task(
+        DiskWatch(directory=files.now, timeout_s=20.0, clock=clock, waits=lambda _seconds: None).run()
+    )
+    disk.fails = True
+    disk.asked = False
+    disk.removes.clear()
+    await storage.write_later(
+        lambda: replica.append_as_leader([batch_of(b"a")], leader_epoch=LeaderEpoch(0)), size_bytes=100
+    )
+    await until(lambda: disk.asked, what="the note to hang")
+    await clock.advance(23.0)
+    with pytest.raises(DirectoryHungError, match="has not come back"):
+        await within(watching)
+    await within(storage.close(clean=True))
+    assert storage.stuck
+    disk.removes.set()
+    await until(lambda: not storage.stuck, what="the thread to come back")
+    files.kill()
 
 
 async def test_a_broker_whose_disk_hangs_stops_and_says_why(tmp_path):

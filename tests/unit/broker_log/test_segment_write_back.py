@@ -1,10 +1,13 @@
 """What the writer waits for when a segment is closed is little, however large the segment is."""
 
+import asyncio
 import errno
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
@@ -12,6 +15,7 @@ from regnum_broker.log.errors import DirectoryFailedError
 from regnum_broker.log.replica.tail import WRITE_BACK_BYTES
 from regnum_broker.storage import Storage
 from regnum_model.ids import LeaderEpoch
+from regnum_service.pools import thread_pool
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.log_directories import KEY, ReopenedDirectory
@@ -91,4 +95,32 @@ async def test_a_replica_that_is_deleted_before_its_turn_harms_nobody(tmp_path: 
     place.now.delete_replicas([KEY])
     place.now.sync_grown()
     assert not place.now.failed
+    place.kill()
+
+
+async def test_what_was_written_is_told_also_where_what_follows_it_cannot_begin(tmp_path: Path) -> None:
+    class Refusing(ThreadPoolExecutor):
+        def submit(self, fn: object, /, *args: object, **kwargs: object) -> Future[Any]:
+            raise RuntimeError("no jobs here")
+
+    def pool(name: str, threads: int) -> Executor:
+        return Refusing(1) if name == "log-syncer" else thread_pool(name, threads)
+
+    place = ReopenedDirectory(tmp_path / "logs", segment_bytes=4 * WRITE_BACK_BYTES)
+    place.open()
+    log = place.replica()
+    storage = Storage(place.now, make_pool=pool)
+    storage.start()
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    batches = WRITE_BACK_BYTES // len(BATCH) + 1
+
+    def append() -> int:
+        for _ in range(batches):
+            log.append_as_leader([BATCH], leader_epoch=LeaderEpoch(0))
+        assert place.now.grown
+        return log.log_end_offset
+
+    assert await within(await storage.write_later(append, size_bytes=100)) == batches
+    assert [str(error) for error in heard] == ["no jobs here"]
     place.kill()

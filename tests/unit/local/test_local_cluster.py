@@ -243,3 +243,34 @@ async def test_the_embedded_etcd_is_a_real_one(tmp_path):
             etcd = identities(tmp_path)["etcd"]
         assert not etcd.alive()
     assert (tmp_path / "etcd" / "member").is_dir()
+
+
+async def test_a_restart_that_the_machine_does_not_allow_is_answered_and_the_launcher_goes_on(tmp_path):
+    async with running(tmp_path) as (cluster, _):
+        logs = cluster.data_dir / "logs"
+        asked = {"force": True, "launcher_lives": lambda: True, "clock": SystemClock()}
+        serving = asyncio.create_task(serve_requests(cluster, SystemClock()))
+        logs.rename(tmp_path / "elsewhere")
+        logs.write_text("a file where the folder of logs was")
+        with pytest.raises(StartRefusedError, match="the machine does not let it start"):
+            async with asyncio.timeout(DEADLINE_S):
+                await ask_for_restart(cluster.data_dir, "broker-1", **asked)
+        assert not serving.done()
+        logs.unlink()
+        (tmp_path / "elsewhere").rename(logs)
+        async with asyncio.timeout(DEADLINE_S):
+            await ask_for_restart(cluster.data_dir, "broker-1", **asked)
+        serving.cancel()
+        assert states(cluster)["broker-1"] is ProcessState.RUNNING
+
+
+async def test_a_cluster_stops_in_order_though_nobody_reads_what_it_reports(tmp_path):
+    def gone(_line: str) -> None:
+        raise BrokenPipeError("the terminal is gone")
+
+    cluster = LocalCluster(tmp_path, brokers=1, elections=1, metadata=0, report=gone, make_command=fake_command())
+    await cluster.start()
+    record = identities(tmp_path)
+    await cluster.stop()
+    assert not any(identity.alive() for identity in record.values())
+    assert not record_path(tmp_path).exists()

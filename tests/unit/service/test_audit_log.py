@@ -498,3 +498,21 @@ async def test_what_succeeds_is_in_the_file_while_the_process_lives(tmp_path: Pa
     await supervisor.unwind()
     assert lines_of(path)[0]["client_id"] == "cli"
     assert str(lines_of(path)[0]["time"]) >= time.strftime("%Y-%m-%dT%H:%M", time.gmtime(began_ms / 1000))
+
+
+async def test_a_destination_that_fails_in_a_way_of_its_own_costs_lines_and_not_the_thread(disk: Disk) -> None:
+    class Odd(Disk):
+        def append(self, lines: bytes) -> None:
+            if self.full:
+                raise ValueError("not what a sink says")
+            super().append(lines)
+
+    metrics, odd = Metrics(), Odd()
+    odd.full = True
+    log = audit_on(odd, metrics)
+    log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource="topic:lost")])
+    await eventually(lambda: _done(counted(metrics, "regnum.audit.dropped") == {("disk", "file"): 1}))
+    odd.full = False
+    log.mutated(ALICE, "AdminService/CreateTopics", [Mutated(resource="topic:after")])
+    await log.close()
+    assert [(line["event"], line["count"]) for line in odd.lines] == [("missed", 1), ("mutated", 1)]

@@ -264,3 +264,18 @@ sys.exit(run(main))
     )
     assert done.returncode == ExitStatus.CONFLICT
     assert done.stderr == "port 1 is taken; choose another\n"
+
+
+async def test_a_service_is_told_to_stop_before_its_log_says_why():
+    """A log may take its time, or all of it."""
+    supervisor = Supervisor("t")
+    seen: list[bool] = []
+
+    def slow(_logger: object, _method: str, event: dict[str, object]) -> dict[str, object]:
+        seen.append(supervisor.stopping)
+        raise structlog.DropEvent
+
+    with structlog.testing.capture_logs():
+        structlog.configure(processors=[slow])
+        supervisor.fail("disk", OSError("no more"))
+    assert seen == [True]

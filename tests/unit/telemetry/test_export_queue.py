@@ -177,3 +177,24 @@ async def test_without_a_collector_the_event_loop_does_not_lag() -> None:
     assert time.monotonic() - closing < 5.0
     assert queue.dropped > 0
     assert min(worst) < 0.05, worst
+
+
+def test_an_exporter_that_raises_costs_the_spans_of_its_batch_and_no_others() -> None:
+    class Raising(_Sink):
+        def export(self, spans: Sequence[ReadableSpan]) -> bool:
+            if not self.came.is_set():
+                self.came.set()
+                raise RuntimeError("no sink says so")
+            return super().export(spans)
+
+    sink = Raising()
+    queue = ExportQueue(sink, company_s=0.0)
+    queue.start()
+    tracer = _tracer(queue)
+    tracer.start("first").end()
+    _until(lambda: queue.dropped == 1)
+    assert queue.under_way_s == 0.0
+    tracer.start("second").end()
+    _until(lambda: queue.exported == 1)
+    queue.shutdown()
+    assert sink.names == ["second"]

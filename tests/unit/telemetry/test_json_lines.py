@@ -2,6 +2,7 @@
 
 import base64
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,25 @@ def test_a_file_of_a_release_that_did_not_rotate_is_set_aside_and_goes_first(tmp
     assert sink.export(spans)
     sink.close()
     assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [("s-1.jsonl", line)]
+
+
+def test_a_line_that_found_room_for_its_beginning_alone_does_not_spoil_the_next(tmp_path: Path) -> None:
+    """Files of this process may grow to a length, as if the disk had no more."""
+    path = tmp_path / "traces.jsonl"
+    sink = json_lines.JsonLinesFile(path, bytes_max=FILES_MAX_BYTES)
+    spans = _spans()
+    assert sink.export(spans)
+    whole = path.stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 100, before[1]))
+    try:
+        assert not sink.export(spans)
+        assert not sink.export(spans)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.stat().st_size == whole + 100
+    assert sink.export(spans)
+    sink.close()
+    first, torn, last = path.read_bytes().splitlines()
+    assert json.loads(last) == json.loads(first)
+    assert len(torn) == 100

@@ -94,9 +94,14 @@ class Proof:
         self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True, bookkeeping=True)
 
     def void(self) -> None:
-        """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
+        """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32).
+
+        The disk that has just failed may answer no more at all: it is an operation like others, which is not waited for
+        without end.
+        """
         self.is_void = True
-        with suppress(OSError):
-            self._calls.unlink(str(self._path / "clean-stop"))
-        with suppress(OSError):
-            self._calls.put(str(self._path / "meta.json"), ".failed", self.identity.failed().encode())
+        with self._disk.operations:
+            with suppress(OSError):
+                self._calls.unlink(str(self._path / "clean-stop"))
+            with suppress(OSError):
+                self._calls.put(str(self._path / "meta.json"), ".failed", self.identity.failed().encode())

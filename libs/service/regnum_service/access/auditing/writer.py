@@ -283,7 +283,7 @@ class AuditWriter:
         )
         try:
             output.sink.append(data)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the thread goes on whatever a destination fails with
             dropped = len(lines) - (1 if missing else 0)
             self._lost.add(dropped)
             with self._lock:
@@ -308,15 +308,15 @@ class AuditWriter:
             output.unsynced = False
             try:
                 output.sink.sync()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - likewise
                 self._tell_failing(output, error)
 
-    def _tell_failing(self, output: _Output, error: OSError) -> None:
+    def _tell_failing(self, output: _Output, error: Exception) -> None:
         if not output.failing:
             output.failing = True
             self._log.error(
                 "the audit log cannot be written; lines are dropped until it can",
-                error=error.strerror or str(error),
+                error=(error.strerror if isinstance(error, OSError) else None) or str(error),
                 destination=self._destination,
             )
 
