@@ -1035,7 +1035,7 @@ class DescribeGroupsRequest(_message.Message):
 
     @_builtins.property
     def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Groups, at most 100."""
+        """Groups, at most 100, each once."""
 
     def __init__(
         self,
