@@ -4,24 +4,43 @@
 |---|---|
 | a group named again and again | test_a_group_that_is_named_twice_is_refused_at_both_doors |
 | groups of a thousand members without subscriptions | test_names_of_members_count...; ..._hold_no_loop |
+| all topics, of which the caller may be told few or none | test_all_topics_cost_what_the_caller_may_be_told_of |
+| a page of very many topics | test_a_page_of_very_many_topics_holds_no_loop |
 """
 
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from immutables import Map
 from regnum.broker.v1 import group_pb2
-from regnum.types.v1 import errors_pb2
+from regnum.metadata.v1 import metadata_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.kafka.addresses import Addresses
+from regnum_broker.kafka.admin import Admin
 from regnum_broker.kafka.administration.groups import DESCRIBED_BYTES, MEMBER_BYTES, GroupAdministration
+from regnum_broker.kafka.administration.topic_partitions import TopicPartitions
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.servicers.group import GroupServicer
+from regnum_broker.servicers.metadata import MetadataServicer
+from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.describe_groups_request import DescribeGroupsRequest
+from regnum_kafka_wire.gen.describe_topic_partitions_request import Cursor, DescribeTopicPartitionsRequest
+from regnum_kafka_wire.gen.metadata_request import MetadataRequest
+from regnum_model.access import Operation, ResourceType
+from regnum_model.acls.bindings import ANY_HOST, Entry, PatternType, Permission, ResourcePattern
+from regnum_model.acls.index import AclIndex
+from regnum_model.principals import Principal
 from regnum_model.shares import Shares
-from regnum_service.access.authorization import EVERYBODY
+from regnum_service.access.acls.authorizer import AclAuthorizer
+from regnum_service.access.authorization import EVERYBODY, Authorizer
+from regnum_service.access.identity import Caller, calling
 from regnum_service.errors import RegnumError
 from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import Budget
@@ -110,5 +129,122 @@ def test_many_members_of_many_groups_hold_no_loop() -> None:
         with held.measuring("DescribeGroups"):
             answer = await door.describe_groups(DescribeGroupsRequest(groups=names(40)), context(15, 5))
         assert sum(len(one.members) for one in answer.groups) == 40_000
+
+    run_measured(scenario).assert_free()
+
+
+# Topics.
+
+
+class CountedIndex(AclIndex):
+    """An index that says how often it decided."""
+
+    decided = 0
+
+    def decide(self, *what: object) -> object:  # type: ignore[override]
+        self.decided += 1
+        return super().decide(*what)  # type: ignore[arg-type]
+
+
+def alice_may_read(*patterns: ResourcePattern) -> tuple[CountedIndex, AclAuthorizer]:
+    index = CountedIndex()
+    entry = Entry(principal="User:alice", host=ANY_HOST, operation=Operation.READ, permission=Permission.ALLOW)
+    for pattern in patterns:
+        index.put(pattern, [entry])
+    authorizer = AclAuthorizer(index)
+    authorizer.read()
+    return index, authorizer
+
+
+def pattern(name: str, kind: PatternType = PatternType.LITERAL) -> ResourcePattern:
+    return ResourcePattern(type=ResourceType.TOPIC, name=name, pattern=kind)
+
+
+def cache_of(partitions: dict[str, int]) -> MetadataCache:
+    cache = MetadataCache(Fence(), lambda *_: None)
+    states = [types_pb2.PartitionState(partition=number, leader=1) for number in range(3)]
+    cache.topics = Map(
+        {
+            name: TopicView(name=name, topic_id="A" * 22, partitions=Map(enumerate(states[:count])))
+            for name, count in partitions.items()
+        }
+    )
+    return cache
+
+
+class CountedAddresses(Addresses):
+    made = 0
+
+    @property
+    def brokers(self) -> Any:
+        self.made += 1
+        return super().brokers
+
+
+LEADERS: Any = SimpleNamespace(state_of=lambda view, number: view.partitions[number])
+
+
+def pages_of(cache: MetadataCache, authorizer: Authorizer = EVERYBODY) -> TopicPartitions:
+    return TopicPartitions(cache=cache, leaders=LEADERS, addresses=CountedAddresses(cache), authorizer=authorizer)
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([], []),
+        ([pattern("t7"), pattern("missing")], ["t7"]),
+        ([pattern("t4-", PatternType.PREFIXED), pattern("t7")], ["t4-a", "t4-b", "t7"]),
+    ],
+)
+async def test_all_topics_cost_what_the_caller_may_be_told_of(rules: list[ResourcePattern], told: list[str]) -> None:
+    index, authorizer = alice_may_read(*rules)
+    cache = cache_of({**{f"t{number}": 1 for number in range(3_000)}, "t4-b": 1, "t4-a": 1})
+    admin = Admin(
+        cache=cache,
+        leaders=LEADERS,
+        addresses=Addresses(cache),
+        authorizer=authorizer,
+        controller=None,  # type: ignore[arg-type]
+        creation=None,  # type: ignore[arg-type]
+    )
+    with calling(Caller(principal=Principal("alice"), host="10.0.0.1")):
+        pages = await pages_of(cache, authorizer).describe(DescribeTopicPartitionsRequest(), context(75, 0))
+        metadata = await admin.metadata(MetadataRequest(topics=None), context(3, 9))
+        encoded = await MetadataServicer(cache, LEADERS, authorizer).GetMetadata(
+            metadata_pb2.GetMetadataRequest(), None
+        )
+    assert [one.name for one in pages.topics] == told
+    assert [one.name for one in metadata.topics] == told
+    assert [one.topic.name for one in metadata_pb2.GetMetadataResponse.FromString(encoded).topics] == told
+    assert index.decided < 100
+
+
+async def test_pages_of_all_topics_end_anywhere_and_go_on_there() -> None:
+    door = pages_of(cache_of({"c": 1, "a": 2, "b": 3}))
+    found, cursor = [], None
+    for _ in range(3):
+        page = await door.describe(
+            DescribeTopicPartitionsRequest(response_partition_limit=2, cursor=cursor), context(75, 0)
+        )
+        found.append([(topic.name, [one.partition_index for one in topic.partitions]) for topic in page.topics])
+        following = page.next_cursor
+        cursor = None if following is None else Cursor(following.topic_name, following.partition_index)
+    assert found == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2]), ("c", [0])]]
+    assert cursor is None
+    gone = await door.describe(DescribeTopicPartitionsRequest(cursor=Cursor("ab", 2)), context(75, 0))
+    assert [(topic.name, len(topic.partitions)) for topic in gone.topics] == [("b", 3), ("c", 1)]
+
+
+@pytest.mark.alone
+def test_a_page_of_very_many_topics_holds_no_loop() -> None:
+    # (As they come out of a map, in no order.)
+    cache = cache_of({f"t{number * 7_919 % 200_000:06d}": 1 for number in range(200_000)})
+
+    async def scenario(held: HeldLoop) -> None:
+        door = pages_of(cache)
+        with held.measuring("DescribeTopicPartitions"):
+            page = await door.describe(DescribeTopicPartitionsRequest(), context(75, 0))
+        assert [one.name for one in page.topics] == [f"t{number:06d}" for number in range(2_000)]
+        assert door._addresses.made == 1  # type: ignore[attr-defined]
 
     run_measured(scenario).assert_free()
