@@ -4,6 +4,7 @@
 |---|---|
 | a group named again and again | test_a_group_that_is_named_twice_is_refused_at_both_doors |
 | groups of a thousand members without subscriptions | test_names_of_members_count...; ..._hold_no_loop |
+| a partition whose committed offset is asked for again and again | test_an_offset_is_told_once...; ..._is_refused_by_a_coordinator |
 | all topics, of which the caller may be told few or none | test_all_topics_cost_what_the_caller_may_be_told_of |
 | a page of very many topics | test_a_page_of_very_many_topics_holds_no_loop |
 """
@@ -20,12 +21,15 @@ from regnum.broker.v1 import group_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.groups.calls import GroupCalls
+from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.admin import Admin
 from regnum_broker.kafka.administration.groups import DESCRIBED_BYTES, MEMBER_BYTES, GroupAdministration
 from regnum_broker.kafka.administration.topic_partitions import TopicPartitions
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_broker.kafka.groups import Groups
 from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
@@ -33,6 +37,12 @@ from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.describe_groups_request import DescribeGroupsRequest
 from regnum_kafka_wire.gen.describe_topic_partitions_request import Cursor, DescribeTopicPartitionsRequest
 from regnum_kafka_wire.gen.metadata_request import MetadataRequest
+from regnum_kafka_wire.gen.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from regnum_model.access import Operation, ResourceType
 from regnum_model.acls.bindings import ANY_HOST, Entry, PatternType, Permission, ResourcePattern
 from regnum_model.acls.index import AclIndex
@@ -47,6 +57,7 @@ from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes
 from regnum_testing.clock import FakeClock
+from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
 from regnum_testing.held_loop import HeldLoop, run_measured
 
 MIB = 1024 * 1024
@@ -131,6 +142,45 @@ def test_many_members_of_many_groups_hold_no_loop() -> None:
         assert sum(len(one.members) for one in answer.groups) == 40_000
 
     run_measured(scenario).assert_free()
+
+
+class Offsets:
+    """GroupService: everything asked for was committed."""
+
+    async def OffsetFetch(self, request: Any, _context: Any) -> group_pb2.OffsetFetchResponse:  # noqa: N802 - gRPC's name
+        answers = [
+            group_pb2.FetchedOffset(topic=one.topic, partition=one.partition, offset=7, metadata="n" * 4_096)
+            for one in request.partitions
+        ]
+        return group_pb2.OffsetFetchResponse(offsets=answers)
+
+
+@pytest.mark.parametrize("version", [7, 8])
+async def test_an_offset_is_told_once_to_a_client_of_kafka(version: int) -> None:
+    door = Groups(groups=Offsets(), addresses=SimpleNamespace(id_of=lambda _: bytes(16)))  # type: ignore[arg-type]
+    often = [1, 0, 1, 1]
+    if version == 7:
+        asked = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", often)] * 2)
+        topics: Any = (await door.committed(asked, context(9, version))).topics
+    else:
+        named = OffsetFetchRequestTopics(name="t", partition_indexes=often)
+        group = OffsetFetchRequestGroup(group_id="g", topics=[named] * 2)
+        (told,) = (await door.committed(OffsetFetchRequest(groups=[group]), context(9, version))).groups
+        topics = told.topics
+    assert [(topic.name, [one.partition_index for one in topic.partitions]) for topic in topics] == [("t", [1, 0])]
+
+
+async def test_a_partition_that_is_named_twice_is_refused_by_a_coordinator() -> None:
+    partition = GroupPartition()
+    await partition.shard.begin()
+    coordinator: Any = OneShard(partition.shard)
+    calls = GroupCalls(coordinator, clock=partition.clock, limits=LIMITS, offset_limits=OffsetLimits())
+    servicer = GroupServicer(coordinator=coordinator, calls=calls, clock=partition.clock)
+    places = [group_pb2.OffsetToFetch(topic="t", partition=number) for number in (0, 1, 0)]
+    request = group_pb2.OffsetFetchRequest(group_id="g", partitions=places)
+    assert await refused(servicer.OffsetFetch(request, None)) == INVALID_REQUEST
+    del request.partitions[2]
+    assert len((await servicer.OffsetFetch(request, None)).offsets) == 2
 
 
 # Topics.
