@@ -5,6 +5,7 @@
 | a group named again and again | test_a_group_that_is_named_twice_is_refused_at_both_doors |
 | groups of a thousand members without subscriptions | test_names_of_members_count...; ..._hold_no_loop |
 | a partition whose committed offset is asked for again and again | test_an_offset_is_told_once...; ..._is_refused_by_a_coordinator |
+| a filter of quotas that names one kind again and again | test_a_kind_of_quotas_that_is_named_twice_is_refused |
 | all topics, of which the caller may be told few or none | test_all_topics_cost_what_the_caller_may_be_told_of |
 | a page of very many topics | test_a_page_of_very_many_topics_holds_no_loop |
 """
@@ -27,6 +28,7 @@ from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.admin import Admin
 from regnum_broker.kafka.administration.groups import DESCRIBED_BYTES, MEMBER_BYTES, GroupAdministration
 from regnum_broker.kafka.administration.topic_partitions import TopicPartitions
+from regnum_broker.kafka.administration.users import UserAdministration
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.kafka.groups import Groups
@@ -34,6 +36,7 @@ from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from regnum_kafka_wire.gen.describe_groups_request import DescribeGroupsRequest
 from regnum_kafka_wire.gen.describe_topic_partitions_request import Cursor, DescribeTopicPartitionsRequest
 from regnum_kafka_wire.gen.metadata_request import MetadataRequest
@@ -181,6 +184,16 @@ async def test_a_partition_that_is_named_twice_is_refused_by_a_coordinator() -> 
     assert await refused(servicer.OffsetFetch(request, None)) == INVALID_REQUEST
     del request.partitions[2]
     assert len((await servicer.OffsetFetch(request, None)).offsets) == 2
+
+
+# What the controller has.
+
+
+async def test_a_kind_of_quotas_that_is_named_twice_is_refused() -> None:
+    # (No controller is asked.)
+    door = UserAdministration(controller=None, authorizer=EVERYBODY)  # type: ignore[arg-type]
+    kinds = [ComponentData(entity_type=kind, match_type=2) for kind in ("user", "client-id", "user")]
+    assert await refused(door.quotas(DescribeClientQuotasRequest(components=kinds), context(48, 1))) == INVALID_REQUEST
 
 
 # Topics.

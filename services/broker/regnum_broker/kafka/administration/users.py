@@ -28,6 +28,7 @@ from regnum_service.slices import Turns
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
 from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.refusals import check_once
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -73,6 +74,8 @@ class UserAdministration:
         """Quotas of the entities that fit. The whole cluster's has no name in Kafka, and is left out."""
         for component in request.components:
             _check_kind(component.entity_type)
+        # As Kafka's brokers do: each component is held against each entity.
+        check_once((component.entity_type for component in request.components), "kind of entity")
         asked = admin_pb2.DescribeClientQuotasRequest(header=header(context))
         entries: list[EntryData] = []
         turns = Turns(SLICE)
