@@ -4,14 +4,15 @@
 |---|---|
 | a group named again and again | test_a_group_that_is_named_twice_is_refused_at_both_doors |
 | groups of a thousand members without subscriptions | test_names_of_members_count...; ..._hold_no_loop |
-| a partition whose committed offset is asked for again and again | test_an_offset_is_told_once...; ..._is_refused_by_a_coordinator |
+| a committed offset asked for again and again | test_an_offset_is_told_once...; ..._is_refused_by_a_coordinator |
 | a filter of quotas that names one kind again and again | test_a_kind_of_quotas_that_is_named_twice_is_refused |
+| lists of all that the cluster has, on many connections | test_lists_of_all_that_there_is_are_paid_for... |
 | all topics, of which the caller may be told few or none | test_all_topics_cost_what_the_caller_may_be_told_of |
 | a page of very many topics | test_a_page_of_very_many_topics_holds_no_loop |
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,10 @@ from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.admin import Admin
+from regnum_broker.kafka.administration.acls import AclAdministration
+from regnum_broker.kafka.administration.configs import ConfigAdministration
 from regnum_broker.kafka.administration.groups import DESCRIBED_BYTES, MEMBER_BYTES, GroupAdministration
+from regnum_broker.kafka.administration.partitions import PartitionAdministration
 from regnum_broker.kafka.administration.topic_partitions import TopicPartitions
 from regnum_broker.kafka.administration.users import UserAdministration
 from regnum_broker.kafka.context import Context
@@ -36,9 +40,12 @@ from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.describe_acls_request import DescribeAclsRequest
 from regnum_kafka_wire.gen.describe_client_quotas_request import ComponentData, DescribeClientQuotasRequest
 from regnum_kafka_wire.gen.describe_groups_request import DescribeGroupsRequest
 from regnum_kafka_wire.gen.describe_topic_partitions_request import Cursor, DescribeTopicPartitionsRequest
+from regnum_kafka_wire.gen.list_config_resources_request import ListConfigResourcesRequest
+from regnum_kafka_wire.gen.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from regnum_kafka_wire.gen.metadata_request import MetadataRequest
 from regnum_kafka_wire.gen.offset_fetch_request import (
     OffsetFetchRequest,
@@ -58,7 +65,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
-from regnum_service.limits.held_bytes import HeldBytes
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
 from regnum_testing.clock import FakeClock
 from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -194,6 +201,59 @@ async def test_a_kind_of_quotas_that_is_named_twice_is_refused() -> None:
     door = UserAdministration(controller=None, authorizer=EVERYBODY)  # type: ignore[arg-type]
     kinds = [ComponentData(entity_type=kind, match_type=2) for kind in ("user", "client-id", "user")]
     assert await refused(door.quotas(DescribeClientQuotasRequest(components=kinds), context(48, 1))) == INVALID_REQUEST
+
+
+PAGES = 3
+
+
+class Controller:
+    """AdminService: tells so many of everything, in pages of a thousand."""
+
+    def check_gate(self) -> None:
+        """It is here."""
+
+    async def pass_on(self, name: str, request: Any, answer: Any, _context: Any) -> Any:
+        page = int(request.page_token or 0) + 1
+        told = answer(next_page_token=str(page) if page < PAGES else "")
+        for number in range(1_000):
+            if name == "DescribeAcls":
+                told.acls.add(principal="User:alice", resource_name=f"t{number}")
+            elif name == "DescribeClientQuotas":
+                told.quotas.add(entity={"user": {"name": f"u{number}"}}, values={"producer_byte_rate": 1.0})
+            else:
+                told.reassignments.add(topic=f"t{page}-{number}", target=[1, 2, 3])
+        return told
+
+
+def lists(cache: MetadataCache) -> dict[str, tuple[int, Callable[[], Awaitable[Any]]]]:
+    """Calls that tell 3,000 of something, or a page of 2,000, and about what that takes."""
+    controller: Any = Controller()
+    configs = ConfigAdministration(controller=controller, cache=cache, addresses=Addresses(cache), authorizer=EVERYBODY)
+    acls = AclAdministration(controller=controller)
+    users = UserAdministration(controller=controller, authorizer=EVERYBODY)
+    partitions = PartitionAdministration(controller=controller, cache=cache, authorizer=EVERYBODY)
+    anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    return {
+        "topics": (2_000 * 400, lambda: pages_of(cache).describe(DescribeTopicPartitionsRequest(), context(75, 0))),
+        "configs": (3_000 * 64, lambda: configs.list_resources(ListConfigResourcesRequest(), context(74, 1))),
+        "acls": (3_000 * 200, lambda: acls.describe(DescribeAclsRequest(**anything), context(29, 3))),
+        "quotas": (3_000 * 500, lambda: users.quotas(DescribeClientQuotasRequest(), context(48, 1))),
+        "moves": (
+            3_000 * 400,
+            lambda: partitions.reassignments(ListPartitionReassignmentsRequest(topics=None), context(46, 0)),
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", ["topics", "configs", "acls", "quotas", "moves"])
+async def test_lists_of_all_that_there_is_are_paid_for_before_they_are_whole(what: str) -> None:
+    size, ask = lists(cache_of({f"t{number}": 1 for number in range(3_000)}))[what]
+    with paid() as held:
+        await ask()
+        assert held.total >= size
+    with paid(MIB) as held:
+        held.hold("others", held.part_of(Purpose.CONTROL), Purpose.CONTROL)
+        assert await refused(ask()) == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
 
 
 # Topics.

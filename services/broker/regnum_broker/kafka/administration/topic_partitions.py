@@ -16,6 +16,7 @@ from regnum_model.topics import INTERNAL_TOPICS
 from regnum_service.access.authorization import Authorizer
 from regnum_service.access.topic_sight import TopicSight
 from regnum_service.errors import Code
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses, id_bytes, shown_leader
@@ -27,6 +28,8 @@ from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
 PARTITIONS_MAX: Final = 2_000
 """Partitions of one answer, whatever is asked for (Kafka: max.request.partition.size.limit)."""
+PARTITION_BYTES: Final = 400
+"""About what a partition takes of an answer, before it is encoded."""
 SLICE: Final = 1_000
 """Partitions or names looked at before the event loop gets a turn (safety rule S22)."""
 
@@ -113,8 +116,9 @@ class TopicPartitions:
         return DescribeTopicPartitionsResponse(topics=[_unknown(topic.name, code) for topic in request.topics])
 
     def _topic(
-        self, view: TopicView, numbers: Iterable[int], brokers: Collection[int]
+        self, view: TopicView, numbers: Collection[int], brokers: Collection[int]
     ) -> DescribeTopicPartitionsResponseTopic:
+        making(PARTITION_BYTES * len(numbers))
         partitions = []
         for number in numbers:
             state = self._leaders.state_of(view, number)
