@@ -35,14 +35,16 @@ CHANGED_MAX: Final = 20_000
 
 
 class NameOrder:
-    """Of one map of topics. Belongs to the event loop; whoever asks does so one at a time."""
+    """Of one map of topics. Belongs to the event loop; whoever asks does so one at a time (``asking``)."""
 
     def __init__(self) -> None:
-        """Only assigns."""
+        """Only makes its lock."""
         self._blocks: list[list[str]] = []
         self._is_kept = False
         """Whether the blocks, with what has changed, say what there is."""
         self._changed: dict[str, None] = {}
+        self.asking: Final = asyncio.Lock()
+        """Held by whoever asks, until it has gone through what it asked for."""
         self._life = 0
         """Grows whenever what is known is dropped."""
         self.sorts = 0

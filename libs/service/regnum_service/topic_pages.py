@@ -13,7 +13,6 @@ names from there on, prefix and the beginning of a glob bound them, and the page
 rules name what it may be told of, only these names are looked at.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -115,8 +114,6 @@ class TopicPages(Generic[V]):
         self._topics: Final = topics
         self._names: Final = names
         self._state_of: Final = state_of
-        self._building: Final = asyncio.Lock()
-        """One page at a time, so that many do not add up to one long turn, and the order of names stands still."""
 
     async def page(
         self, request: metadata_pb2.DescribeTopicsRequest, head: Callable[[], metadata_pb2.DescribeTopicsResponse]
@@ -128,15 +125,15 @@ class TopicPages(Generic[V]):
             head: the answer without topics, as of now.
         """
         wanted, sight = _read(request), TopicSight(self._authorizer)
-        async with self._building:
+        # One page at a time: many do not add up to one long turn, and the order of names stands still.
+        async with self._names.asking:
             if wanted.names is None and sight.nothing:
                 names: Iterator[str] = iter(())
             elif wanted.names is None:
                 await self._names.bring_up(self._topics)
                 # No turn of the loop between the names and what they are names of.
-                first, reach = max(wanted.topic, wanted.chosen.start), sight.reach
-                since = self._names.since
-                names = since(first) if reach is None else reach.among(since, self._topics(), first)
+                first = max(wanted.topic, wanted.chosen.start)
+                names = sight.among(self._names.since, self._topics(), first)
             else:
                 names = iter(wanted.names)
             page = _Page(wanted, self._topics(), Encoding(head(), size=SLICE), self._state_of, sight)
@@ -256,6 +253,29 @@ class _Page(Generic[V]):
                 under_min_isr=counts.under_min_isr,
             )
         await self._took(TOPIC_WEIGHT + len(view.partitions))
+
+
+async def listed(sight: TopicSight, names: NameOrder, topics: Callable[[], Mapping[str, V]]) -> Collection[V]:
+    """Topics among which are all that a list shows to the caller; ask ``sight.lists`` of each.
+
+    Of a caller whose rules name what it may be told of, those are looked at and not what there is.
+
+    Args:
+        sight: of the caller.
+        names: the names of the topics.
+        topics: the topics as of now.
+    """
+    if sight.nothing:
+        return ()
+    if sight.reach is None:
+        return topics().values()
+    found: list[V] = []
+    async with names.asking:
+        await names.bring_up(topics)
+        known = topics()
+        async for part in slices(sight.among(names.since, known, ""), SLICE):
+            found += [known[name] for name in part if name in known]
+    return found
 
 
 def unknown_topic(name: str) -> metadata_pb2.TopicMetadata:

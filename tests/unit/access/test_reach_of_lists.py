@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import types_pb2
+from regnum_metadata.servicers.metadata import MetadataServicer
 from regnum_model.access import Operation, ResourceType
 from regnum_model.acls.bindings import ANY_HOST, ANY_NAME, EVERYBODY, Entry, PatternType, Permission, ResourcePattern
 from regnum_model.acls.index import REACH_MAX, AclIndex
@@ -15,8 +16,11 @@ from regnum_model.acls.reach import Reach
 from regnum_model.principals import Principal
 from regnum_service.access.acls.authorizer import AclAuthorizer
 from regnum_service.access.identity import Caller, calling
+from regnum_service.cluster_image.feed import ClusterFeed
+from regnum_service.cluster_image.held import HeldImage
 from regnum_service.name_order import NameOrder
 from regnum_service.topic_pages import TopicPages
+from regnum_testing.metadata_values import change, image, topic
 
 TOPIC = ResourceType.TOPIC
 ALICE = Caller(principal=Principal("alice"), host="10.0.0.1")
@@ -162,3 +166,17 @@ def test_a_reach_is_found_anew_after_a_rule_has_changed() -> None:
     authorizer.changed()
     assert authorizer.reach(ALICE, Operation.DESCRIBE, TOPIC) == Reach(("a",), frozenset({"a"}))
     assert authorizer.reach(ALICE, Operation.WRITE, TOPIC) == Reach((), frozenset())
+
+
+async def test_a_metadata_process_that_is_asked_for_all_topics_asks_of_those_that_rules_name() -> None:
+    index = CountedIndex()
+    put(index, allowing("t7"), allowing("t4", prefixed=True))
+    authorizer = AclAuthorizer(index)
+    authorizer.read()
+    known = image(change(0, 1, *(topic(f"t{number}", 1) for number in range(300))))
+    servicer = MetadataServicer(lambda: known, NameOrder(), ClusterFeed(HeldImage), authorizer)
+    with calling(ALICE):
+        answer = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(), None)
+    names = {one.topic.name for one in metadata_pb2.GetMetadataResponse.FromString(answer).topics}
+    assert names == {"t7", "t4", *(f"t4{digit}" for digit in range(10))}
+    assert index.decided < 30

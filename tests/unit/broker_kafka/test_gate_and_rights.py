@@ -43,6 +43,7 @@ from regnum_kafka_wire.gen.metadata_request import MetadataRequest
 from regnum_model.access import Operation, ResourceType
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
+from regnum_service.name_order import NameOrder
 from regnum_testing.recorded_rights import RecordedRights
 
 METHODS = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods_by_name
@@ -220,6 +221,7 @@ class Brokers:
         self.topics = {
             f"t{number}": TopicView(name=f"t{number}", topic_id="", partitions=Map()) for number in range(topics)
         }
+        self.names = NameOrder()
         self.cluster_id, self.controller, self.looked = "c", SimpleNamespace(id=-1, epoch=0), 0
 
     @property

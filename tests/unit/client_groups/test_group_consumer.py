@@ -74,7 +74,7 @@ async def test_what_was_committed_by_hand_stays_also_when_the_end_commits(cluste
         assert told is not None
         assert told.leader_epoch == 0, "of the last record that was handed out"
         await consumer.commit({P[0]: OffsetAndMetadata(5, leader_epoch=0, metadata="so far")})
-        found = await consumer.committed([P[0], P[1]])
+        found = await consumer.committed([P[0], P[1], P[0]])
         told = found[P[0]]
         assert told is not None
         assert (told.offset, told.leader_epoch, told.metadata) == (5, 0, "so far")

@@ -1,5 +1,6 @@
 """Which topics a caller may be told of."""
 
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from regnum.metadata.v1 import metadata_pb2
@@ -34,6 +35,11 @@ class TopicSight:
         if self._everything:
             return None
         return self._authorizer.reach(caller(), Operation.DESCRIBE, ResourceType.TOPIC)
+
+    def among(self, since: Callable[[str], Iterator[str]], there: Container[str], first: str) -> Iterator[str]:
+        """Names among which are all that a list shows, as of ``Reach.among``; ask ``lists`` of each."""
+        reach = self.reach
+        return since(first) if reach is None else reach.among(since, there, first)
 
     def lists(self, name: str) -> bool:
         """Whether a list shows the topic; a no is no denial."""

@@ -212,6 +212,9 @@ class GroupCalls:
         shard = self._coordinator.shard_of(group_id, writes=False)
         if places is not None and len(places) > self._offset_limits.offsets_max:
             raise _invalid(f"more than {self._offset_limits.offsets_max} partitions: split the request")
+        if places is not None and len(set(places)) < len(places):
+            # A number is a few bytes, and its answer has the note of a commit.
+            raise _invalid("a partition is named twice; ask for each once")
         found = shard.offsets.of(group_id)
         if places is None:
             return [(place, offset) for place, offset in sorted(found.items()) if self._shown(place, offset)]

@@ -28,6 +28,7 @@ from regnum_service.access.topic_sight import TopicSight
 from regnum_service.errors import Code, RegnumError
 from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
+from regnum_service.topic_pages import listed
 
 from regnum_broker.kafka.addresses import Addresses, id_bytes, shown_leader
 from regnum_broker.kafka.administration.operations import NOT_ASKED, authorized
@@ -100,9 +101,9 @@ class Admin:
         everything = request.topics is None or (context.version == 0 and not request.topics)
         sight, turns = TopicSight(self._authorizer), Turns(SLICE)
         topics: list[MetadataResponseTopic] = []
-        known, brokers = self._cache.topics, self._addresses.brokers
+        brokers = self._addresses.brokers
         if everything:
-            for view in () if sight.nothing else known.values():
+            for view in await listed(sight, self._cache.names, lambda: self._cache.topics):
                 await turns.took(1 + len(view.partitions))
                 if sight.lists(view.name):
                     topics.append(self._topic(view, brokers, request, context))

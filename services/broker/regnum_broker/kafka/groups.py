@@ -355,6 +355,9 @@ class Groups:
     async def _offsets(
         self, group_id: str, places: list[group_pb2.OffsetToFetch] | None, context: Context
     ) -> dict[str, list[group_pb2.FetchedOffset]]:
+        if places is not None:
+            # Kafka's brokers answer what is named again again: here once, for each answer has the note of a commit.
+            places = list({(one.topic, one.partition): one for one in places}.values())
         if places == []:
             return {}
         asked = group_pb2.OffsetFetchRequest(group_id=group_id, partitions=places)

@@ -301,6 +301,9 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
     ) -> group_pb2.DescribeGroupsResponse:
         """States and members."""
         _check_count(request.group_ids, DESCRIBED_MAX, "groups")
+        if len(set(request.group_ids)) < len(request.group_ids):
+            # A name is a few bytes, and its answer a thousand members.
+            raise _invalid("a group is named twice; ask for each once")
         response = group_pb2.DescribeGroupsResponse()
         room = DESCRIBED_BYTES
         async for (group_id,) in slices(request.group_ids, 1):

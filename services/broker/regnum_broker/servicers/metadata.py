@@ -12,7 +12,7 @@ from regnum_service.access.topic_sight import TopicSight, forbidden_topic
 from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.slices import slices
-from regnum_service.topic_pages import TopicPages, check_names, unknown_topic
+from regnum_service.topic_pages import TopicPages, check_names, listed, unknown_topic
 
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
@@ -59,7 +59,7 @@ class MetadataServicer:
             answer = Encoding(self._head(request.known_brokers), size=SLICE)
             known, sight = self._cache.topics, TopicSight(self._authorizer)
             if not request.topics:
-                for view in () if sight.nothing else known.values():
+                for view in await listed(sight, self._cache.names, lambda: self._cache.topics):
                     if sight.lists(view.name):
                         await self._add(answer, view)
                     else:

@@ -14,7 +14,7 @@ from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.name_order import NameOrder
 from regnum_service.slices import slices
-from regnum_service.topic_pages import TopicPages, check_names, unknown_topic
+from regnum_service.topic_pages import TopicPages, check_names, listed, unknown_topic
 
 from regnum_metadata.image import Image, TopicImage
 
@@ -45,6 +45,7 @@ class MetadataServicer:
         self._authorizer: Final = authorizer
         self._feed: Final = feed
         self._image: Final = image
+        self._names: Final = names
         self._pages: Final = TopicPages(lambda: image().topics, names, authorizer=authorizer)
         self._broker_lists: Final = BrokerLists()
 
@@ -61,7 +62,7 @@ class MetadataServicer:
             return answer.whole()
         sight = TopicSight(self._authorizer)
         if not request.topics:
-            for topic in () if sight.nothing else image.topics.values():
+            for topic in await listed(sight, self._names, lambda: self._image().topics):
                 if sight.lists(topic.name):
                     await _add_topic(answer, topic)
                 else:

@@ -155,7 +155,7 @@ class GroupSession:
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset | None]:
         """As ``Consumer.committed``."""
-        return await self._commits.committed(list(partitions), timeout_s=self._settings.commit_timeout_s)
+        return await self._commits.committed(list(dict.fromkeys(partitions)), timeout_s=self._settings.commit_timeout_s)
 
     def _member(self) -> Member | None:
         return self._task.member if self._joined else None

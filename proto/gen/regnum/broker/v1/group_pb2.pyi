@@ -803,7 +803,7 @@ class OffsetFetchRequest(_message.Message):
 
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetToFetch]:
-        """Partitions, at most 10,000. None means all that the group has offsets of."""
+        """Partitions, at most 10,000, each once. None means all that the group has offsets of."""
 
     def __init__(
         self,
@@ -1035,7 +1035,7 @@ class DescribeGroupsRequest(_message.Message):
 
     @_builtins.property
     def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Groups, at most 100."""
+        """Groups, at most 100, each once."""
 
     def __init__(
         self,

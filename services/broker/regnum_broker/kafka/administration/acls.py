@@ -21,6 +21,7 @@ from regnum_kafka_wire.gen.delete_acls_response import (
 from regnum_kafka_wire.gen.describe_acls_request import DescribeAclsRequest
 from regnum_kafka_wire.gen.describe_acls_response import AclDescription, DescribeAclsResource, DescribeAclsResponse
 from regnum_service.errors import Code, RegnumError
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
@@ -30,6 +31,8 @@ from regnum_broker.kafka.context import Context
 UNKNOWN: Final = 0
 ANY: Final = 1
 """Kafka's numbers, of kinds of resources, operations and permissions alike."""
+RULE_BYTES: Final = 200
+"""About what a rule takes of an answer besides its texts, before it is encoded."""
 SLICE: Final = 1_000
 """Rules put into an answer before the event loop gets a turn (safety rule S22)."""
 
@@ -57,6 +60,7 @@ class AclAdministration:
         turns = Turns(SLICE)
         while True:
             page = await self._controller.pass_on("DescribeAcls", asked, acls_pb2.DescribeAclsResponse, context)
+            making(page.ByteSize() + RULE_BYTES * len(page.acls))
             for one in page.acls:
                 await turns.took()
                 found[one.resource_type, one.resource_name, one.pattern_type].append(

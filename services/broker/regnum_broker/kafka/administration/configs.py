@@ -60,6 +60,8 @@ RESOURCES: Final = 1_000
 """Resources that the controller takes in one call; Kafka's clients name all that they mean in one."""
 SETTING_BYTES: Final = 400
 """About what a setting takes of an answer, before it is encoded."""
+RESOURCE_BYTES: Final = 64
+"""About what one takes of a list of them, before it is encoded; the cluster has its name."""
 SLICE: Final = 1_000
 """Settings put into an answer before the event loop gets a turn (safety rule S22)."""
 LISTS_TOPICS: Final = 1
@@ -208,6 +210,7 @@ class ConfigAdministration:
             found += [ConfigResource(str(id), BROKER) for id in sorted(self._addresses.brokers)]
         if TOPIC in types:
             async for names in slices(self._cache.topics, SLICE):
+                making(RESOURCE_BYTES * len(names))
                 found += [ConfigResource(name, TOPIC) for name in names]
         return ListConfigResourcesResponse(config_resources=found)
 

@@ -26,11 +26,13 @@ from regnum_model.access import ResourceType
 from regnum_service.access.authentication import host_of
 from regnum_service.access.authorization import Authorizer
 from regnum_service.errors import Code
-from regnum_service.slices import slices
+from regnum_service.limits.answers import making
+from regnum_service.slices import Turns, slices
 
 from regnum_broker.kafka.administration.operations import NOT_ASKED, authorized
 from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.refusals import check_once
 
 STATES: Final[Mapping["group_pb2.GroupState.ValueType", str]] = MappingProxyType(
     {
@@ -49,10 +51,12 @@ TELLS_MISSING: Final = 6
 TOGETHER: Final = 100
 """Groups that the handlers take in one call; Kafka's clients name all that they mean in one."""
 DESCRIBED_BYTES: Final = 16 * 1024 * 1024
-"""Subscriptions and assignments of one answer."""
+"""Members of one answer, before it is encoded."""
+MEMBER_BYTES: Final = 200
+"""About what a member takes of them besides its names, its subscription and its assignment."""
 TOO_MUCH: Final = "the answer would be too large: ask for this group in a call of its own"
 SLICE: Final = 1_000
-"""Groups put into an answer before the event loop gets a turn (safety rule S22)."""
+"""Groups, or members, put into an answer before the event loop gets a turn (safety rule S22)."""
 
 
 class GroupAdministration:
@@ -80,15 +84,19 @@ class GroupAdministration:
 
     async def describe_groups(self, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
         """States and members."""
+        check_once(request.groups, "group")
         described: list[DescribedGroup] = []
-        room = DESCRIBED_BYTES
+        room, turns = DESCRIBED_BYTES, Turns(SLICE)
         async for names in slices(request.groups, TOGETHER):
             asked = group_pb2.DescribeGroupsRequest(group_ids=names)
             for group in (await self._groups.DescribeGroups(asked, context)).groups:
-                room -= sum(len(member.metadata) + len(member.assignment) for member in group.members)
+                await turns.took(1 + len(group.members))
+                size = sum(map(_size, group.members))
+                room -= size
                 if room < 0:
                     described.append(DescribedGroup(errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, TOO_MUCH, group.group_id))
                     continue
+                making(size)
                 one = _described(group, context)
                 if request.include_authorized_operations and not group.error_code:
                     one.authorized_operations = authorized(self._authorizer, ResourceType.GROUP, group.group_id)
@@ -154,6 +162,12 @@ class GroupAdministration:
         """That all are kept."""
         del request, context
         return OffsetDeleteResponse(error_code=code)
+
+
+def _size(member: group_pb2.GroupMember) -> int:
+    """About what it takes of an answer."""
+    names = member.member_id, member.group_instance_id, member.client_id, member.client_host
+    return MEMBER_BYTES + sum(map(len, names)) + len(member.metadata) + len(member.assignment)
 
 
 def _described(group: group_pb2.GroupDescription, context: Context) -> DescribedGroup:

@@ -25,6 +25,7 @@ from regnum_kafka_wire.gen.list_partition_reassignments_response import (
 from regnum_model.access import Operation, ResourceType
 from regnum_service.access.authorization import Authorizer, Right
 from regnum_service.errors import Code
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
@@ -38,6 +39,8 @@ ELECTIONS: Final = (admin_pb2.ELECTION_TYPE_PREFERRED, admin_pb2.ELECTION_TYPE_U
 """By Kafka's number."""
 PAGE: Final = 1_000
 """Reassignments that the controller tells in one answer."""
+MOVE_BYTES: Final = 400
+"""About what a move takes of an answer, before it is encoded."""
 SLICE: Final = 500
 """Topics between two turns of the event loop (safety rule S22)."""
 
@@ -221,6 +224,7 @@ class PartitionAdministration:
             )
             for one in page.reassignments:
                 if wanted is None or (one.topic, one.partition) in wanted:
+                    making(MOVE_BYTES)
                     by_topic[one.topic].append(_ongoing(one))
             if not page.next_page_token:
                 break

@@ -1,7 +1,6 @@
 """DescribeTopicPartitions: topics in pages of partitions, with what may lead them (KIP-966)."""
 
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -17,6 +16,7 @@ from regnum_model.topics import INTERNAL_TOPICS
 from regnum_service.access.authorization import Authorizer
 from regnum_service.access.topic_sight import TopicSight
 from regnum_service.errors import Code
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.addresses import Addresses, id_bytes, shown_leader
@@ -28,6 +28,8 @@ from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
 PARTITIONS_MAX: Final = 2_000
 """Partitions of one answer, whatever is asked for (Kafka: max.request.partition.size.limit)."""
+PARTITION_BYTES: Final = 400
+"""About what a partition takes of an answer, before it is encoded."""
 SLICE: Final = 1_000
 """Partitions or names looked at before the event loop gets a turn (safety rule S22)."""
 
@@ -61,22 +63,31 @@ class TopicPartitions:
     ) -> DescribeTopicPartitionsResponse:
         """A page of the topics that were named, or of all that the caller may be told of; by name."""
         del context
-        sight, turns = TopicSight(self._authorizer), Turns(SLICE)
-        known = self._cache.topics
-        named = sorted({topic.name for topic in request.topics})
-        names = named or sorted(known)
-        at, first = 0, 0
-        if request.cursor is not None:
-            at = bisect_left(names, request.cursor.topic_name)
-            if at < len(names) and names[at] == request.cursor.topic_name:
-                first = max(0, request.cursor.partition_index)
+        sight, cache = TopicSight(self._authorizer), self._cache
+        start = "" if request.cursor is None else request.cursor.topic_name
+        if request.topics:
+            named = {topic.name for topic in request.topics if topic.name >= start}
+            return await self._page(request, sorted(named), sight.answers)
+        if sight.nothing:
+            return DescribeTopicPartitionsResponse(topics=[], next_cursor=None)
+        async with cache.names.asking:
+            await cache.names.bring_up(lambda: cache.topics)
+            # No turn of the loop between the names and what they are names of.
+            names = sight.among(cache.names.since, cache.topics, start)
+            return await self._page(request, names, sight.lists)
+
+    async def _page(
+        self, request: DescribeTopicPartitionsRequest, names: Iterable[str], shows: Callable[[str], bool]
+    ) -> DescribeTopicPartitionsResponse:
+        """Topics of these names, which begin at the cursor."""
+        known, brokers, turns = self._cache.topics, self._addresses.brokers, Turns(SLICE)
         left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         following: Cursor | None = None
-        for name in names[at:]:
+        for name in names:
             await turns.took()
-            if not (sight.answers(name) if named else sight.lists(name)):
-                if named:
+            if not shows(name):
+                if request.topics:
                     topics.append(_unknown(name, errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED))
                 continue
             view = known.get(name)
@@ -86,10 +97,11 @@ class TopicPartitions:
             if not left:
                 following = Cursor(name, 0)
                 break
+            first = request.cursor.partition_index if request.cursor and request.cursor.topic_name == name else 0
             numbers = [number for number in sorted(view.partitions) if number >= first]
-            page, first = numbers[:left], 0
+            page = numbers[:left]
             await turns.took(len(page))
-            topics.append(self._topic(view, page))
+            topics.append(self._topic(view, page, brokers))
             left -= len(page)
             if len(page) < len(numbers):
                 following = Cursor(name, numbers[len(page)])
@@ -103,8 +115,10 @@ class TopicPartitions:
         del context
         return DescribeTopicPartitionsResponse(topics=[_unknown(topic.name, code) for topic in request.topics])
 
-    def _topic(self, view: TopicView, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
-        brokers = self._addresses.brokers
+    def _topic(
+        self, view: TopicView, numbers: Collection[int], brokers: Collection[int]
+    ) -> DescribeTopicPartitionsResponseTopic:
+        making(PARTITION_BYTES * len(numbers))
         partitions = []
         for number in numbers:
             state = self._leaders.state_of(view, number)

@@ -23,11 +23,13 @@ from regnum_kafka_wire.gen.describe_user_scram_credentials_response import (
 from regnum_model.access import Operation, ResourceType
 from regnum_service.access.authorization import Authorizer, Right
 from regnum_service.errors import Code, RegnumError
+from regnum_service.limits.answers import making
 from regnum_service.slices import Turns
 
 from regnum_broker.kafka.administration.passing_on import PassingOn, header
 from regnum_broker.kafka.administration.rooms import Room
 from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.refusals import check_once
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -38,6 +40,8 @@ DEFAULT: Final = 1
 """Kafka's numbers of how a filter is meant; another one: any name, the default's too."""
 RESOURCE_NOT_FOUND: Final = 91
 """Kafka's number; the other door has nothing that it could say so of."""
+ENTITY_BYTES: Final = 500
+"""About what an entity with its quotas takes of an answer, before it is encoded."""
 SLICE: Final = 1_000
 """Entities put into an answer before the event loop gets a turn (safety rule S22)."""
 
@@ -73,6 +77,8 @@ class UserAdministration:
         """Quotas of the entities that fit. The whole cluster's has no name in Kafka, and is left out."""
         for component in request.components:
             _check_kind(component.entity_type)
+        # As Kafka's brokers do: each component is held against each entity.
+        check_once((component.entity_type for component in request.components), "kind of entity")
         asked = admin_pb2.DescribeClientQuotasRequest(header=header(context))
         entries: list[EntryData] = []
         turns = Turns(SLICE)
@@ -84,6 +90,7 @@ class UserAdministration:
                 await turns.took()
                 entity = _entity_of(one.entity)
                 if entity and _fits(entity, request.components, strict=request.strict):
+                    making(ENTITY_BYTES)
                     entries.append(
                         EntryData(
                             [EntityData(kind, name) for kind, name in entity.items()],
