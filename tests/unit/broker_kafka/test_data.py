@@ -105,6 +105,21 @@ async def test_a_throttled_fetch_keeps_its_session(world: World) -> None:
     assert (answer.error_code, answer.session_id, named(answer)) == (0, id, [1])
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+async def test_a_fetch_that_is_made_again_for_want_of_room_is_one_of_its_session(world: World, epoch: int) -> None:
+    if epoch:
+        await world.fetch(0, 0)
+    world.log.error = RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "no room")
+    for _ in range(2):
+        with pytest.raises(RegnumError):
+            await world.fetch(epoch, 1)
+    world.log.error = None
+    answer = await world.fetch(epoch, 1)
+    assert (answer.error_code, named(answer)) == (0, [1])
+    assert (await world.fetch(epoch + 1)).error_code == 0
+    assert (await world.fetch(epoch + 1)).error_code == errors_pb2.ERROR_CODE_INVALID_FETCH_SESSION_EPOCH
+
+
 async def test_a_fetch_of_more_partitions_than_one_may_have_asks_for_none(world: World) -> None:
     with pytest.raises(RegnumError) as caught:
         await world.fetch(0, *range(10_001))

@@ -3,17 +3,20 @@
 import asyncio
 import random
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.kafka.admin import offered
+from regnum_broker.kafka.admin import Admin, offered
 from regnum_broker.kafka.administration import rooms as kafka_room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.door import CARRIED_OUT, Door
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_broker.kafka.refusals import AGAIN_S, WAITED_S
+from regnum_broker.limits.client_quotas import ClientQuotas
+from regnum_broker.limits.throttling import TIME_WAIT_S_MAX, Throttling
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.api_versions_response import ApiVersionsResponse
@@ -22,6 +25,7 @@ from regnum_kafka_wire.gen.heartbeat_response import HeartbeatResponse
 from regnum_kafka_wire.gen.init_producer_id_response import InitProducerIdResponse
 from regnum_kafka_wire.gen.list_groups_response import ListedGroup, ListGroupsResponse
 from regnum_kafka_wire.primitives import MalformedError
+from regnum_model.quotas import REQUEST_PERCENTAGE, QuotaEntity, QuotaTable
 from regnum_model.shares import Shares
 from regnum_service.errors import RegnumError
 from regnum_service.limits.answers import Answers, making
@@ -46,10 +50,12 @@ class Room:
         self.outcomes: list[Exception | None] = []
         self.seen: list[Any] = []
         self.makes = 0
+        self.works: Callable[[], None] = lambda: None
 
     async def heartbeat(self, request: Any, context: Context) -> HeartbeatResponse:
         del context
         self.seen.append(request)
+        self.works()
         making(self.makes)
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if outcome is not None:
@@ -107,18 +113,34 @@ class Meter:
 
     def __init__(self) -> None:
         self.is_on = False
+        self.charged = 0
+        """Attempts."""
+        self.owed_s = 0.0
 
     async def measured(self, call: Call, request: Any, answering: Any) -> Any:
         assert call.client_id == "c"
         answer = await answering
-        answer.throttle_time_ms = 9
+        self.charged += 1
+        if hasattr(answer, "throttle_time_ms"):
+            answer.throttle_time_ms = 9
         return answer
+
+    def time_owed_s(self, call: Call) -> float:
+        assert call.client_id == "c"
+        return self.owed_s
 
 
 class World:
-    def __init__(self, administration: Mapping[int, kafka_room.Room] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        administration: Mapping[int, kafka_room.Room] = MappingProxyType({}),
+        quotas: ClientQuotas | None = None,
+        **refusing: kafka_room.Refusing,
+    ) -> None:
         self.clock, self.room, self.gate, self.meter = FakeClock(), Room(), Gate(), Meter()
+        self.throttling = Throttling(quotas or ClientQuotas(), clock=self.clock)
         room: Any = self.room
+        vars(room).update(refusing)
         self.metrics = Metrics()
         self.held = HeldBytes(Shares(total_max=TOTAL, connection_max=TOTAL))
         self.budget = Budget(self.held, self.clock)
@@ -130,7 +152,7 @@ class World:
             administration=administration,
             gates=(self.gate,),
             answers=Answers(self.budget),
-            meter=self.meter,
+            meter=self.meter if quotas is None else self.throttling,
             clock=self.clock,
             metrics=self.metrics,
         )
@@ -148,6 +170,10 @@ class World:
 @pytest.fixture
 async def world() -> World:
     return World()
+
+
+def busy(retry_after_ms: int | None = None) -> RegnumError:
+    return RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "x", retry_after_ms=retry_after_ms)
 
 
 def answered(code: int) -> bytes:
@@ -202,8 +228,7 @@ async def test_a_producer_that_asks_a_broker_without_a_controller_comes_again(wo
 
 
 async def test_what_overload_refuses_waits_and_is_made_again(world: World) -> None:
-    busy = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
-    world.room.outcomes = [RegnumError(busy, "x", retry_after_ms=300), RegnumError(busy, "x")]
+    world.room.outcomes = [busy(retry_after_ms=300), busy()]
     asking = asyncio.create_task(world.ask(HEARTBEAT))
     await world.clock.advance(0.29)
     assert len(world.room.seen) == 1
@@ -224,6 +249,90 @@ async def test_what_there_is_no_memory_for_waits_until_there_is(world: World) ->
     other.close()
     await world.clock.advance(1.0)
     assert await within(asking) == answered(0)
+
+
+async def test_what_finds_no_room_is_made_ever_more_rarely_and_refused_after_half_a_minute(world: World) -> None:
+    world.room.outcomes = [busy()] * 1_000
+    asking = asyncio.create_task(world.ask(HEARTBEAT))
+    await world.clock.advance(WAITED_S - 0.1)
+    assert not asking.done()
+    seen = len(world.room.seen)
+    assert 10 < seen < 20
+    await world.clock.advance(0.2)
+    assert await within(asking) == answered(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE)
+    assert len(world.room.seen) == seen + 1, "one more attempt is the last"
+    (counted,) = [one for one in world.metrics.read() if one.instrument is instruments.KAFKA_REQUESTS]
+    assert [labels for labels, _ in counted.histograms] == [("Heartbeat", "0", "THROTTLING_QUOTA_EXCEEDED")]
+
+
+async def test_what_a_quota_asks_for_is_waited_for_however_long_it_is(world: World) -> None:
+    world.room.outcomes = [busy(retry_after_ms=round(2_000 * WAITED_S))]
+    asking = asyncio.create_task(world.ask(HEARTBEAT))
+    await world.clock.advance(2 * WAITED_S - 0.1)
+    assert not asking.done()
+    await world.clock.advance(0.2)
+    assert await within(asking) == answered(0)
+
+
+async def test_an_answer_that_lacks_room_is_not_begun_before_there_is_as_much(world: World) -> None:
+    world.room.makes = TOTAL // 2
+    other = world.budget.holding(Call(peer="ipv4:10.0.0.2:1"), Purpose.CONTROL)
+    other.grant(TOTAL - 1_000, TOTAL - 1_000)
+    asking = asyncio.create_task(world.ask(HEARTBEAT))
+    await world.clock.advance(WAITED_S - 1.0)
+    assert (len(world.room.seen), asking.done()) == (1, False)
+    other.close()
+    await world.clock.advance(AGAIN_S)
+    assert await within(asking) == answered(0)
+    assert len(world.room.seen) == 2
+
+
+async def test_each_attempt_is_charged_as_it_ends_and_what_is_owed_for_it_waited_for(world: World) -> None:
+    world.room.outcomes = [busy(), busy()]
+    world.meter.is_on, world.meter.owed_s = True, 1.0
+    asking = asyncio.create_task(world.ask(struct.pack(">hhih", 12, 1, 7, 1) + HEARTBEAT[10:]))
+    for attempts in (1, 2):
+        await world.clock.advance(0.9)
+        assert (world.meter.charged, len(world.room.seen)) == (attempts, attempts)
+        await world.clock.advance(0.1)
+    assert await within(asking) == struct.pack(">iiih", 10, 7, 9, 0)
+    assert world.meter.charged == 3
+
+
+async def test_a_quota_of_time_holds_attempts_that_find_no_room() -> None:
+    quotas = ClientQuotas()
+    quotas.take_up(QuotaTable(client_rates={REQUEST_PERCENTAGE: {QuotaEntity(client_id="c"): 1.0}}))
+    world = World(quotas=quotas)
+    world.room.outcomes = [busy()] * 1_000
+    world.room.works = lambda: world.clock.skip(0.5)
+    call = Call(peer="ipv4:10.0.0.1:1", client_id="c")
+    asking = asyncio.create_task(world.ask(HEARTBEAT, call))
+    await world.clock.advance(0.5)
+    assert (asking.done(), quotas.throttled[REQUEST_PERCENTAGE]) == (False, 1)
+    assert world.throttling.time_owed_s(call) == TIME_WAIT_S_MAX
+    await world.clock.advance(TIME_WAIT_S_MAX - 0.1)
+    assert len(world.room.seen) == 1
+    await world.clock.advance(2 * WAITED_S)
+    assert await within(asking) == answered(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE)
+    assert quotas.throttled[REQUEST_PERCENTAGE] == len(world.room.seen)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_metadata_of_all_topics_that_finds_no_room_never_reads_like_an_empty_cluster(version: int) -> None:
+    nothing: Any = None
+    admin = Admin(
+        cache=nothing, leaders=nothing, addresses=nothing, authorizer=nothing, controller=nothing, creation=nothing
+    )
+    world = World(no_metadata=admin.no_metadata)
+    world.room.outcomes = [busy()] * 1_000
+    head = struct.pack(">hhih", 3, version, 7, 1) + b"c\0"
+    asking = asyncio.create_task(world.ask(head + struct.pack(">bbbb", 0, 0, 0, 0)))
+    await world.clock.advance(WAITED_S + 1.0)
+    if version >= 13:
+        assert (await within(asking)).endswith(struct.pack(">hb", errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, 0))
+        return
+    with pytest.raises(RegnumError, match="can tell no error"):
+        await within(asking)
 
 
 async def test_an_answer_is_held_until_it_has_left_whatever_call_it_answers() -> None:

@@ -1,5 +1,6 @@
 """What an overload refuses is told to no client of Kafka: the door waits, and makes the call again."""
 
+import asyncio
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.produce_together import Together
+from regnum_broker.kafka.refusals import WAITED_S
 from regnum_kafka_wire.apis import APIS
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -19,6 +22,7 @@ from regnum_kafka_wire.gen.produce_request import PartitionProduceData, ProduceR
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_testing.clock import FakeClock
+from regnum_testing.waiting import within
 
 BUSY = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
 DENIED = errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED
@@ -75,6 +79,43 @@ async def test_a_producer_that_waits_for_no_answer_is_refused_by_what_ends_its_c
     assert refused.value.code == told
     with pytest.raises(RegnumError, match="end of the connection"):
         data.no_produce(produced(1, acks=0), context(0), DENIED)
+
+
+class FullLog:
+    """Has room for nothing."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def take(self, requests: Any, told: Any, *, call: Call) -> Any:
+        del requests, told, call
+        self.asked += 1
+        raise RegnumError(BUSY, "no room")
+
+
+async def test_requests_that_came_together_and_find_no_room_are_refused_after_half_a_minute() -> None:
+    rendered: list[tuple[Any, str]] = []
+
+    def render(_context: Context, response: Any, error: str) -> Any:
+        told = response and response.responses[0].partition_responses[0].error_code
+        rendered.append((told, error))
+        return None if response is None else [b"x"]
+
+    clock, log = FakeClock(), FullLog()
+    data = Data(log=None, producers=None, addresses=SimpleNamespace())  # type: ignore[arg-type]
+    together = Together(data=data, render=render)
+    for acks in (-1, 0):
+        await together.add(produced(1, acks=acks), context(0))
+    taking = asyncio.create_task(together.take(log, clock))
+    await clock.advance(WAITED_S - 0.1)
+    assert not any(answer.done() for answer in together.answers)
+    assert 10 < log.asked < 20
+    await clock.advance(0.2)
+    await within(taking)
+    timed_out = errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    assert [answer.result() for answer in together.answers] == [[b"x"], timed_out]
+    assert rendered == [(timed_out, "THROTTLING_QUOTA_EXCEEDED"), (None, "REQUEST_TIMED_OUT")]
+    together.close()
 
 
 class Offsets:

@@ -121,6 +121,34 @@ async def test_an_answer_that_grows_is_refused_where_there_is_no_memory_for_it(w
     making(100 * MIB)
 
 
+async def test_an_answer_that_was_refused_says_how_much_it_lacked_and_gets_it_at_once_when_it_is_made_anew(
+    world: World,
+) -> None:
+    other = call_at("ipv4:10.0.0.2:1")
+    world.begin(other).grow(4 * MIB)
+    call = call_at()
+    answer = world.begin(call)
+    answer.grow(2 * MIB)
+    with pytest.raises(RegnumError):
+        answer.grow(3 * MIB)
+    assert (answer.lacked, world.held.total) == (5 * MIB, 4 * MIB)
+    with pytest.raises(RegnumError):
+        answer.reserve()
+    assert (answer.lacked, world.held.total) == (5 * MIB, 4 * MIB)
+    other.leave()
+    answer.reserve()
+    assert (answer.lacked, world.held.total) == (0, 5 * MIB)
+    again = world.begin(call)
+    again.lacked = 5 * MIB
+    answer.made(b"")
+    again.reserve()
+    again.asked(metadata_pb2.GetMetadataRequest(), RESERVED_BYTES_MIN)
+    again.grow(5 * MIB)
+    assert world.held.total == 5 * MIB
+    call.leave()
+    assert not world.held.total
+
+
 async def test_messages_of_a_stream_wait_for_memory_one_at_a_time(world: World) -> None:
     world.full()
     answer = world.begin(call := call_at())

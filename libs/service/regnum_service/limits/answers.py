@@ -47,7 +47,7 @@ def _size(answer: Any) -> int:
 class Answer:
     """The answer, or answers, to one call. Belongs to the event loop."""
 
-    __slots__ = ("_answers", "_call", "_holding", "_made", "_method")
+    __slots__ = ("_answers", "_call", "_holding", "_made", "_method", "lacked")
 
     def __init__(self, answers: "Answers", method: str, call: Call) -> None:
         """Only assigns."""
@@ -56,6 +56,13 @@ class Answer:
         self._call: Final = call
         self._holding: Holding | None = None
         self._made = 0
+        self.lacked = 0
+        """Bytes for which there was no room when it was refused last, or one before it to the same call."""
+
+    def reserve(self) -> None:
+        """Hold what was lacked, if there was: it is about to be made anew. Raises RegnumError: it is lacked still."""
+        if self.lacked:
+            self._hold(self.lacked)
 
     def asked(self, request: Any, size_bytes: int) -> None:
         """The request is there. Raises RegnumError where there is no memory for an answer; nothing was done."""
@@ -63,19 +70,16 @@ class Answer:
             expected = ITEM_BYTES * len(request.partitions)
         else:
             expected = min(REQUEST_WEIGHT * size_bytes, RESERVED_BYTES_MAX)
-        if expected >= RESERVED_BYTES_MIN:
-            self._held().grant(expected, expected)
+        if expected >= RESERVED_BYTES_MIN and expected > self._held().size:
+            self._hold(expected)
 
     def grow(self, size_bytes: int) -> None:
         """So many bytes more are about to be made. Raises RegnumError where there is no memory for them."""
         self._made += size_bytes
         if self._made <= SMALL_BYTES:
             return
-        holding = self._held()
-        if self._made > holding.size:
-            # As one thing of that size: alone it gets in however large it is.
-            holding.become(0)
-            holding.grant(self._made, self._made)
+        if self._made > self._held().size:
+            self._hold(self._made)
 
     def made(self, answer: Any) -> None:
         """The one answer, a message or its bytes, begins to be sent; what it takes is held until it was."""
@@ -103,6 +107,14 @@ class Answer:
         finally:
             self._made = 0
             holding.become(0)
+
+    def _hold(self, size_bytes: int) -> None:
+        """Hold that much, as one thing of that size: alone it gets in however large it is. Raises RegnumError."""
+        holding = self._held()
+        holding.become(0)
+        self.lacked = size_bytes
+        holding.grant(size_bytes, size_bytes)
+        self.lacked = 0
 
     def _held(self) -> Holding:
         if self._holding is None:

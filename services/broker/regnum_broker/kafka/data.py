@@ -233,7 +233,7 @@ class Data:
                 item.last_fetched_epoch = place.last_epoch
         throttle_ms, leaders = 0, set[int]()
         if keys or not answers:
-            done = await self._log.Fetch(asked, context)
+            done = await self._read(asked, context, request.session_epoch)
             throttle_ms = done.throttle_time_ms
             for key, result in zip(keys, done.results, strict=True):
                 await turns.took()
@@ -241,6 +241,15 @@ class Data:
                 if result.HasField("current_leader"):
                     leaders.add(result.current_leader.leader)
         return await self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
+
+    async def _read(self, asked: log_pb2.FetchRequest, context: Context, epoch: int) -> log_pb2.FetchResponse:
+        try:
+            done: log_pb2.FetchResponse = await self._log.Fetch(asked, context)
+        except RegnumError as error:
+            if is_waited_for(error.code):
+                context.session.again(epoch)
+            raise
+        return done
 
     async def _fetched(
         self, answers: Sequence[tuple[Key, PartitionData]], context: Context, *, throttle_ms: int, leaders: set[int]

@@ -2,13 +2,14 @@
 
 Order of a request: its size is admitted by the budget (``connection``), its head is read, it waits where its connection
 is muted (KIP-219: the answer before went out at once), and only then is it parsed. What an overload refuses is not said
-to a client of Kafka, which may know no such error: the call waits, and is made again.
+to a client of Kafka, which may know no such error: the call waits, and is made again (``refusals``). Each attempt is
+charged to its client as it ends, and what it owes for one is waited for before the next.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 from regnum.types.v1 import errors_pb2
@@ -21,6 +22,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_service.gates import Gate, Meter
 from regnum_service.limits.answers import Answer, Answers
+from regnum_service.limits.call import Call
 from regnum_service.limits.threads import for_caller
 from regnum_service.request_sizes import LIST_MAX
 from regnum_service.status import from_rpc_error
@@ -28,12 +30,12 @@ from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.kafka.admin import Admin
-from regnum_broker.kafka.administration.rooms import Room
+from regnum_broker.kafka.administration.rooms import Refusing, Room
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.groups import Groups
-from regnum_broker.kafka.produce_together import AGAIN_S, ITEMS_AT_ONCE, Taking, Together
-from regnum_broker.kafka.refusals import is_waited_for, told
+from regnum_broker.kafka.produce_together import ITEMS_AT_ONCE, Taking, Together
+from regnum_broker.kafka.refusals import Again, Attempts, is_waited_for, told, unsaid
 from regnum_broker.limits.throttling import LOG_SERVICE
 
 NOT_RESERVED: Final = frozenset({0, 11, 12, 13, 14})
@@ -58,6 +60,13 @@ PATHS: Final[Mapping[int, str]] = MappingProxyType(
 """What gates know a call by, where a quota holds some calls and not all."""
 
 
+class Charging(Meter, Protocol):
+    """Measures what attempts take, and has their clients wait for it."""
+
+    def time_owed_s(self, call: Call) -> float:
+        """For so long the connection of a call is held because too much time was taken for it."""
+
+
 class Door:
     """Of one listener. Belongs to its event loop."""
 
@@ -71,7 +80,7 @@ class Door:
         administration: Mapping[int, Room],
         gates: Sequence[Gate],
         answers: Answers,
-        meter: Meter,
+        meter: Charging,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -143,13 +152,8 @@ class Door:
             request, is_too_long = await _read(api, context, frame)
             if is_too_long:
                 return await self._too_long(api, request, context, began_s)
-            attempts: list[Answer | None] = []
-            answering = self._made(api, request, len(frame), context, began_s, attempts)
-            if self._meter.is_on:
-                response = await self._meter.measured(context.call, request, answering)
-            else:
-                response = await answering
-        return await _written(api, context, response, *attempts)
+            response, making = await self._made(api, request, len(frame), context, began_s)
+        return await _written(api, context, response, making)
 
     async def _too_long(self, api: Api, request: Any, context: Context, began_s: float) -> Buffers | None:
         """The refusal of a request with a list that is longer than one may be, at either door."""
@@ -208,38 +212,61 @@ class Door:
         duration.record(self._clock.monotonic() - began_s)
 
     async def _made(
+        self, api: Api, request: Any, size_bytes: int, context: Context, began_s: float
+    ) -> tuple[Any, Answer | None]:
+        """The response, and what holds it. Raises RegnumError: it would have no place for what is to be told."""
+        attempts, lacked, path = Attempts(self._clock), 0, PATHS.get(api.key, api.name)
+        while True:
+            making = self._answers.begin(path, context.call)
+            if making is not None:
+                making.lacked = lacked
+            attempt = self._attempt(api, request, size_bytes, context, began_s, making, is_last=attempts.is_last)
+            is_on = self._meter.is_on
+            response = await (self._meter.measured(context.call, request, attempt) if is_on else attempt)
+            if not isinstance(response, Again):
+                return response, making
+            if making is not None:
+                # Others may have it, who are waited for here.
+                making.made(b"")
+            lacked = response.lacked
+            await attempts.pause(response, self._meter.time_owed_s(context.call) if is_on else 0.0)
+
+    async def _attempt(
         self,
         api: Api,
         request: Any,
         size_bytes: int,
         context: Context,
         began_s: float,
-        attempts: list[Answer | None],
+        making: Answer | None,
+        *,
+        is_last: bool,
     ) -> Any:
-        """The response; what holds it is in ``attempts``."""
-        (answering, refuse), path = self._rooms[api.key], PATHS.get(api.key, api.name)
-        while True:
-            making = self._answers.begin(path, context.call)
-            attempts[:] = [making]
-            try:
-                if making is not None and api.key not in NOT_RESERVED:
-                    making.asked(request, size_bytes)
-                response = await answering(request, context)
-            except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
-                known = _known(error)
-                code, retry_ms = known.code, known.retry_after_ms
-                # (Its frames hold the request, and are not to hold themselves.)
-                del known
-            else:
-                self._note(api, context.version, "NONE", began_s)
-                return response
-            if not is_waited_for(code):
-                self._note(api, context.version, reason_of(code), began_s)
-                return refuse(request, context, told(api.key, code))
+        """The response, or Again. Raises RegnumError as ``_made``."""
+        (answering, refuse), worked = self._rooms[api.key], False
+        try:
             if making is not None:
-                # Others may have it, who are waited for here.
-                making.made(b"")
-            await self._clock.sleep(retry_ms / 1000 if retry_ms else AGAIN_S)
+                making.reserve()
+                if api.key not in NOT_RESERVED:
+                    making.asked(request, size_bytes)
+            worked = True
+            response = await answering(request, context)
+        except (RegnumError, TimeoutError, grpc.aio.AioRpcError) as error:
+            known = _known(error)
+            code = known.code
+            again = Again.of(known, lacked=0 if making is None else making.lacked, worked=worked)
+            # (Its frames hold the request, and are not to hold themselves.)
+            del known
+        else:
+            self._note(api, context.version, "NONE", began_s)
+            return response
+        if not is_waited_for(code):
+            self._note(api, context.version, reason_of(code), began_s)
+            return refuse(request, context, told(api.key, code))
+        if not is_last:
+            return again
+        self._note(api, context.version, reason_of(code), began_s)
+        return await for_caller(lambda: _waited_in_vain(api, request, context, refuse))
 
 
 async def _read(api: Api, context: Context, frame: memoryview) -> tuple[Any, bool]:
@@ -268,6 +295,16 @@ async def _written(api: Api, context: Context, response: Any, making: Answer | N
     if making is not None:
         making.made(buffers)
     return buffers
+
+
+def _waited_in_vain(api: Api, request: Any, context: Context, refuse: Refusing) -> Any:
+    """The refusal of a call that found no room. Raises RegnumError where it would read like an answer without any."""
+    code = told(api.key, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED)
+    response, nothing = (refuse(request, context, one) for one in (code, errors_pb2.ERROR_CODE_NONE))
+    # (Metadata of all topics, say, before version 13: its client would take the cluster for empty.)
+    if write_response(api, context.version, 0, response) == write_response(api, context.version, 0, nothing):
+        raise unsaid()
+    return response
 
 
 def _known(error: Exception) -> RegnumError:

@@ -113,6 +113,11 @@ class ConnectionSession:
                 self._said.pop(key, None)
         return dict(self._places)
 
+    def again(self, epoch: int) -> None:
+        """The request of that epoch found no room and is made again: it is no further one."""
+        if self.id != NO_SESSION and epoch not in (ENDS, BEGINS):
+            self._epoch = epoch
+
     def news(self, key: Key, said: Said, *, worth_saying: bool) -> bool:
         """Whether an answer names a partition; ``worth_saying``: it has records, an error, or another place to read."""
         if self.id == NO_SESSION:

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from typing import Final, Protocol
 
 from regnum.broker.v1 import log_pb2
-from regnum.types.v1 import errors_pb2
 from regnum_kafka_wire.apis import PRODUCE, Buffers
 from regnum_kafka_wire.gen.produce_request import ProduceRequest
 from regnum_kafka_wire.gen.produce_response import ProduceResponse
@@ -26,7 +25,7 @@ from regnum_service.limits.call import Call
 
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data, ToProduce
-from regnum_broker.kafka.refusals import told
+from regnum_broker.kafka.refusals import Again, Attempts, is_waited_for, told
 
 TOGETHER_MAX: Final = 64
 """Requests that are taken together, as in one message of a produce stream."""
@@ -34,8 +33,6 @@ ITEMS_AT_ONCE: Final = 1_000
 """Elements that a message, or messages, may have to be read or written on the event loop, two milliseconds at most. A
 larger one is read and written on the thread that works for callers, in turns of them: 25,000 take 60 ms (safety rule
 S22)."""
-AGAIN_S: Final = 0.2
-"""When a call is made again that was refused for want of room, if it was not said when."""
 
 Outcome = log_pb2.ProduceResponse | RegnumError
 Told = Callable[[int, Outcome], None]
@@ -100,8 +97,9 @@ class Together:
             self._answer(place, log_pb2.ProduceResponse())
 
     async def take(self, log: Taking, clock: Clock) -> None:
-        """Have them appended; returns when they are on their way to the writer."""
+        """Have them appended; returns when they are on their way to the writer, or refused since they waited long."""
         places = [place for place, answer in enumerate(self.answers) if not answer.done()]
+        attempts = Attempts(clock)
         while places:
             try:
                 self._under_way = await log.take(
@@ -110,11 +108,16 @@ class Together:
                     call=self._asked[0][1].call,
                 )
             except RegnumError as error:
-                if error.code != errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                if not is_waited_for(error.code):
                     raise
-                await clock.sleep(error.retry_after_ms / 1000 if error.retry_after_ms else AGAIN_S)
+                if attempts.is_last:
+                    for place in places:
+                        self._answer(place, error)
+                    return
+                again = Again.of(error)
             else:
                 return
+            await attempts.pause(again)
 
     def _answer(self, place: int, outcome: Outcome) -> None:
         answer, (request, context) = self.answers[place], self._asked[place]
