@@ -94,7 +94,7 @@ BROKER_DEFINITIONS: Final = (
         broker=True,
         flag="producer-id-expiration-ms",
         doc="Milliseconds without an append after which an idempotent producer is forgotten in a partition; looked at "
-        "every ten minutes.",
+        "every ten minutes. Of more than 20,000 producers in a partition the oldest are forgotten at once.",
     ),
     ConfigDefinition(
         name=OFFSETS_RETENTION_MINUTES,

@@ -11,7 +11,12 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 def encode_line(value: object) -> bytes:
     """One line, with its newline."""
-    text = _ENCODER.encode(value).encode("utf-8")
+    return proven_line(_ENCODER.encode(value))
+
+
+def proven_line(json_text: str) -> bytes:
+    """The same of a value that is encoded already."""
+    text = json_text.encode("utf-8")
     return b"%08x %s\n" % (google_crc32c.value(text), text)
 
 

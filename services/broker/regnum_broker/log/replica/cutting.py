@@ -7,6 +7,9 @@ Constraints: readers go on meanwhile; nothing that a truncation took away is sho
 (``Tail``); what is compacted is forgotten before records are cut that it was made for (``Swapping``).
 """
 
+from contextlib import suppress
+
+from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.swapping import Swapping
 
@@ -121,6 +124,10 @@ class Cutting(Swapping):
             shown.undamaged(self._begin_after_all)
         first = segment_of(shown.segments, offset)
         removed = [segment for segment in shown.segments if segment.base_offset < first.base_offset]
+        if removed and not self._producers.outlives(first.base_offset, shown.segments[-1].base_offset):
+            # What is removed may be all the room that there will be.
+            with suppress(ResourceExhaustedError):
+                shown.undamaged(self._save_producers)
         shown.begin_at(offset, shown.segments[len(removed) :])
         self._epochs.begin_at(offset)
         for segment in removed:

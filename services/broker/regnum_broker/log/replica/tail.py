@@ -315,7 +315,10 @@ class Tail:
         self._unsynced_bytes = 0
         if self._aside is not None:
             self._aside.unflushed = 0
-        self._save_what_quickens()
+        # A full disk has no room for what can be made again from the batches.
+        with suppress(ResourceExhaustedError):
+            last.save_index()
+            self._producers.closed(self.written_end_offset, self._shown.segments)
         self._epochs.write()
         following = Segment.empty(self._folder.path, self._disk, last.next_offset)
         following.create()
@@ -351,6 +354,19 @@ class Tail:
             self._shown.undamaged(lambda: self._sync_names(aside))
             with aside.showing:
                 self._shown.log_end_offset, aside.hidden = self.written_end_offset, False
+
+    def _save_producers(self) -> None:
+        """Save a snapshot where a start finds it: that is where the last segment begins, so it is a new one.
+
+        Raises:
+            ResourceExhaustedError: no room.
+            DamagedFileError: the last segment was removed under the process.
+            DirectoryFailedError: the disk failed.
+        """
+        if self._shown.segments[-1].size_bytes > 0:
+            self._host.before_change()
+            self._roll()
+        self._producers.save(self.written_end_offset, self._shown.segments, at_base=True)
 
     def _begin_after_all(self) -> None:
         """Begin a segment behind one that is about to go, and so need not be on the disk."""

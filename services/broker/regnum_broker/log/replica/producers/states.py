@@ -3,7 +3,8 @@
 Goals: a batch that a producer sends again is stored once and answered with its first offset; a gap in the sequence is
 seen; a producer that was replaced (newer epoch of the same id) cannot write.
 
-Constraints: the memory of a producer is bounded, and followers build the same state from the same batches.
+Constraints: the memory of a producer is bounded, and so is the number of producers, which are whoever clients say that
+they are; followers build the same state from the same batches.
 
 Algorithm: the last five batches of each producer id in its newest epoch. Same first and last sequence as one of them:
 a duplicate. Else the sequence must go on where the newest one ended (after 2147483647 comes 0); a new epoch begins
@@ -12,6 +13,10 @@ at 0. A producer that is not known may begin anywhere: its state may have been f
 Expiry: a producer that has appended nothing for long is forgotten (Kafka's producer.id.expiration.ms). That goes by
 this broker's clock at the append, not by the timestamps of records, which clients choose; what was found on disk
 without a snapshot counts from the start on.
+
+Bound: of more than ``PRODUCERS_MAX`` those are forgotten whose last batches lie furthest back in the log, as if they
+had expired. That goes by offsets alone, so replicas with the same batches forget the same producers; one that began
+later, or had some expire, still knows the last ``PRODUCERS_KEPT`` of those that it has seen and that have not expired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +28,13 @@ from regnum_records.header import SEQUENCE_MAX, BatchHeader
 
 BATCHES_KEPT: Final = 5
 """Batches remembered for each producer: as many as a producer may have in flight."""
+PRODUCERS_MAX: Final = 20_000
+"""Producers remembered of one log: some twenty megabytes of memory with those of marks, and up to a tenth of a second
+of the writer thread, which all logs of a directory share, for a snapshot of them."""
+PRODUCERS_KEPT: Final = 15_000
+"""So many stay when there are more than that. To find the oldest is to look at all: once for each five thousand. Nobody
+retries that late: so many others come in two minutes, which is how long a producer tries, only where 125 new ones begin
+each second in one partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +157,16 @@ class ProducerStates:
         earlier = entry.batches if entry is not None and entry.epoch == header.producer_epoch else ()
         kept = (*earlier, batch)[-BATCHES_KEPT:]
         self._entries = self._entries.set(header.producer_id, ProducerEntry(header.producer_epoch, kept, seen_ms))
+        if len(self._entries) > PRODUCERS_MAX:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Forget all but ``PRODUCERS_KEPT``."""
+        # No two share an offset: each has the last batch of its own.
+        first_kept = sorted(last_offset(entry) for entry in self._entries.values())[-PRODUCERS_KEPT]
+        self._entries = without(
+            self._entries, [id for id, entry in self._entries.items() if last_offset(entry) < first_kept]
+        )
 
     def expire(self, before_ms: int) -> tuple[int, ...]:
         """Forget who has appended nothing since; returns their ids."""
@@ -158,7 +180,12 @@ class ProducerStates:
 
     def reaches(self, offset: int) -> bool:
         """Whether a remembered batch has a record at ``offset`` or later."""
-        return any(entry.batches[-1].last_offset >= offset for entry in self._entries.values())
+        return any(last_offset(entry) >= offset for entry in self._entries.values())
+
+
+def last_offset(entry: ProducerEntry) -> int:
+    """Offset of the last record that the producer has appended."""
+    return entry.batches[-1].last_offset
 
 
 def without(entries: Map[int, ProducerEntry], ids: Sequence[int]) -> Map[int, ProducerEntry]:
