@@ -275,7 +275,7 @@ class Metadata:
         """The topic is in use from now on. False: it was not before."""
         kept = self._questions.keep(name)
         if not kept:
-            self._watch.topic_added()
+            self._watch.topic_added(name)
         return kept
 
     def _seek(self, name: str) -> asyncio.Future[bool]:

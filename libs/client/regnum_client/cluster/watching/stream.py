@@ -15,7 +15,8 @@ version, is left for another.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -90,16 +91,20 @@ class MetadataWatch:
         self._version = 0
         self._known: dict[str, None] = {}
         """Topics that were told up to that version."""
-        self._named: list[Sequence[str]] = []
+        self._named: deque[Sequence[str]] = deque()
         """Topics that the messages of this stream named, one entry each, as long as they are not taken into account."""
+        self._added: dict[str, None] | None = None
+        """Topics that came into use since this stream named any; None: there is no stream."""
         self._taken = 0
         self._wanted: Final = asyncio.Event()
         self._unable_until_s: dict[Address, float] = {}
         self.changes = 0
         """Changes heard of."""
 
-    def topic_added(self) -> None:
+    def topic_added(self, name: str) -> None:
         """There is one more topic in use."""
+        if self._added is not None:
+            self._added[name] = None
         self._wanted.set()
 
     async def run(self) -> None:
@@ -127,10 +132,11 @@ class MetadataWatch:
 
     async def _watch(self, address: Address) -> None:
         """Until the stream ends."""
-        self._named, self._taken = [], 0
+        self._named, self._taken = deque(), 0
+        added = self._added = {}
         call = self._connections.metadata(address).WatchMetadata()
         # Not a generator handed to gRPC: its task does not end when a call breaks, and would name topics for this one.
-        naming = self._tasks.start(f"watched topics, to {address}", self._write(call))
+        naming = self._tasks.start(f"watched topics, to {address}", self._write(call, added))
         parts: list[WatchMetadataResponse] = []
         try:
             while True:
@@ -161,6 +167,7 @@ class MetadataWatch:
             if task is None or task.cancelling():
                 raise
         finally:
+            self._added = None
             end_task(naming)
             call.cancel()
 
@@ -168,13 +175,13 @@ class MetadataWatch:
         self.changes += 1
         self._version = part.version
         while self._taken < part.requests_taken and self._named:
-            self._known.update(dict.fromkeys(self._named.pop(0)))
+            self._known.update(dict.fromkeys(self._named.popleft()))
             self._taken += 1
 
-    async def _write(self, call: WatchCall) -> None:
+    async def _write(self, call: WatchCall, added: dict[str, None]) -> None:
         """Name topics, as long as the stream lasts. The reader hears why it ended."""
         try:
-            async for request in self._requests():
+            async for request in self._requests(added):
                 await call.write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
@@ -184,29 +191,30 @@ class MetadataWatch:
             if task is None or task.cancelling():
                 raise
 
-    async def _requests(self) -> AsyncIterator[WatchMetadataRequest]:
+    async def _requests(self, added: dict[str, None]) -> AsyncIterator[WatchMetadataRequest]:
         using = self._topics()
         known = [name for name in islice(self._known, NAMES_MAX) if name in using]
         self._known = dict.fromkeys(known)
-        sent = set(known)
         first = WatchMetadataRequest(header=self._header, version=self._version if known else 0, known_topics=known)
-        for request in self._naming(sent, first):
+        added.clear()
+        for request in self._naming([name for name in using if name not in self._known], first):
             yield request
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            for request in self._naming(sent, None):
+            new = list(added)
+            added.clear()
+            for request in self._naming(new, None):
                 yield request
 
-    def _naming(self, sent: set[str], first: WatchMetadataRequest | None) -> Iterator[WatchMetadataRequest]:
-        """Messages that name what is used and was not named yet; the first in any case, if there is to be one."""
-        left = iter([name for name in self._topics() if name not in sent])
+    def _naming(self, new: Iterable[str], first: WatchMetadataRequest | None) -> Iterator[WatchMetadataRequest]:
+        """Messages that name topics of which this stream has heard nothing; one at least, if there is a first."""
+        left = iter(new)
         while True:
             names = list(islice(left, NAMES_MAX))
             if not names and first is None:
                 return
             request, first = first or WatchMetadataRequest(), None
             request.topics.extend(names)
-            sent.update(names)
             self._named.append(names)
             yield request
