@@ -97,6 +97,8 @@ class MetadataWatch:
         """Topics that came into use since this stream named any; None: there is no stream."""
         self._taken = 0
         self._wanted: Final = asyncio.Event()
+        self._call: WatchCall | None = None
+        """The stream that goes on; None: there is none, or it named what is forgotten since."""
         self._unable_until_s: dict[Address, float] = {}
         self.changes = 0
         """Changes heard of."""
@@ -106,6 +108,12 @@ class MetadataWatch:
         if self._added is not None:
             self._added[name] = None
         self._wanted.set()
+
+    def topics_forgotten(self) -> None:
+        """Some topics are in use no more: the stream, from which no name can be taken, gives way to another."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
 
     async def run(self) -> None:
         """Watch until cancelled; at once where topics are in use, else only for a client that stays."""
@@ -117,8 +125,9 @@ class MetadataWatch:
         while True:
             address = self._next()
             before = self.changes
-            if address is not None:
-                await self._watch(address)
+            if address is not None and not await self._watch(address):
+                # Nothing failed, so nobody else comes at the same moment; and news would wait.
+                continue
             failures = 0 if self.changes > before else failures + 1
             spread_s = min(SPREAD_S * 2 ** min(failures, 10), SPREAD_S_MAX)
             await self._clock.sleep(spread_s * self._chance.random())
@@ -130,46 +139,52 @@ class MetadataWatch:
             return None
         return next((one for one in self._candidates() if one not in self._unable_until_s), None)
 
-    async def _watch(self, address: Address) -> None:
-        """Until the stream ends."""
+    async def _watch(self, address: Address) -> bool:
+        """Until the stream ends. False: this client ended it, for another one without what it forgot."""
         self._named, self._taken = deque(), 0
         added = self._added = {}
-        call = self._connections.metadata(address).WatchMetadata()
+        call = self._call = self._connections.metadata(address).WatchMetadata()
         # Not a generator handed to gRPC: its task does not end when a call breaks, and would name topics for this one.
         naming = self._tasks.start(f"watched topics, to {address}", self._write(call, added))
-        parts: list[WatchMetadataResponse] = []
         try:
-            while True:
-                async with asyncio.timeout(SILENCE_S):
-                    part = await heeding(call.read())
-                if not isinstance(part, WatchMetadataResponse):
-                    return
-                parts.append(part)
-                if part.more:
-                    continue
-                if not await self._take(parts):
-                    self._version = 0
-                    self._known.clear()
-                    return
-                self._heard(part)
-                parts = []
+            await self._listen(call)
         except TimeoutError:
-            return
+            pass
         except grpc.aio.AioRpcError as error:
             pause_s = REFUSALS_S.get(error.code())
-            if pause_s is None:
-                self._suspect(address)
-            else:
+            if pause_s is not None:
                 self._unable_until_s[address] = self._clock.monotonic() + pause_s
+            elif self._call is call:
+                self._suspect(address)
         except asyncio.CancelledError:
             # A call also ends so when its channel is closed under it; then nobody asked *this task* to end.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
         finally:
+            goes_on, self._call = self._call is call, None
             self._added = None
             end_task(naming)
             call.cancel()
+        return goes_on
+
+    async def _listen(self, call: WatchCall) -> None:
+        """Take up what is told, until the stream ends or is not the one that goes on."""
+        parts: list[WatchMetadataResponse] = []
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                part = await heeding(call.read())
+            if self._call is not call or not isinstance(part, WatchMetadataResponse):
+                return
+            parts.append(part)
+            if part.more:
+                continue
+            if not await self._take(parts):
+                self._version = 0
+                self._known.clear()
+                return
+            self._heard(part)
+            parts = []
 
     def _heard(self, part: WatchMetadataResponse) -> None:
         self.changes += 1
