@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from regnum_client import Consumer, ConsumerSettings, Producer, ProducerSettings
 from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.questions import IDLE_MAX_S, Question
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.cluster.watching.changes import with_change
 from regnum_client.cluster.watching.stream import MetadataWatch
@@ -19,10 +20,11 @@ from regnum_client.tasks import Tasks
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
-from regnum_service.clock import SystemClock
+from regnum_service.clock import Clock, SystemClock
 from regnum_service.cluster_image.feed import ClusterFeed
 from regnum_service.cluster_image.held import HeldImage, from_wire
 from regnum_service.cluster_image.watching import watch
+from regnum_testing.clock import SkippingClock, settle
 from regnum_testing.fake_broker import DescribedTopic, FakeBroker
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.refused_stream import RefusedStream
@@ -101,12 +103,12 @@ async def telling(cluster: FakeCluster) -> AsyncIterator[Telling]:
     await brokers.stop()
 
 
-async def opened(cluster: FakeCluster, seed: int = 1) -> tuple[Metadata, Connections]:
+async def opened(cluster: FakeCluster, seed: int = 1, clock: Clock | None = None) -> tuple[Metadata, Connections]:
     connections = Connections(Channels())
     metadata = Metadata(
         bootstrap_addresses(cluster.bootstrap),
         connections,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         chance=random.Random(seed),
         client_id="watching",
         tasks=Tasks("test"),
@@ -234,6 +236,61 @@ async def test_topics_that_come_into_use_are_named_on_the_same_stream(cluster: F
     await closed((metadata, connections))
 
 
+async def test_what_is_forgotten_is_watched_no_more_and_used_again_it_is(
+    cluster: FakeCluster, telling: Telling
+) -> None:
+    """News of a topic that this client forgot would be a picture of a part of it: a record would go elsewhere."""
+    cluster.create("bills")
+    telling.tell()
+    clock = SkippingClock()
+    settings = ProducerSettings(linger_ms=0.0)
+
+    def watched() -> int:
+        return sum(feed.watchers.names for feed in telling.feeds.values())
+
+    async with Producer(cluster.bootstrap, settings=settings, clock=clock, chance=random.Random(1)) as producer:
+        await producer.send_and_wait("bills", b"1")
+        await producer.send_and_wait("orders", b"1", partition=0)
+        metadata = producer._metadata
+        assert metadata is not None
+        await until(lambda: watched() == 2 and metadata.view.version == cluster.version)
+        clock.skipped_s += IDLE_MAX_S + 1
+        await producer.send_and_wait("bills", b"2")
+        await metadata.newer_than(clock.monotonic(), timeout_s=DEADLINE_S)
+        await until(lambda: len(telling.firsts) == 2 and watched() == 1, "another stream, without it")
+        assert list(telling.firsts[-1].known_topics) == ["bills"], "what is known of the others is not told anew"
+        cluster.elect("orders", 0, 2)
+        cluster.elect("bills", 0, 2)
+        telling.tell()
+        await until(lambda: (metadata.view.leader_term("bills", 0) or (0, 0))[1] == 2)
+        assert "orders" not in metadata.view.topics
+        await producer.send_and_wait("orders", b"2", partition=0)
+        assert len(metadata.view.topics["orders"].partitions) == 3
+        await until(lambda: watched() == 2)
+    assert cluster.values("orders", 0) == [b"1", b"2"]
+
+
+async def test_news_of_a_topic_that_was_forgotten_meanwhile_is_not_taken_up(cluster: FakeCluster) -> None:
+    clock = SkippingClock()
+    metadata, connections = await opened(cluster, clock=clock)
+    await metadata.topic("orders", timeout_s=DEADLINE_S)
+    metadata.idle.release = lambda _topics, _now_s: {}
+    clock.skipped_s += IDLE_MAX_S + 1
+    news = metadata_pb2.WatchMetadataResponse(version=metadata.view.version + 1, cluster_id=metadata.view.cluster_id)
+    state = news.topics.add(name="orders", topic_id=metadata.view.topics["orders"].topic_id)
+    state.partitions.add(partition=0, leader=2, leader_epoch=7)
+    async with metadata._merging:
+        # What is told waits until an answer has been taken up, beside which the topic is forgotten.
+        telling = asyncio.create_task(metadata._take_change([news]))
+        await settle()
+        view = metadata.view
+        question = Question(topics=("orders",), whole=True, sought=frozenset())
+        metadata._view = metadata.idle.forget(view, question, clock.monotonic(), sought=())
+    assert not await telling
+    assert "orders" not in metadata.view.topics
+    await closed((metadata, connections))
+
+
 async def test_clients_of_a_broker_that_dies_come_to_the_others_over_some_time(
     cluster: FakeCluster, telling: Telling
 ) -> None:
@@ -349,3 +406,69 @@ async def test_a_watch_that_is_ended_in_the_moment_of_a_refusal_ends() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
+
+
+class Kept(dict[str, None]):
+    """Names of topics in use; counts how many were gone through."""
+
+    walked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for name in super().__iter__():
+            self.walked += 1
+            yield name
+
+
+class SilentBroker(Connections):
+    """Takes what a watcher names and says nothing; it is its own stream."""
+
+    def __init__(self) -> None:
+        super().__init__(Channels())
+        self.named: list[list[str]] = []
+        self._said: asyncio.Future[metadata_pb2.WatchMetadataResponse] = asyncio.get_running_loop().create_future()
+
+    def metadata(self, address: Address) -> Any:
+        return self
+
+    def WatchMetadata(self) -> Any:  # noqa: N802 - a name of the wire
+        return self
+
+    async def write(self, request: metadata_pb2.WatchMetadataRequest) -> None:
+        self.named.append(list(request.topics))
+
+    async def read(self) -> metadata_pb2.WatchMetadataResponse:
+        return await asyncio.shield(self._said)
+
+    def cancel(self) -> None:
+        """The watcher hangs up."""
+
+
+async def test_a_new_topic_is_named_without_a_look_at_all_others() -> None:
+    """Ten thousand that came one by one took two seconds, and fifty thousand most of a minute."""
+    broker, kept = SilentBroker(), Kept({f"old-{number}": None for number in range(10)})
+
+    async def taken(_messages: Sequence[metadata_pb2.WatchMetadataResponse]) -> bool:
+        return True
+
+    watching = MetadataWatch(
+        connections=broker,
+        clock=SystemClock(),
+        chance=random.Random(1),
+        client_id="watching",
+        candidates=lambda: [Address(host="127.0.0.1", port=1)],
+        suspect=lambda _: None,
+        topics=lambda: kept,
+        take=taken,
+        tasks=Tasks("test"),
+    )
+    task = asyncio.create_task(watching.run())
+    await until(lambda: broker.named == [list(kept.keys())])
+    new = [f"new-{number}" for number in range(300)]
+    for number, name in enumerate(new):
+        kept[name] = None
+        watching.topic_added(name)
+        await until(lambda number=number: len(broker.named) == number + 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert broker.named[1:] == [[name] for name in new]
+    assert kept.walked <= 2 * len(kept)

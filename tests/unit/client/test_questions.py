@@ -19,7 +19,7 @@ def partial(*topics: str) -> Question:
 
 def test_topics_that_are_looked_for_are_one_question_about_nothing_else_and_at_once() -> None:
     questions = started()
-    questions.keep("known")
+    questions.keep("known", 100.0)
     for topic in ("b", "a"):
         questions.seek(topic)
     assert questions.due_s <= 100.001
@@ -56,8 +56,8 @@ def test_topics_that_do_not_come_are_asked_for_again_after_the_pace_and_hold_nob
 
 def test_a_whole_question_names_what_is_in_use_and_what_is_looked_for() -> None:
     questions = started()
-    assert not questions.keep("used")
-    assert questions.keep("used")
+    assert not questions.keep("used", 100.0)
+    assert questions.keep("used", 100.0)
     questions.seek("new")
     questions.want_whole()
     whole = questions.take(100.0 + PACE_S)
@@ -90,7 +90,7 @@ def test_topics_looked_for_without_end_do_not_keep_a_whole_question_waiting() ->
 
 def test_age_makes_a_whole_question_due_and_partial_ones_do_not_put_it_off() -> None:
     questions = started()
-    questions.keep("used")
+    questions.keep("used", 100.0)
     questions.seek("used")
     assert questions.take(100.0 + AGE_MAX_S - 1) == partial("used")
     assert questions.due_s == 100.0 + AGE_MAX_S

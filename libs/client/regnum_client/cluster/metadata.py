@@ -32,7 +32,7 @@ from regnum_telemetry import tracing
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
 from regnum_client.cluster.pace import may_pass, retry_delay_ms
-from regnum_client.cluster.questions import Question, Questions
+from regnum_client.cluster.questions import IdleTopics, Question, Questions
 from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
 from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
@@ -69,7 +69,7 @@ class Metadata:
         )
         self._questions: Final = Questions()
         self._view = ClusterView()
-        self._forbidden: set[str] = set()
+        self._forbidden: Final[set[str]] = set()
         """Topics of which the last answer about them says that this client may not know."""
         self._behind_since_s: float | None = None
         self._wanted = asyncio.Event()
@@ -97,6 +97,8 @@ class Metadata:
             tasks=tasks,
         )
         self._watches: Final = watches
+        self.idle: Final = IdleTopics(self._questions, self._watch.topics_forgotten, self._forbidden)
+        """Says which topics are in use no more."""
 
     @property
     def changes_told(self) -> int:
@@ -198,8 +200,9 @@ class Metadata:
         """
         check_topic(name)
         told, deadline_s = False, self._clock.monotonic() + timeout_s
-        view = self._view.topics.get(name) if self._keep(name) else None
+        view = self._view.topics.get(name) if self.keep(name) else None
         while view is None:
+            self.keep(name)
             left_s = deadline_s - self._clock.monotonic()
             if not told:
                 told = _told(f"no broker knows topic {name!r} yet", timeout_s - left_s)
@@ -252,7 +255,7 @@ class Metadata:
         """
         names = [name for name in names if _is_possible(name)]
         await self.topics(
-            [name for name in names if not self._keep(name) or name not in self._view.topics],
+            [name for name in names if not self.keep(name) or name not in self._view.topics],
             timeout_s=timeout_s,
         )
 
@@ -271,11 +274,11 @@ class Metadata:
         _end(self._seekers.values(), answered=False)
         self._seekers.clear()
 
-    def _keep(self, name: str) -> bool:
+    def keep(self, name: str) -> bool:
         """The topic is in use from now on. False: it was not before."""
-        kept = self._questions.keep(name)
+        kept = self._questions.keep(name, self._clock.monotonic())
         if not kept:
-            self._watch.topic_added()
+            self._watch.topic_added(name)
         return kept
 
     def _seek(self, name: str) -> asyncio.Future[bool]:
@@ -310,8 +313,8 @@ class Metadata:
                 continue
             trouble_since_s = None
             before = self._view
+            _note_forbidden(self._forbidden, answer)
             await self._take_in(question, answer, asked_s)
-            self._note_forbidden(answer)
             self._questions.answered(question, self._view.topics, asked_s=asked_s)
             _end(seekers, answered=True)
             await self._enquiry.incarnations_changed(before, self._view)
@@ -328,13 +331,6 @@ class Metadata:
                 async with asyncio.timeout(max(0.0, self._questions.due_s - now_s)):
                     await self._wanted.wait()
 
-    def _note_forbidden(self, answer: GetMetadataResponse) -> None:
-        for item in answer.topics:
-            if item.error_code == errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED:
-                self._forbidden.add(item.topic.name)
-            elif self._forbidden:
-                self._forbidden.discard(item.topic.name)
-
     async def _take_in(self, question: Question, answer: GetMetadataResponse, asked_s: float) -> None:
         async with self._merging:
             base = self._base(answer, asked_s)
@@ -344,7 +340,8 @@ class Metadata:
             with self._hinted() as hints:
                 view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
             # What refusals said while a thread was busy is as true as before: leader epochs never go back.
-            self._view = with_leaders(view, hints)
+            view = with_leaders(view, hints)
+            self._view = self.idle.forget(view, question, asked_s, sought=self._seekers.keys())
         tracing.in_cluster(view.cluster_id)
         self._last_error = None
         if question.whole:
@@ -363,8 +360,11 @@ class Metadata:
             self._hints_meanwhile = None
 
     async def _take_change(self, parts: Sequence[WatchMetadataResponse]) -> bool:
-        """What a broker told by itself. False: it is about another cluster, and nothing changed."""
+        """What a broker told by itself. False: of another cluster, or of what is forgotten; nothing changed."""
+        forgotten = self.idle.times
         async with self._merging:
+            if forgotten != self.idle.times:
+                return False
             before = self._view
             with self._hinted() as hints:
                 view = await changed(before, parts)
@@ -392,6 +392,14 @@ class Metadata:
                 return ClusterView(brokers=self._view.brokers, brokers_digest=self._view.brokers_digest)
             return replace(self._view, version=0, controller=None)
         return self._view
+
+
+def _note_forbidden(forbidden: set[str], answer: GetMetadataResponse) -> None:
+    for item in answer.topics:
+        if item.error_code == errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED:
+            forbidden.add(item.topic.name)
+        elif forbidden:
+            forbidden.discard(item.topic.name)
 
 
 def _raise_final(error: RegnumError | None) -> None:

@@ -104,6 +104,8 @@ class OffsetLookup:
                 if not error.traits.retriable or lasted_s >= timeout_s:
                     raise error
                 await self._clock.sleep(retry_delay_ms(lasted_s * 1000, self._chance.random()) / 1000)
+                for partition in missing:
+                    self._metadata.keep(partition.topic)
                 try:
                     await self._metadata.newer_than(self._clock.monotonic(), timeout_s=timeout_s - lasted_s)
                 except BackgroundTaskError:

@@ -237,6 +237,14 @@ def with_leaders(known: ClusterView, hints: Iterable[Hint]) -> ClusterView:
     )
 
 
+def without(known: ClusterView, names: Iterable[str]) -> ClusterView:
+    """The same, with nothing known of these topics."""
+    topics = _copy(known.topics)
+    for name in names:
+        topics.pop(name, None)
+    return replace(known, topics=MappingProxyType(topics))
+
+
 def _copy(topics: Mapping[str, TopicView]) -> dict[str, TopicView]:
     """A dict of them; copied by the dict itself, which takes a tenth of the time of going through a proxy."""
     return topics.copy() if isinstance(topics, MappingProxyType) else dict(topics)

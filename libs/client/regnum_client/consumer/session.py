@@ -117,6 +117,7 @@ class ConsumerSession:
             deserializers=Deserializers.of(settings),
         )
         metadata.listen(self._follow_topics)
+        metadata.idle.release = self._release
         await metadata.start(timeout_s=max(settings.topic_wait_s, ANSWER_S))
         self._metadata = metadata
         self._fetcher.start()
@@ -276,6 +277,15 @@ class ConsumerSession:
     def _follow_topics(self) -> None:
         if self._metadata is not None and self._fetcher is not None:
             self._subscriptions.follow(self._metadata.view, self._fetcher)
+
+    def _release(self, topics: Sequence[str], now_s: float) -> Mapping[str, float]:
+        """As ``cluster.questions.Release``: what is assigned or subscribed to is in use."""
+        if self._fetcher is None:
+            return dict.fromkeys(topics, now_s)
+        in_use = {partition.topic for partition in self._fetcher.cursors} | self._subscriptions.topics
+        if self._group is not None:
+            in_use |= self._group.topics
+        return {topic: now_s for topic in topics if topic in in_use}
 
     def _reading(self) -> Reader:
         self._open()

@@ -42,7 +42,7 @@ class Alarms:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else float("inf")
 
-    def __contains__(self, partition: TopicPartition) -> bool:
+    def __contains__(self, partition: object) -> bool:
         """It has a moment."""
         return partition in self._at_s
 
@@ -81,6 +81,10 @@ class Departures(Generic[W]):
     def __len__(self) -> int:
         """Partitions that are here."""
         return len(self._place)
+
+    def __contains__(self, partition: object) -> bool:
+        """It is here."""
+        return partition in self._place
 
     @property
     def topics(self) -> Iterable[str]:

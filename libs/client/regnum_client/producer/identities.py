@@ -61,6 +61,15 @@ class Identities:
             self._task = self._tasks.start("producer-identity", self._acquire())
         return False
 
+    def has_another(self, identity: Identity) -> bool:
+        """Whether routes that lack an identity are given another one than this; if not, another is asked for.
+
+        Until it is there they are given this one all the same.
+        """
+        if identity == self._identity and not self.under_way:
+            self._task = self._tasks.start("producer-identity", self._acquire())
+        return identity != self._identity
+
     def take_refusal(self) -> RegnumError | None:
         """Why no broker gives one, once for each time that they were asked; None: they give one, or may yet.
 

@@ -124,6 +124,11 @@ class OutageWatch:
         last = self._last.get(partition)
         return last is not None and last.term != term
 
+    def forget(self, partition: TopicPartition) -> None:
+        """Nothing is sent to it any more: the next acknowledgement is the first."""
+        for known in (self._last, self._troubles, self._learned):
+            known.pop(partition, None)
+
     def send_id(self) -> str:
         """Id for the span of a call to a new leader, to tell that before."""
         place = propagation.parse(self._tracer.reserve(conventions.SEND_TO_TOPIC))

@@ -7,7 +7,7 @@ module is the door.
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Annotated, Any, Final, Literal, Self
@@ -209,6 +209,7 @@ class Producer:
             failpoints=self._failpoints,
         )
         metadata.listen(self._outcomes.wake)
+        metadata.idle.release = self._release
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
         self._task = self._tasks.start("producer-sender", self._run(self._sender))
@@ -373,6 +374,16 @@ class Producer:
         view = None if self._metadata is None else self._metadata.view.topics.get(partition.topic)
         if view is not None:
             self._partitioner.batch_turned(partition.topic, partition.partition, len(view.partitions))
+
+    def _release(self, topics: Sequence[str], now_s: float) -> Mapping[str, float]:
+        if self._sender is None:
+            return dict.fromkeys(topics, now_s)
+        used = self._sender.paths.release(topics, now_s)
+        for topic in topics:
+            if topic not in used:
+                self._partitioner.forget(topic)
+                self._accumulator.forget(topic)
+        return used
 
     def _open(self) -> Metadata:
         if self._task is None or self._metadata is None:

@@ -41,7 +41,7 @@ from regnum_client.producer.identities import Identities
 from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch, Trouble
 from regnum_client.producer.outcomes import Appended, Outcomes, Receipt
 from regnum_client.producer.parting import parts_of
-from regnum_client.producer.route import Route, longest_in_trouble
+from regnum_client.producer.route import Route, Routes, longest_in_trouble
 from regnum_client.producer.unreachable import UnreachableLeaders
 from regnum_client.records import TopicPartition
 from regnum_client.tasks import Tasks
@@ -85,7 +85,6 @@ class Sender:
         self._idempotent: Final = idempotent
         self._in_flight_max: Final = in_flight_max
         self._outages: Final = outages
-        self._routes: dict[TopicPartition, Route] = {}
         self._departures: Final = Departures[Route]()
         """Routes with batches to send."""
         self._given_up: Final = GivenUp(self._departures, accumulator, outcomes)
@@ -110,21 +109,20 @@ class Sender:
         self._identities: Final = Identities(
             connections, metadata, outcomes, clock=clock, chance=chance, header=header, tasks=tasks
         )
+        busy = (accumulator, self._departures, self._deadlines)
+        self.paths: Final = Routes(
+            metadata.keep, self._identities.has_another, busy, forget=outages.forget, idempotent=idempotent
+        )
+        self._routes: Final = self.paths.known
 
     def take_in(self, now_s: float) -> None:
         """Look what the accumulator has: closed batches, and open ones that may be taken."""
         for partition in self._accumulator.become_ready(now_s):
-            self._enter(partition, self._route(partition))
+            self._enter(partition, self.paths.take(partition, now_s))
         for partition, batch in self._accumulator.take_closed():
-            route = self._route(partition)
+            route = self.paths.take(partition, now_s)
             route.lane.add(batch)
             self._enter(partition, route)
-
-    def _route(self, partition: TopicPartition) -> Route:
-        route = self._routes.get(partition)
-        if route is None:
-            route = self._routes[partition] = Route(idempotent=self._idempotent)
-        return route
 
     def turn(self) -> float:
         """Send what may be sent now. Returns in how many seconds to turn again if nothing happens before."""

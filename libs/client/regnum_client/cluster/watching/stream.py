@@ -15,7 +15,8 @@ version, is left for another.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -90,17 +91,29 @@ class MetadataWatch:
         self._version = 0
         self._known: dict[str, None] = {}
         """Topics that were told up to that version."""
-        self._named: list[Sequence[str]] = []
+        self._named: deque[Sequence[str]] = deque()
         """Topics that the messages of this stream named, one entry each, as long as they are not taken into account."""
+        self._added: dict[str, None] | None = None
+        """Topics that came into use since this stream named any; None: there is no stream."""
         self._taken = 0
         self._wanted: Final = asyncio.Event()
+        self._call: WatchCall | None = None
+        """The stream that goes on; None: there is none, or it named what is forgotten since."""
         self._unable_until_s: dict[Address, float] = {}
         self.changes = 0
         """Changes heard of."""
 
-    def topic_added(self) -> None:
+    def topic_added(self, name: str) -> None:
         """There is one more topic in use."""
+        if self._added is not None:
+            self._added[name] = None
         self._wanted.set()
+
+    def topics_forgotten(self) -> None:
+        """Some topics are in use no more: the stream, from which no name can be taken, gives way to another."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
 
     async def run(self) -> None:
         """Watch until cancelled; at once where topics are in use, else only for a client that stays."""
@@ -112,8 +125,9 @@ class MetadataWatch:
         while True:
             address = self._next()
             before = self.changes
-            if address is not None:
-                await self._watch(address)
+            if address is not None and not await self._watch(address):
+                # Nothing failed, so nobody else comes at the same moment; and news would wait.
+                continue
             failures = 0 if self.changes > before else failures + 1
             spread_s = min(SPREAD_S * 2 ** min(failures, 10), SPREAD_S_MAX)
             await self._clock.sleep(spread_s * self._chance.random())
@@ -125,56 +139,64 @@ class MetadataWatch:
             return None
         return next((one for one in self._candidates() if one not in self._unable_until_s), None)
 
-    async def _watch(self, address: Address) -> None:
-        """Until the stream ends."""
-        self._named, self._taken = [], 0
-        call = self._connections.metadata(address).WatchMetadata()
+    async def _watch(self, address: Address) -> bool:
+        """Until the stream ends. False: this client ended it, for another one without what it forgot."""
+        self._named, self._taken = deque(), 0
+        added = self._added = {}
+        call = self._call = self._connections.metadata(address).WatchMetadata()
         # Not a generator handed to gRPC: its task does not end when a call breaks, and would name topics for this one.
-        naming = self._tasks.start(f"watched topics, to {address}", self._write(call))
-        parts: list[WatchMetadataResponse] = []
+        naming = self._tasks.start(f"watched topics, to {address}", self._write(call, added))
         try:
-            while True:
-                async with asyncio.timeout(SILENCE_S):
-                    part = await heeding(call.read())
-                if not isinstance(part, WatchMetadataResponse):
-                    return
-                parts.append(part)
-                if part.more:
-                    continue
-                if not await self._take(parts):
-                    self._version = 0
-                    self._known.clear()
-                    return
-                self._heard(part)
-                parts = []
+            await self._listen(call)
         except TimeoutError:
-            return
+            pass
         except grpc.aio.AioRpcError as error:
             pause_s = REFUSALS_S.get(error.code())
-            if pause_s is None:
-                self._suspect(address)
-            else:
+            if pause_s is not None:
                 self._unable_until_s[address] = self._clock.monotonic() + pause_s
+            elif self._call is call:
+                self._suspect(address)
         except asyncio.CancelledError:
             # A call also ends so when its channel is closed under it; then nobody asked *this task* to end.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
         finally:
+            goes_on, self._call = self._call is call, None
+            self._added = None
             end_task(naming)
             call.cancel()
+        return goes_on
+
+    async def _listen(self, call: WatchCall) -> None:
+        """Take up what is told, until the stream ends or is not the one that goes on."""
+        parts: list[WatchMetadataResponse] = []
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                part = await heeding(call.read())
+            if self._call is not call or not isinstance(part, WatchMetadataResponse):
+                return
+            parts.append(part)
+            if part.more:
+                continue
+            if not await self._take(parts):
+                self._version = 0
+                self._known.clear()
+                return
+            self._heard(part)
+            parts = []
 
     def _heard(self, part: WatchMetadataResponse) -> None:
         self.changes += 1
         self._version = part.version
         while self._taken < part.requests_taken and self._named:
-            self._known.update(dict.fromkeys(self._named.pop(0)))
+            self._known.update(dict.fromkeys(self._named.popleft()))
             self._taken += 1
 
-    async def _write(self, call: WatchCall) -> None:
+    async def _write(self, call: WatchCall, added: dict[str, None]) -> None:
         """Name topics, as long as the stream lasts. The reader hears why it ended."""
         try:
-            async for request in self._requests():
+            async for request in self._requests(added):
                 await call.write(request)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
@@ -184,29 +206,30 @@ class MetadataWatch:
             if task is None or task.cancelling():
                 raise
 
-    async def _requests(self) -> AsyncIterator[WatchMetadataRequest]:
+    async def _requests(self, added: dict[str, None]) -> AsyncIterator[WatchMetadataRequest]:
         using = self._topics()
         known = [name for name in islice(self._known, NAMES_MAX) if name in using]
         self._known = dict.fromkeys(known)
-        sent = set(known)
         first = WatchMetadataRequest(header=self._header, version=self._version if known else 0, known_topics=known)
-        for request in self._naming(sent, first):
+        added.clear()
+        for request in self._naming([name for name in using if name not in self._known], first):
             yield request
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            for request in self._naming(sent, None):
+            new = list(added)
+            added.clear()
+            for request in self._naming(new, None):
                 yield request
 
-    def _naming(self, sent: set[str], first: WatchMetadataRequest | None) -> Iterator[WatchMetadataRequest]:
-        """Messages that name what is used and was not named yet; the first in any case, if there is to be one."""
-        left = iter([name for name in self._topics() if name not in sent])
+    def _naming(self, new: Iterable[str], first: WatchMetadataRequest | None) -> Iterator[WatchMetadataRequest]:
+        """Messages that name topics of which this stream has heard nothing; one at least, if there is a first."""
+        left = iter(new)
         while True:
             names = list(islice(left, NAMES_MAX))
             if not names and first is None:
                 return
             request, first = first or WatchMetadataRequest(), None
             request.topics.extend(names)
-            sent.update(names)
             self._named.append(names)
             yield request

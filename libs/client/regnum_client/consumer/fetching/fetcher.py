@@ -132,6 +132,7 @@ class Fetcher:
 
     def assign(self, cursor: Cursor) -> None:
         """Fetch for a partition."""
+        self._metadata.keep(cursor.partition.topic)
         self.cursors[cursor.partition] = cursor
         self._silence.heard(cursor, self._clock.monotonic())
         self.go_on(cursor)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from regnum_service.errors import RegnumError
@@ -29,6 +29,11 @@ class Leading:
         self._metadata: Final = metadata
         self._timeout_s: Final = timeout_s
         self._assigned_from: dict[str, int] | None = None
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Topics that it watches; none unless it leads."""
+        return (self._assigned_from or {}).keys()
 
     def forget(self) -> None:
         """Another member leads."""

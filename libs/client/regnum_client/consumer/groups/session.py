@@ -100,12 +100,13 @@ class GroupSession:
             chance=chance,
             tasks=tasks,
         )
+        self._leading: Final = Leading(metadata, timeout_s=settings.topic_wait_s)
         self._task: Final = MemberTask(
             calls,
             instance_id=place.instance_id,
             gate=self.gate,
             handover=handover,
-            leading=Leading(metadata, timeout_s=settings.topic_wait_s),
+            leading=self._leading,
             settings=settings,
             clock=clock,
             chance=chance,
@@ -117,6 +118,12 @@ class GroupSession:
         )
         self._missing_task: asyncio.Task[None] | None = None
         self._joined = False
+        self._topics: frozenset[str] = frozenset()
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Topics that the member wants, and those that others want, while it leads."""
+        return self._topics.union(self._leading.topics)
 
     @property
     def is_member(self) -> bool:
@@ -125,7 +132,7 @@ class GroupSession:
 
     def subscribe(self, topics: Iterable[str], *, named: bool) -> None:
         """Be a member that wants these topics; ``named``: each was asked for by its name, and is missed."""
-        topics = frozenset(topics)
+        self._topics = topics = frozenset(topics)
         if not self._joined:
             self._joined = True
             self._metadata.listen(self._task.look)

@@ -156,6 +156,14 @@ class Accumulator(Generic[R]):
             ready.append(partition)
         return ready
 
+    def __contains__(self, partition: object) -> bool:
+        """There is a batch that takes records."""
+        return partition in self._open or partition in self._ready
+
+    def forget(self, topic: str) -> None:
+        """Nothing is sent to it any more: what its leaders take is found out anew."""
+        self._limits.pop(topic, None)
+
     def is_ready(self, partition: TopicPartition) -> bool:
         """There is a batch to take."""
         return partition in self._ready

@@ -163,6 +163,11 @@ class Lane(Generic[R]):
         return self._identity
 
     @property
+    def next_sequence(self) -> int:
+        """Sequence number of the next record under the present identity."""
+        return self._next_sequence
+
+    @property
     def empty(self) -> bool:
         """Nothing waits and nothing is under way."""
         return not self._new and not self._line
@@ -177,10 +182,10 @@ class Lane(Generic[R]):
         yield from self._line
         yield from self._new
 
-    def take_identity(self, identity: Identity) -> None:
-        """Number what comes from now on under this identity, from 0."""
+    def take_identity(self, identity: Identity, *, next_sequence: int = 0) -> None:
+        """Number what comes from now on under this identity, from that sequence number on."""
         self._identity = identity
-        self._next_sequence = self._numbered = 0
+        self._next_sequence, self._numbered = next_sequence, 0
         self._confirmed = None
 
     def add(self, batch: Batch[R]) -> None:

@@ -46,6 +46,10 @@ class StickyRoundRobin:
         """The partition whose turn it is."""
         return self._turn.setdefault(topic, self._first) % partitions
 
+    def forget(self, topic: str) -> None:
+        """Nothing is sent to it any more; the next record begins anew."""
+        self._turn.pop(topic, None)
+
     def batch_turned(self, topic: str, partition: int, partitions: int) -> None:
         """The batch of that partition is full or may go: if it was its turn, it is the next one's."""
         if self.current(topic, partitions) == partition:
