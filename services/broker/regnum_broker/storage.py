@@ -64,6 +64,15 @@ def _nothing() -> None:
     """What follows a job that takes no room."""
 
 
+def _tell(result: asyncio.Future[Any] | None, value: object, error: BaseException | None) -> None:
+    if result is None or result.done():
+        return
+    if error is None:
+        result.set_result(value)
+    else:
+        result.set_exception(error)
+
+
 class _Finished(NamedTuple):
     """A job that ended."""
 
@@ -419,10 +428,8 @@ class Storage:
             finished()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)
-            if result is None or result.done():
-                continue
-            if error is None:
-                result.set_result(value)
-            else:
-                result.set_exception(error)
-        self._look_after_files()
+            try:
+                # Before whoever waits hears of it, and closes perhaps.
+                self._look_after_files()
+            finally:
+                _tell(result, value, error)
