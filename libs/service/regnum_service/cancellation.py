@@ -1,7 +1,7 @@
 """The end of a task: one that its owner asks for, told from any other, and heard also where gRPC kept it for itself."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -43,3 +43,22 @@ async def heeding(awaitable: Awaitable[_T]) -> _T:
     finally:
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError
+
+
+async def carried_through(work: Coroutine[Any, Any, _T]) -> _T:
+    """The work's result, or its error; CancelledError in place of a result when a cancellation came meanwhile.
+
+    For what must not be left half done, such as the end of something that is cancelled while it ends: the work runs in
+    a task of its own, which the caller's cancellations do not reach. Therefore the work is bounded in time by itself.
+    """
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result

@@ -109,6 +109,10 @@ class FakeBroker:
     """Partitions that it leads of which it says that the first acknowledgement to a producer follows."""
     held: asyncio.Event | None = None
     """While set and not fired, LeaderAndIsr does not return."""
+    closing: asyncio.Event | None = None
+    """While set and not fired, channels to it do not close."""
+    closes: int = 0
+    """How often one was told to."""
 
     def told_of(self, key: PartitionKey) -> int:
         """How often it was told of a partition."""
@@ -241,7 +245,10 @@ class FakeChannel:
         return answer
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Hang up."""
+        self._broker.closes += 1
+        if self._broker.closing is not None:
+            await self._broker.closing.wait()
 
 
 class FakeCluster:

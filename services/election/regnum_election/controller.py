@@ -7,6 +7,7 @@ confirmed (safety rule S8) and ends with DeposedError as soon as a write is fenc
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
@@ -22,7 +23,7 @@ from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaProcessNode
-from regnum_service.cancellation import end_task
+from regnum_service.cancellation import carried_through
 from regnum_service.clock import Clock
 from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
@@ -61,6 +62,7 @@ from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.recovery.calls import PartitionRecoveries
 from regnum_election.recovery.restored import RestoredPartitions
+from regnum_election.reign.ending import end_reign
 from regnum_election.reign.event_times import EventTimes
 from regnum_election.reign.event_waits import EventWaits
 from regnum_election.reign.events import (
@@ -303,16 +305,13 @@ class Controller:
         finally:
             self._requests.close()
             self._standbys.close()
-            for watch in watches:
-                end_task(watch)
-            await self._quotas.close()
-            await self._dispatch.close()
-            await self._metadata.close()
             # What was taken and not begun when the session ended has a caller as well.
             in_hand = (self._in_hand,) if isinstance(self._in_hand, Mutation) else ()
-            for mutation in (*in_hand, *self._queue.drain()):
-                mutation.abandon()
-                await mutation.steps.aclose()
+            waiting = (*in_hand, *self._queue.drain())
+            # Why the reign ends is on its way from here; a cancellation that comes meanwhile has nothing to add.
+            with contextlib.suppress(asyncio.CancelledError):
+                ending = end_reign(watches, waiting, self._quotas.close, self._dispatch.close, self._metadata.close)
+                await carried_through(ending)
             self._context.release()
 
     async def _begin(self) -> None:

@@ -1,7 +1,7 @@
 """The election process as a whole: listeners for its life, one store session after another, campaigns within each."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -70,6 +70,7 @@ from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
 from regnum_election.history.segments import folder_of
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
+from regnum_election.reign.ending import until_deposed
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
@@ -421,7 +422,7 @@ class ElectionService:
             )
             reigning.append(asyncio.ensure_future(watching))
         try:
-            return await _deposed(reigning)
+            return await until_deposed(reigning)
         finally:
             self._lifelines.end()
             self._role.leave()
@@ -450,21 +451,6 @@ def _unfinished_since_ms(reign: Reign) -> int:
 async def _ready(store: Store) -> Store:
     """The session that there is."""
     return store
-
-
-async def _deposed(reigning: Sequence["asyncio.Future[None]"]) -> DeposedError:
-    """What ended a reign, and the tasks of it are over then."""
-    try:
-        ended, _ = await asyncio.wait(reigning, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:
-            task.result()
-    except DeposedError as error:
-        return error
-    finally:
-        for task in reigning:
-            task.cancel()
-        await asyncio.gather(*reigning, return_exceptions=True)
-    raise AssertionError("a reign ends by being deposed")
 
 
 def _incarnation_in(data: bytes) -> str | None:

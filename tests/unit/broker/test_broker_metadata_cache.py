@@ -284,3 +284,16 @@ async def test_a_removed_partition_is_known_no_more() -> None:
     await receiver.give(1, 2, types_pb2.TopicState(name="t", topic_id="a", partitions=[removed]))
     assert receiver.cache.knows("t", 0)
     assert not receiver.cache.knows("t", 1)
+
+
+async def test_what_came_true_in_the_turn_in_which_the_time_was_over_is_true() -> None:
+    receiver = Receiver()
+    true: list[str] = []
+    # The time is over at once: the next turn of the loop ends the wait, and the one behind it says what came of it.
+    waiting = asyncio.create_task(receiver.cache.until(lambda: bool(true), 0.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    true.append("came")
+    assert await waiting
+    assert not await receiver.cache.until(lambda: False, 0.0)

@@ -92,6 +92,37 @@ async def test_who_gives_up_waiting_holds_nothing_and_blocks_nobody(held):
     assert held.of(B) == 5
 
 
+async def test_who_was_behind_one_that_gave_up_gets_in_although_nobody_lets_go_of_anything(held):
+    held.hold(A, 60, Purpose.REPLICATION)
+    large, small, third = waiter(held, B, 50), waiter(held, B, 5), waiter(held, B, 5)
+    await settle()
+    large.cancel()
+    await settle()
+    assert (small.done(), third.done()) == (True, True)
+    assert (held.of(B), held.waiting) == (10, 0)
+
+
+async def test_who_comes_in_the_moment_in_which_the_one_before_it_gives_up_gets_in(held):
+    held.hold(A, 60, Purpose.REPLICATION)
+    large = waiter(held, B, 50)
+    await settle()
+    small = waiter(held, B, 5)
+    large.cancel()
+    await settle()
+    assert (small.done(), held.of(B), held.waiting) == (True, 5, 0)
+
+
+async def test_who_was_behind_one_that_gave_up_in_the_moment_it_got_in_gets_in(held):
+    held.hold(A, 100, Purpose.REPLICATION)
+    large, small = waiter(held, B, 50), waiter(held, B, 40)
+    await settle()
+    held.let_go(A, 60, Purpose.REPLICATION)
+    asyncio.get_running_loop().call_soon(large.cancel)
+    await settle()
+    assert (large.cancelled(), small.done()) == (True, True)
+    assert (held.of(B), held.waiting) == (40, 0)
+
+
 async def test_who_gives_up_in_the_moment_it_gets_in_holds_nothing(held):
     held.hold(A, 100, Purpose.REPLICATION)
     waiting = waiter(held, B, 50)

@@ -1,5 +1,6 @@
 """Order of events, and how far a deletion has come."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -21,8 +22,10 @@ from regnum_election.reign.events import (
     Superseded,
     TopicsChanged,
 )
+from regnum_election.reign.request_queue import RequestQueue
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode
+from regnum_service.errors import RegnumError
 
 ID = TopicId("d" * 22)
 
@@ -153,6 +156,21 @@ async def test_mutations_are_bounded_and_drained() -> None:
     with pytest.raises(QueueFullError):
         queue.put_mutation(mutation("one too many"))
     assert len(queue.drain()) == MUTATIONS_MAX
+
+
+async def test_a_store_that_refuses_writes_tells_those_who_wait_and_not_those_whose_mutation_was_not_queued() -> None:
+    queue = EventQueue()
+    requests = RequestQueue(queue)
+    waits, refused = (asyncio.get_running_loop().create_future() for _ in range(2))
+    requests.submit("waits", no_steps(), waits, begun=lambda: False)
+    for number in range(MUTATIONS_MAX - 1):
+        queue.put_mutation(mutation(str(number)))
+    with pytest.raises(RegnumError, match="too many requests wait"):
+        requests.submit("one too many", no_steps(), refused, begun=lambda: False)
+    requests.store_refuses("no space")
+    with pytest.raises(RegnumError, match="no space"):
+        await waits
+    assert not refused.done(), "an error that nobody retrieves is a line on stderr"
 
 
 def deletion(*ids: int) -> Deletion:

@@ -108,9 +108,7 @@ class HeldBytes:
     def share(self, shares: Shares) -> None:
         """Other bounds from now on; what is held stays, and who waits is looked at."""
         self._shares = shares
-        if self._waiting and not self._looking:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+        self._look_soon()
 
     @property
     def connections(self) -> int:
@@ -208,9 +206,7 @@ class HeldBytes:
                 del self._by_principal[principal, purpose]
         self._by_purpose[purpose] -= size
         self.total -= size
-        if self._waiting and not self._looking:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+        self._look_soon()
 
     async def wait_for(self, connection: str, size: int, purpose: Purpose, *, principal: str = "") -> None:
         """Hold so many bytes more as soon as its share allows it; those of one connection wait in line."""
@@ -225,6 +221,8 @@ class HeldBytes:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._forget(connection)
+                # Those behind it may be smaller, or ask for another purpose: there may be room for them already.
+                self._look_soon()
             else:
                 self.let_go(connection, size, purpose, principal=principal)
             raise
@@ -236,6 +234,11 @@ class HeldBytes:
             line.popleft()
         if line is not None and not line:
             del self._waiting[connection]
+
+    def _look_soon(self) -> None:
+        if self._waiting and not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         """Let in who may: one of each connection at a time, and first those who were not let in before others."""
@@ -254,9 +257,7 @@ class HeldBytes:
             if (rest := self._waiting.pop(connection, None)) is not None:
                 # Behind the others, and looked at again: there may be room for more.
                 self._waiting[connection] = rest
-                if not self._looking:
-                    self._looking = True
-                    asyncio.get_running_loop().call_soon(self._look)
+                self._look_soon()
 
 
 class Holding:

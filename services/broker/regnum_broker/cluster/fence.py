@@ -1,6 +1,7 @@
 """Who may order this broker about: epochs of controllers and of the broker itself."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -89,14 +90,16 @@ class Fence:
         Raises:
             RegnumError: STALE_BROKER_EPOCH.
         """
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REGISTRATION_PATIENCE_S):
-                identity = await self.wait_registered()
-        except TimeoutError:
+                await self.wait_registered()
+        # Looked at anew: it may have registered in the very turn of the loop in which the time was over.
+        identity = self._identity
+        if identity is None:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
                 "this broker is not registered at the moment; it will be under a new broker epoch",
-            ) from None
+            )
         if epoch < identity.broker_epoch:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,

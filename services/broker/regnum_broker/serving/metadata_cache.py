@@ -99,7 +99,8 @@ class MetadataCache:
                 while not condition():
                     await self._moved.wait()
         except TimeoutError:
-            return False
+            # The picture may have moved in the very turn of the loop in which the time was over.
+            return condition()
         return True
 
     @property

@@ -76,10 +76,11 @@ class Quotas:
 
     async def close(self) -> None:
         """The reign is over."""
+        # Before anything is waited for: these answer who waits.
+        self.book.close()
+        self.admissions.close()
         for task in self._tasks:
             end_task(task)
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self.book.close()
-        self.admissions.close()
         await self._process.close()

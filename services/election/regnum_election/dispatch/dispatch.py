@@ -89,8 +89,8 @@ class Dispatch:
         self._desk.acknowledgements.close()
         dispatches = tuple(self._brokers.values())
         self._brokers.clear()
-        for dispatch in dispatches:
-            await dispatch.close()
+        # Together: a channel that does not close keeps no other broker's delivery going.
+        await asyncio.gather(*(dispatch.close() for dispatch in dispatches))
         for task in tuple(self._closing):
             await asyncio.wait([task])
 

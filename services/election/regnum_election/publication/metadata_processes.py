@@ -238,11 +238,11 @@ class MetadataPublisher:
 
     async def close(self) -> None:
         """The reign is over: nothing more is published."""
-        await self._waking.close()
         subscribers = tuple(self._processes.values())
         self._processes.clear()
         for subscriber in subscribers:
             subscriber.stop()
+        await self._waking.close()
         for subscriber in subscribers:
             await subscriber.stopped()
 

@@ -95,12 +95,13 @@ class RequestQueue:
             self._queue.put_urgent(mutation)
             return
         self.check_store(errors_pb2.ERROR_CODE_INVALID_REQUEST)
-        self._open[result] = None
-        result.add_done_callback(lambda done: self._open.pop(done, None))
         try:
             self._queue.put_mutation(mutation)
         except QueueFullError:
             raise _full() from None
+        # Not before: nobody waits for the result of what was not queued.
+        self._open[result] = None
+        result.add_done_callback(lambda done: self._open.pop(done, None))
 
     def _check_taken(self) -> None:
         if self._refuses:
