@@ -19,6 +19,7 @@ from regnum_broker.storage import Storage
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_testing.batches import values_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+from regnum_testing.waiting import until
 from structlog.testing import capture_logs
 
 OTHER = PartitionKey(TopicId("CCCCCCCCCCCCCCCCCCCCCC"), 3)
@@ -147,6 +148,8 @@ def test_a_deleted_replica_leaves_what_was_not_its_own_and_says_so(place: Reopen
         storage = Storage(place.now)
         storage.start()
         await storage.delete([KEY])
+        # A close may come first, and then the next start removes them.
+        await until(lambda: any("folders" in line for line in lines), what="the files to be removed")
         await storage.close(clean=False)
 
     with capture_logs() as lines:
