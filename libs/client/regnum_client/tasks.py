@@ -101,6 +101,30 @@ class Tasks:
             listener(self._failure)
 
 
+class Closing:
+    """The end of a client, in a task of its own, which all who close the client share.
+
+    Who closes it may be cancelled at every await, and more than once: in his task, what comes behind that await would
+    stay open, and who waits for it would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        """Only assigns."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def ended(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Wait until ``close`` has ended, which begins unless it runs; it goes on when the caller is cancelled.
+
+        Raises what it raises. Cancelled itself, as ``asyncio.run`` does at its end, it has ended, too.
+        """
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(close(), name="client-closing")
+        task = self._task
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
+
+
 class AbandonedError(Exception):
     """What was waited for was given up."""
 
