@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from regnum_service.cancellation import end_task, is_asked_to_end
 
-from regnum_client.errors import BackgroundTaskError
+from regnum_client.errors import BackgroundTaskError, ClientClosedError
 
 T = TypeVar("T")
 
@@ -42,6 +42,10 @@ class Tasks:
         """Raise BackgroundTaskError if a part ended."""
         if self._failure is not None:
             raise self._failure
+
+    def closed_error(self) -> ClientClosedError:
+        """What calls raise that find the client closed."""
+        return ClientClosedError(self._client)
 
     def listen(self, listener: Callable[[BackgroundTaskError], None]) -> None:
         """Call ``listener`` when a part ends: it ends what waits for it. Once, for the first."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.broker.v1 import log_pb2
-from regnum_client import Admin, ClientClosedError, Consumer, ConsumerSettings, Producer
+from regnum_client import Admin, BackgroundTaskError, ClientClosedError, Consumer, ConsumerSettings, Producer
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
@@ -120,3 +120,35 @@ async def test_a_program_ends_while_a_client_is_being_closed(cluster: FakeCluste
 
     await within(asyncio.to_thread(lambda: asyncio.run(main())))
     assert isinstance(records[0].exception(), RegnumError)
+
+
+async def asks_in_vain(cluster: FakeCluster, consumer: Consumer) -> "list[asyncio.Task[object]]":
+    """Who waits for a topic of the question under way, for one of the next question, and for a picture of everything.
+
+    Of each an answer is waited for that does not come.
+    """
+    for broker in cluster.brokers.values():
+        await broker.freeze()
+    asked = cluster.calls["GetMetadata"]
+    first = asyncio.create_task(consumer.partitions_of("u", wait_s=1_000.0))
+    await until(lambda: cluster.calls["GetMetadata"] > asked, "it is asked about")
+    second = asyncio.create_task(consumer.partitions_of("v", wait_s=1_000.0))
+    third = asyncio.create_task(consumer.subscribe(pattern="w.*"))
+    await asyncio.sleep(0)
+    return [first, second, third]
+
+
+async def test_what_waits_for_an_answer_hears_at_once_that_the_client_is_closed(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.bootstrap, settings=ConsumerSettings(topic_wait_s=1_000.0)) as consumer:
+        waiting = await asks_in_vain(cluster, consumer)
+    answers = await within(asyncio.gather(*waiting, return_exceptions=True))
+    assert [type(answer) for answer in answers] == [ClientClosedError] * 3
+
+
+async def test_what_waits_for_an_answer_hears_that_nobody_asks_any_more(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.bootstrap, settings=ConsumerSettings(topic_wait_s=1_000.0)) as consumer:
+        waiting = await asks_in_vain(cluster, consumer)
+        (asking,) = [task for task in asyncio.all_tasks() if task.get_name() == "client-metadata"]
+        asking.cancel()
+        answers = await within(asyncio.gather(*waiting, return_exceptions=True))
+    assert [type(answer) for answer in answers] == [BackgroundTaskError] * 3
