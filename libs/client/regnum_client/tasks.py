@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from regnum_service.cancellation import end_task, is_asked_to_end
 
-from regnum_client.errors import BackgroundTaskError
+from regnum_client.errors import BackgroundTaskError, ClientClosedError
 
 T = TypeVar("T")
 
@@ -42,6 +42,10 @@ class Tasks:
         """Raise BackgroundTaskError if a part ended."""
         if self._failure is not None:
             raise self._failure
+
+    def closed_error(self) -> ClientClosedError:
+        """What calls raise that find the client closed."""
+        return ClientClosedError(self._client)
 
     def listen(self, listener: Callable[[BackgroundTaskError], None]) -> None:
         """Call ``listener`` when a part ends: it ends what waits for it. Once, for the first."""
@@ -99,6 +103,30 @@ class Tasks:
         self._failure = error if isinstance(error, BackgroundTaskError) else _failure(self._client, part, error)
         for listener in self._listeners:
             listener(self._failure)
+
+
+class Closing:
+    """The end of a client, in a task of its own, which all who close the client share.
+
+    Who closes it may be cancelled at every await, and more than once: in his task, what comes behind that await would
+    stay open, and who waits for it would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        """Only assigns."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def ended(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Wait until ``close`` has ended, which begins unless it runs; it goes on when the caller is cancelled.
+
+        Raises what it raises. Cancelled itself, as ``asyncio.run`` does at its end, it has ended, too.
+        """
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(close(), name="client-closing")
+        task = self._task
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
 
 class AbandonedError(Exception):

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,7 +18,7 @@ from regnum_client.cluster.controller_search import ControllerSearch
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.security.channels import channels_to
 from regnum_client.errors import ClientClosedError
-from regnum_client.tasks import Tasks
+from regnum_client.tasks import Closing, Tasks
 
 
 class AdminSession:
@@ -42,6 +43,7 @@ class AdminSession:
         self._connections: Final = Connections(channels or channels_to(bootstrap, tls))
         self._tasks = Tasks("admin client")
         self._metadata: Metadata | None = None
+        self._closing: Final = Closing()
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers in time."""
@@ -58,11 +60,15 @@ class AdminSession:
         self._metadata = metadata
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, also for one who is cancelled and does not wait for that."""
+        await self._closing.ended(self._tear_down)
+
+    async def _tear_down(self) -> None:
         metadata, self._metadata = self._metadata, None
         if metadata is not None:
-            await metadata.close()
-            await self._connections.close()
+            async with AsyncExitStack() as steps:
+                steps.push_async_callback(self._connections.close)
+                await metadata.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

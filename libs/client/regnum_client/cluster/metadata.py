@@ -37,7 +37,6 @@ from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leader
 from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
 from regnum_client.cluster.watching.stream import MetadataWatch
-from regnum_client.errors import BackgroundTaskError
 from regnum_client.tasks import Tasks
 
 SET_BACK_S: Final = 300.0
@@ -73,10 +72,8 @@ class Metadata:
         """Topics of which the last answer about them says that this client may not know."""
         self._behind_since_s: float | None = None
         self._wanted = asyncio.Event()
-        self._news: asyncio.Future[None] | None = None
-        """Ends with the next whole answer."""
-        self._seekers: dict[str, asyncio.Future[bool]] = {}
-        """Of topics that the next question is to name: whether it was answered."""
+        self._waiting: Final = _Waiting()
+        self._closed = False
         self._hints_meanwhile: list[Hint] | None = None
         """What refusals said while an answer is being merged; None: nothing is."""
         self._listeners: list[Callable[[], None]] = []
@@ -131,7 +128,7 @@ class Metadata:
                 # Opened, and not connected yet: certificates that cannot be read get no better by trying again.
                 self._connections.metadata(address)
             undo.push_async_callback(self.close)
-            self._tasks.listen(self._give_up)
+            self._tasks.listen(lambda _failure: self._waiting.give_up())
             self._task = self._tasks.start("client-metadata", self._keep_fresh())
             await self.newer_than(float("-inf"), timeout_s=timeout_s)
             if self._watches:
@@ -139,7 +136,9 @@ class Metadata:
             undo.pop_all()
 
     async def close(self) -> None:
-        """Stop refreshing."""
+        """Stop refreshing; what waits for an answer hears that the client is closed."""
+        self._closed = True
+        self._waiting.give_up()
         tasks = [task for task in (self._watching, self._task) if task is not None]
         self._watching = self._task = None
         await self._tasks.end(*tasks)
@@ -181,13 +180,13 @@ class Metadata:
         """
         deadline_s = self._clock.monotonic() + timeout_s
         while self._view.as_of_s <= moment_s:
-            self._tasks.check()
+            self._check()
             self._questions.want_whole(everything=everything)
             self._wanted.set()
-            if self._news is None:
-                self._news = asyncio.get_running_loop().create_future()
             left_s = deadline_s - self._clock.monotonic()
-            if left_s <= 0 or not (await asyncio.wait({self._news}, timeout=left_s))[0]:
+            in_time = left_s > 0 and (await asyncio.wait({self._waiting.news()}, timeout=left_s))[0]
+            self._check()
+            if not in_time:
                 raise self._last_error or _nobody_answered(timeout_s)
             _raise_final(self._last_error)
         return self._view
@@ -237,13 +236,16 @@ class Metadata:
         deadline_s = self._clock.monotonic() + timeout_s
         left = [name for name in dict.fromkeys(names) if _is_possible(name)]
         while left:
-            self._tasks.check()
+            self._check()
             seeking = {name: self._seek(name) for name in left}
             left_s = deadline_s - self._clock.monotonic()
-            if left_s <= 0 or (await asyncio.wait(seeking.values(), timeout=left_s))[1]:
+            in_time = left_s > 0 and not (await asyncio.wait(seeking.values(), timeout=left_s))[1]
+            if not in_time:
+                self._check()
                 raise self._last_error or _nobody_answered(timeout_s)
             left = [name for name, answered in seeking.items() if not answered.result()]
             if left:
+                self._check()
                 _raise_final(self._last_error)
         known = self._view.topics
         return {name: known[name] for name in names if name in known}
@@ -263,16 +265,11 @@ class Metadata:
         """A fresh picture of everything."""
         return await self.newer_than(self._clock.monotonic(), timeout_s=timeout_s, everything=True)
 
-    def _end_news(self) -> None:
-        news, self._news = self._news, None
-        if news is not None and not news.done():
-            news.set_result(None)
-
-    def _give_up(self, _failure: BackgroundTaskError) -> None:
-        """No answer comes any more: what waits for one looks why."""
-        self._end_news()
-        _end(self._seekers.values(), answered=False)
-        self._seekers.clear()
+    def _check(self) -> None:
+        """Raise ClientClosedError, or BackgroundTaskError, if no answer comes any more."""
+        self._tasks.check()
+        if self._closed:
+            raise self._tasks.closed_error()
 
     def keep(self, name: str) -> bool:
         """The topic is in use from now on. False: it was not before."""
@@ -283,9 +280,9 @@ class Metadata:
 
     def _seek(self, name: str) -> asyncio.Future[bool]:
         """Ends when a question that is asked from now on and names the topic has been answered, or has not."""
-        future = self._seekers.get(name)
+        future = self._waiting.sought(name)
         if future is None:
-            future = self._seekers[name] = asyncio.get_running_loop().create_future()
+            future = self._waiting.seek(name)
             self._questions.seek(name)
             self._wanted.set()
         return future
@@ -295,7 +292,7 @@ class Metadata:
         told = False
         while True:
             question, asked_s = await self._next_question()
-            seekers = [self._seekers.pop(name) for name in question.sought if name in self._seekers]
+            self._waiting.asked(question.sought)
             try:
                 answer = await self._enquiry.ask(question.topics, self._view)
             except RegnumError as error:
@@ -304,8 +301,8 @@ class Metadata:
                     trouble_since_s = asked_s
                 self._questions.failed(question)
                 if not may_pass(error):
-                    self._end_news()
-                _end(seekers, answered=False)
+                    self._waiting.end_news()
+                self._waiting.end_asked(answered=False)
                 trouble_s = self._clock.monotonic() - trouble_since_s
                 if not told and not self._view.version:
                     told = _told(error.message, trouble_s)
@@ -316,7 +313,7 @@ class Metadata:
             _note_forbidden(self._forbidden, answer)
             await self._take_in(question, answer, asked_s)
             self._questions.answered(question, self._view.topics, asked_s=asked_s)
-            _end(seekers, answered=True)
+            self._waiting.end_asked(answered=True)
             await self._enquiry.incarnations_changed(before, self._view)
 
     async def _next_question(self) -> tuple[Question, float]:
@@ -341,11 +338,11 @@ class Metadata:
                 view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
             # What refusals said while a thread was busy is as true as before: leader epochs never go back.
             view = with_leaders(view, hints)
-            self._view = self.idle.forget(view, question, asked_s, sought=self._seekers.keys())
+            self._view = self.idle.forget(view, question, asked_s, sought=self._waiting.names)
         tracing.in_cluster(view.cluster_id)
         self._last_error = None
         if question.whole:
-            self._end_news()
+            self._waiting.end_news()
         for listener in self._listeners:
             listener()
 
@@ -402,15 +399,66 @@ def _note_forbidden(forbidden: set[str], answer: GetMetadataResponse) -> None:
             forbidden.discard(item.topic.name)
 
 
+class _Waiting:
+    """Who waits for an answer: for a whole one, or one that names a topic. All hear of its end, and look what came."""
+
+    def __init__(self) -> None:
+        """Only assigns."""
+        self._news: asyncio.Future[None] | None = None
+        """Ends with the next whole answer."""
+        self._seekers: Final[dict[str, asyncio.Future[bool]]] = {}
+        """Of topics that the next question is to name: whether it was answered."""
+        self._asked: list[asyncio.Future[bool]] = []
+        """Of topics that the question under way names."""
+
+    def news(self) -> "asyncio.Future[None]":
+        """Ends with the next whole answer."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    def end_news(self) -> None:
+        """There was one."""
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    @property
+    def names(self) -> Collection[str]:
+        """Topics that the next question is to name."""
+        return self._seekers.keys()
+
+    def sought(self, name: str) -> "asyncio.Future[bool] | None":
+        """What waits for the next question about a topic; None: nothing does."""
+        return self._seekers.get(name)
+
+    def seek(self, name: str) -> "asyncio.Future[bool]":
+        """Ends when the next question about a topic has been answered, or has not."""
+        future = self._seekers[name] = asyncio.get_running_loop().create_future()
+        return future
+
+    def asked(self, names: Collection[str]) -> None:
+        """A question is under way that names these topics."""
+        self._asked = [self._seekers.pop(name) for name in names if name in self._seekers]
+
+    def end_asked(self, *, answered: bool) -> None:
+        """It was answered, or was not."""
+        for seeker in self._asked:
+            if not seeker.done():
+                seeker.set_result(answered)
+        self._asked = []
+
+    def give_up(self) -> None:
+        """No answer comes any more, neither to the question under way nor to another one."""
+        self.end_news()
+        self.end_asked(answered=False)
+        self.asked(tuple(self._seekers))
+        self.end_asked(answered=False)
+
+
 def _raise_final(error: RegnumError | None) -> None:
     if error is not None and not may_pass(error):
         raise error
-
-
-def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:
-    for seeker in seekers:
-        if not seeker.done():
-            seeker.set_result(answered)
 
 
 def _told(message: str, waited_s: float) -> bool:

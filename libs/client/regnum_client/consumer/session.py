@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Annotated, Final, Self
 
@@ -31,7 +32,7 @@ from regnum_client.consumer.topics.following import FollowedPattern
 from regnum_client.consumer.topics.subscriptions import Subscriptions
 from regnum_client.errors import BackgroundTaskError, ClientClosedError
 from regnum_client.records import TopicPartition
-from regnum_client.tasks import Tasks
+from regnum_client.tasks import Closing, Tasks
 from regnum_client.traces import ensure_traces
 
 
@@ -66,6 +67,7 @@ class ConsumerSession:
         self._place: Final = group
         self._group: GroupSession | None = None
         self._followed: FollowedPattern | None = None
+        self._closing: Final = Closing()
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``, at least 2 s."""
@@ -141,25 +143,36 @@ class ConsumerSession:
 
         A member of a group leaves it, and with ``enable_auto_commit`` commits first what was handed out before the last
         call for records: whether the caller is done with what that call handed out, is unknown. ``commit()`` says so.
+        Cancelled, it waits for neither. One who is cancelled again does not wait for the connections, and they are
+        closed all the same; a further call waits for it.
         """
         try:
             if self._followed is not None:
                 await self._followed.stop()
             if self._group is not None:
+                await self._group.leave()
+        finally:
+            await self._closing.ended(self._tear_down)
+
+    async def _tear_down(self) -> None:
+        metadata, fetcher = self._metadata, self._fetcher
+        if metadata is None or fetcher is None:
+            return
+        # Each step whatever becomes of those before it: they are given in the opposite order.
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._connections.close)
+            steps.push_async_callback(metadata.close)
+            steps.push_async_callback(fetcher.close)
+            steps.callback(self._shut)
+            if self._group is not None:
                 # What hears of partitions that go may commit.
                 await self._group.close()
-        finally:
-            await self._close_connections()
 
-    async def _close_connections(self) -> None:
-        metadata, self._metadata = self._metadata, None
-        if metadata is None:
-            return
+    def _shut(self) -> None:
+        """Every call raises from now on, the one that waits for records too."""
+        self._metadata = None
         if self._fetcher is not None:
-            await self._fetcher.close()
             self._fetcher.arrived.set()
-        await metadata.close()
-        await self._connections.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

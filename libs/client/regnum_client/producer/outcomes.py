@@ -39,6 +39,8 @@ class Outcomes:
         self._buffered_bytes = 0
         self._door: Final = asyncio.Lock()
         """Held by the first of those who wait for room; it lets them in one after another."""
+        self._line: Final[dict[object, None]] = {}
+        """Who waits for room, in order."""
         self._freed: Final = asyncio.Event()
         self._closed = False
         self._open: dict[Batch[Receipt], asyncio.Future[None] | None] = {}
@@ -74,20 +76,27 @@ class Outcomes:
 
     def has_room(self, size_bytes: int) -> bool:
         """A record of that size may come in now; one larger than the buffer may when nothing else is in it."""
-        return not self._door.locked() and self._fits(size_bytes)
+        return not self._line and self._fits(size_bytes)
 
     async def room(self, size_bytes: int, *, wait_s: float, because: Callable[[], str]) -> None:
         """Wait for room, first come first served; ``because``: why records wait, should it be in vain.
 
         Raises BufferFullError and ClientClosedError.
         """
+        place = object()
+        self._line[place] = None
         try:
             async with asyncio.timeout(wait_s), self._door:
                 while not self._closed and not self._fits(size_bytes):
                     self._freed.clear()
                     await self._freed.wait()
         except TimeoutError:
-            raise BufferFullError(buffer_bytes=self._buffer_bytes, waited_s=wait_s, last=because()) from None
+            # A batch may have ended in this very turn; then there is room for who is first in the line.
+            is_first = next(iter(self._line)) is place
+            if not self._closed and not (is_first and self._fits(size_bytes)):
+                raise BufferFullError(buffer_bytes=self._buffer_bytes, waited_s=wait_s, last=because()) from None
+        finally:
+            del self._line[place]
         if self._closed:
             raise self._failure or ClientClosedError("producer")
 

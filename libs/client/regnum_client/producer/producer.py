@@ -8,6 +8,7 @@ module is the door.
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Annotated, Any, Final, Literal, Self
@@ -33,7 +34,7 @@ from regnum_client.producer.outage_watch import PLACES_MAX, OutageWatch, places_
 from regnum_client.producer.outcomes import Outcomes, Receipt
 from regnum_client.producer.sender import Sender
 from regnum_client.records import RecordMetadata, TopicPartition
-from regnum_client.tasks import Tasks
+from regnum_client.tasks import Closing, Tasks
 from regnum_client.traces import ensure_traces
 
 RECORD_OVERHEAD_BYTES: Final = 64
@@ -177,6 +178,8 @@ class Producer:
         self._metadata: Metadata | None = None
         self._sender: Sender | None = None
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._closing: Final = Closing()
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
@@ -217,11 +220,12 @@ class Producer:
     async def close(self, *, wait_s: float | None = None) -> None:
         """Send what is buffered, wait for it (``wait_s`` at most), close the connections.
 
-        What is not acknowledged by then fails with ClientClosedError.
+        What is not acknowledged by then, or when this is cancelled, fails with ClientClosedError. One who is cancelled
+        again does not wait for the connections, and they are closed all the same; a further call waits for it.
         """
-        task, self._task = self._task, None
-        if task is None:
+        if self._task is None:
             return
+        self._closed = True
         self._accumulator.close_all()
         self._outcomes.wake()
         try:
@@ -230,7 +234,7 @@ class Producer:
         except TimeoutError:
             pass
         finally:
-            await self._tear_down(task)
+            await self._closing.ended(self._tear_down)
 
     async def stop(self) -> None:
         """The same as ``close``, as aiokafka calls it."""
@@ -386,7 +390,7 @@ class Producer:
         return used
 
     def _open(self) -> Metadata:
-        if self._task is None or self._metadata is None:
+        if self._closed or self._metadata is None:
             raise ClientClosedError("producer")
         self._tasks.check()
         return self._metadata
@@ -405,14 +409,17 @@ class Producer:
             else:
                 await asyncio.sleep(0)
 
-    async def _tear_down(self, task: asyncio.Task[None]) -> None:
-        await self._tasks.end(task)
-        if self._sender is not None:
-            await self._sender.close()
-        self._outcomes.abandon()
-        if self._metadata is not None:
-            await self._metadata.close()
-        await self._connections.close()
+    async def _tear_down(self) -> None:
+        # Each step whatever becomes of those before it: they are given in the opposite order.
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._connections.close)
+            if self._metadata is not None:
+                steps.push_async_callback(self._metadata.close)
+            steps.callback(self._outcomes.abandon)
+            if self._sender is not None:
+                steps.push_async_callback(self._sender.close)
+            if self._task is not None:
+                await self._tasks.end(self._task)
 
 
 def _is_plain(

@@ -45,7 +45,10 @@ class _Behind(AsyncConsumer):
     async def leave(self) -> None:
         """Leave the group, if there is one, and stay open."""
         if self._group is not None:
-            await self._group.close()
+            try:
+                await self._group.leave()
+            finally:
+                await self._group.close()
 
     @property
     def gate(self) -> Gate | None:

@@ -7,7 +7,6 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Final, assert_never
 
 from regnum.types.v1 import errors_pb2
-from regnum_service.cancellation import end_task
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -153,12 +152,14 @@ class Handover:
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
-            end_task(task)
+            # What it does at its end runs beside nothing either: the gate stays shut until then.
+            await self._tasks.end(task)
             raise
-        if not task.cancelled() and (error := task.exception()) is not None:
-            if self._gate.ended:
-                _LOG.error("group %s: the rebalance listener failed", self._group_id, exc_info=error)
-            self._gate.report(error)
+        finally:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                if self._gate.ended:
+                    _LOG.error("group %s: the rebalance listener failed", self._group_id, exc_info=error)
+                self._gate.report(error)
 
     async def _known(self, partitions: Partitions) -> list[TopicPartition]:
         """Those that brokers know, by now and still."""

@@ -142,8 +142,12 @@ class GroupSession:
         self._missing.want(topics if named else ())
         self._task.tell(Subscribed(topics))
 
-    async def close(self) -> None:
+    async def leave(self) -> None:
         """Commit what is finished, if that is asked for, and leave."""
+        await self._task.leave()
+
+    async def close(self) -> None:
+        """End what goes on, whether it has left or not."""
         if self._missing_task is not None:
             await self._tasks.end(self._missing_task)
         await self._task.close()

@@ -99,23 +99,22 @@ class MemberTask:
         if self._leading.is_outdated:
             self.tell(PartitionsChanged())
 
-    async def close(self) -> None:
-        """Give everything up, and leave."""
-        if not self._tasks:
-            return
-        self._gate.end()
-        self.tell(Closed())
-        settings = self._settings
-        try:
+    async def leave(self) -> None:
+        """Give everything up, and leave the group, as far as its coordinator answers in time."""
+        if self._tasks:
+            self._gate.end()
+            self.tell(Closed())
+            settings = self._settings
             await asyncio.wait(self._tasks[:1], timeout=settings.commit_timeout_s + settings.request_timeout_s)
-        finally:
-            # Also when the caller does not wait for that.
-            tasks: list[asyncio.Task[None] | asyncio.Task[Event]] = [*self._tasks]
-            if self._going_on is not None:
-                tasks.append(self._going_on[1])
-            self._tasks.clear()
-            self._handover.keep(frozenset())
-            await self._parts.end(*tasks)
+
+    async def close(self) -> None:
+        """End what goes on, whether it has left or not."""
+        tasks: list[asyncio.Task[None] | asyncio.Task[Event]] = [*self._tasks]
+        if self._going_on is not None:
+            tasks.append(self._going_on[1])
+        self._tasks.clear()
+        self._handover.keep(frozenset())
+        await self._parts.end(*tasks)
 
     # What the state asks for.
 
