@@ -62,3 +62,11 @@ def test_a_planned_move_stands_beside_the_kills() -> None:
     assert untraced.complaints == ("no trace of the planned move",)
     (table,) = timeline_tables([killed, moved])
     assert [str(column.header) for column in table.columns] == ["until the end of", "broker 2", "election by request"]
+
+
+def test_a_planned_move_explains_no_more_than_was_waited_and_perhaps_less() -> None:
+    move = replace(LEADER, victim="preferred leaders", process="", planned="election by request")
+    of_move = {**row("broker 2"), "kind": "election by request", "planned": True}
+    less, more = (match([move], [{**of_move, "outage_ms": ms}])[0] for ms in (200.0, 321.0))
+    assert not less.complaints
+    assert more.complaints == ("preferred leaders: 321 ms without an ack in the traces, 300 ms seen",)
