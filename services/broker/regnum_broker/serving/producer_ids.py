@@ -42,16 +42,21 @@ class ProducerIds:
     async def _allocate(self) -> None:
         identity = self._fence.identity
         if identity is None:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "this broker is not registered; ask another one"
-            )
+            raise _not_registered()
         request = controller_pb2.AllocateProducerIdsRequest(broker_id=self._broker, broker_epoch=identity.broker_epoch)
         answer = await self._calls.call(
             lambda stub: stub.AllocateProducerIds(request, timeout=CALL_TIMEOUT_S), timeout_s=ALLOCATION_TIMEOUT_S
         )
+        if answer.error_code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+            # That of this broker, which does not know yet that its registration is over: no fault of who asked.
+            raise _not_registered()
         if answer.error_code != errors_pb2.ERROR_CODE_NONE or answer.count < 1:
             raise RegnumError(
                 answer.error_code or errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR,
                 "the controller gave no producer ids; try again, or ask another broker",
             )
         self._next, self._end = answer.first_producer_id, answer.first_producer_id + answer.count
+
+
+def _not_registered() -> RegnumError:
+    return RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "this broker is not registered; ask another one")
