@@ -30,13 +30,18 @@ class Line:
         self.outcomes: list[object] = []
         self.told: list[int] = []
         """How many outcomes there were, each time the loop was told."""
-        self._gate, self._done = threading.Event(), threading.Event()
+        self._begun, self._gate = threading.Event(), threading.Event()
         self.writer = LogWriter(tell=lambda: self.told.append(len(self.outcomes)), clock=clock)
-        self.add(lambda: self._gate.wait(DEADLINE_S))
+        self.add(self._hold_up)
+        assert self._begun.wait(DEADLINE_S)
 
     def add(self, job: object) -> None:
         """Hand a job in."""
         self.writer.hand_in(job, lambda value, error: self.outcomes.append(error or value))  # type: ignore[arg-type]
+
+    def _hold_up(self) -> bool:
+        self._begun.set()
+        return self._gate.wait(DEADLINE_S)
 
     def run(self) -> None:
         """Let them run, to the last."""

@@ -49,7 +49,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 async def test_what_a_reader_does_is_told_with_the_answer_and_holds_the_connection(broker: Broker) -> None:
     async def call() -> log_pb2.FetchResponse:
-        assert await broker.storage.read(broker.work) == "done"
+        who = paid_by(broker.throttling)
+        async with broker.storage.turns.turn(who.payer) as turn:
+            assert await turn.run(broker.storage.read, broker.work, call=who) == "done"
         return log_pb2.FetchResponse()
 
     request = log_pb2.FetchRequest()

@@ -36,6 +36,7 @@ async def test_room_that_comes_in_the_turn_in_which_the_time_is_over_is_taken() 
     # It waits, and its timer fires in the turn that comes next.
     outcomes.acknowledged(P, batch, Appended(0))
     await within(waiting)
+    assert outcomes.has_room(10)
 
 
 async def test_who_came_later_does_not_take_that_room_from_those_before() -> None:
@@ -58,6 +59,7 @@ async def test_whose_turn_it_is_but_for_the_turn_that_tells_it_goes_in() -> None
     outcomes.acknowledged(P, batch, Appended(0))
     await within(first)
     await within(second)
+    assert outcomes.has_room(10), "nobody is in the line any more"
 
 
 async def test_nobody_comes_in_between_one_who_has_got_room_and_the_next() -> None:

@@ -101,11 +101,14 @@ async def test_of_two_who_close_a_producer_neither_goes_before_it_is_closed(clus
 
 
 async def test_a_client_that_is_closed_before_it_is_open_can_be_opened(cluster: FakeCluster) -> None:
+    opened = []
     for client in (Producer(cluster.bootstrap), Consumer(cluster.bootstrap), Admin(cluster.bootstrap)):
         await client.close()
         await within(client.start())
+        opened.append(type(client))
         await within(client.close())
         await within(client.close())
+    assert opened == [Producer, Consumer, Admin]
 
 
 async def test_a_program_ends_while_a_client_is_being_closed(cluster: FakeCluster) -> None:
