@@ -255,6 +255,22 @@ async def test_t9_the_store_goes_back_under_processes_that_run(tmp_path: Path, s
         await all_is_there(cluster)
 
 
+async def put_back_and_alone(cluster: LocalCluster, copy: Path, directory: Path) -> None:
+    """1, which has ended, comes back alone with a copy of its directory: it leads nothing; the others bring all."""
+    await in_sync(cluster, KEPT, 2)
+    shutil.rmtree(directory)
+    shutil.copytree(copy, directory)
+    await cluster.kill("broker-2")
+    await cluster.restart("broker-1")
+    await cluster.wait_healthy("broker-1")
+    await says(cluster, "1 partitions are without a leader")
+    assert (await partition(cluster, KEPT)).leader == -1
+    for name in ("broker-2", "broker-3"):
+        await cluster.restart(name)
+        await cluster.wait_healthy(name)
+    await in_sync(cluster, KEPT, 1, 2, 3)
+
+
 async def test_t8_a_volume_that_goes_back_leads_nothing(tmp_path: Path, store: StoreFiles) -> None:
     """1 stops in order and is copied; it runs on; [1, 2] acknowledge more; the copy is put back, and 2 is killed."""
     data = tmp_path / "data"
@@ -271,18 +287,7 @@ async def test_t8_a_volume_that_goes_back_leads_nothing(tmp_path: Path, store: S
         await in_sync(cluster, KEPT, 1, 2)
         await write(cluster, KEPT, range(5, 10))
         await cluster.kill("broker-1")
-        await in_sync(cluster, KEPT, 2)
-        shutil.rmtree(data / "broker-1")
-        shutil.copytree(tmp_path / "volume", data / "broker-1")
-        await cluster.kill("broker-2")
-        await cluster.restart("broker-1")
-        await cluster.wait_healthy("broker-1")
-        await says(cluster, "1 partitions are without a leader")
-        assert (await partition(cluster, KEPT)).leader == -1
-        for name in ("broker-2", "broker-3"):
-            await cluster.restart(name)
-            await cluster.wait_healthy(name)
-        await in_sync(cluster, KEPT, 1, 2, 3)
+        await put_back_and_alone(cluster, tmp_path / "volume", data / "broker-1")
         assert await numbers_in(cluster, KEPT) == list(range(10))
 
 
@@ -312,17 +317,6 @@ async def test_a_disk_that_failed_and_forgot_leads_nothing(tmp_path: Path, store
             return [row.state for row in cluster.status() if row.name == "broker-1"] == [ProcessState.EXITED]
 
         await until(has_ended, within_s=60.0)
-        await in_sync(cluster, KEPT, 2)
-        shutil.rmtree(data / "broker-1")
-        shutil.copytree(tmp_path / "device", data / "broker-1")
-        await cluster.kill("broker-2")
-        await cluster.restart("broker-1")
-        await cluster.wait_healthy("broker-1")
-        await says(cluster, "1 partitions are without a leader")
-        assert (await partition(cluster, KEPT)).leader == -1
-        for name in ("broker-2", "broker-3"):
-            await cluster.restart(name)
-            await cluster.wait_healthy(name)
-        await in_sync(cluster, KEPT, 1, 2, 3)
+        await put_back_and_alone(cluster, tmp_path / "device", data / "broker-1")
         await writing
         assert await numbers_in(cluster, KEPT) == list(range(11))
