@@ -1,7 +1,7 @@
 """A store of a controller that writes one topic's node only when a test lets it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Outcome, Set
@@ -20,11 +20,14 @@ class GatedStore(MemoryStore):
         """None: it is open."""
         self.topic_writes = 0
         """Those that wait at the gate among them."""
+        self.before_write: Callable[[], None] = lambda: None
+        """Called with each of them."""
 
     async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
         """See Store."""
         if any(isinstance(one, Set) and one.path == self._path for group in groups for one in group):
             self.topic_writes += 1
+            self.before_write()
             if self.gate is not None:
                 await self.gate.acquire()
         return await super().write_batch(groups, fence=fence)

@@ -53,6 +53,23 @@ async def test_a_failover_waits_for_one_write_of_a_topic_at_most(cluster: FakeCl
         gate.gate = None
 
 
+async def test_who_asks_is_answered_before_the_agent_writes(cluster: FakeCluster) -> None:
+    stores = gated(cluster)
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2, 3), (1, 2, 3))
+    # The first one is open while the second is asked for: the agent looks while the topic node is being written.
+    assert await ask(controller, "t", {0: (1, 2, 4)}) == [None]
+    await grown(cluster, "t", 0, 1, 2, 3, 4)
+    (store,) = stores
+    store.gate, store.topic_writes = asyncio.Semaphore(1), 0
+    store.before_write = controller.reassignments.wake
+    assert await ask(controller, "t", {1: (1, 2, 4)}) == [None]
+    await until(lambda: store.topic_writes == 2, what="the agent waits at the gate")
+    store.gate.release()
+    store.gate = None
+
+
 async def test_a_whole_topic_is_switched_with_few_writes_of_its_node(cluster: FakeCluster) -> None:
     """Each write repeats the node: its size, and not the replicas, says how much a switch costs."""
     stores = gated(cluster)

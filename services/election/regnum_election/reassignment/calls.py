@@ -119,7 +119,10 @@ class PartitionReassignments:
             nonlocal begun
             outcomes: list[Rejection | None] = [None] * len(requests)
             by_topic = _by_topic(requests, outcomes)
-            for name, indexes in by_topic.items():
+            for place, (name, indexes) in enumerate(by_topic.items()):
+                if place:
+                    # Others come between two topics, but not before the answer: it waits for no write of the agent.
+                    yield
                 begun = begun or not validate_only
                 rejected = await self.ask(
                     name,
@@ -130,7 +133,6 @@ class PartitionReassignments:
                 )
                 for i in indexes:
                     outcomes[i] = rejected.get(requests[i].partition)
-                yield
             self._agent.wake()
             if not result.done():
                 result.set_result(tuple(outcomes))
