@@ -25,6 +25,9 @@ class FarAway:
         self._upstream_port: Final = upstream_port
         self.delay_s = delay_s
         """Of what is sent from now on."""
+        self.takes_requests: Final = asyncio.Event()
+        """While it is not set, what clients send stays where it is, and what the server sends goes on."""
+        self.takes_requests.set()
         self._server: asyncio.Server | None = None
         self._connections: Final[set[asyncio.Task[None]]] = set()
 
@@ -49,9 +52,11 @@ class FarAway:
         except OSError:
             writer.transport.abort()
             return
+        always = asyncio.Event()
+        always.set()
         ways = [
-            asyncio.create_task(self._carry(reader, up_writer), name="far away: requests"),
-            asyncio.create_task(self._carry(up_reader, writer), name="far away: answers"),
+            asyncio.create_task(self._carry(reader, up_writer, self.takes_requests), name="far away: requests"),
+            asyncio.create_task(self._carry(up_reader, writer, always), name="far away: answers"),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -61,10 +66,11 @@ class FarAway:
             writer.transport.abort()
             up_writer.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, taken: asyncio.Event) -> None:
         loop, due_s = asyncio.get_running_loop(), 0.0
         with suppress(ConnectionError):
             while chunk := await reader.read(_CHUNK):
+                await taken.wait()
                 # Calls at the very same time may come in any order.
                 due_s = max(due_s + _APART_S, loop.time() + self.delay_s)
                 loop.call_at(due_s, writer.write, chunk)
