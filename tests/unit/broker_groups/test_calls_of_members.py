@@ -1,0 +1,102 @@
+"""Calls of members from their arrival to their answer: what finds no room, and what comes again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from regnum.broker.v1 import group_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_broker.groups.calls import GroupCalls
+from regnum_broker.groups.decisions.offsets import OffsetLimits
+from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
+from regnum_broker.kafka.groups import Groups
+from regnum_broker.kafka.refusals import is_waited_for
+from regnum_broker.servicers.group import GroupServicer
+from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from regnum_kafka_wire.gen.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from regnum_model.shares import Shares
+from regnum_service.errors import RegnumError
+from regnum_service.limits.answers import Answers
+from regnum_service.limits.budget import Budget
+from regnum_service.limits.call import Call
+from regnum_service.limits.held_bytes import HeldBytes, Purpose
+from regnum_testing.clock import FakeClock
+from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
+
+MIB = 1024 * 1024
+LARGE = b"x" * (100 * 1024)
+"""A subscription, or an assignment."""
+
+
+class Door:
+    """One broker's groups, asked as a client of either listener asks."""
+
+    def __init__(self, kind: str) -> None:
+        self.partition = GroupPartition()
+        coordinator: Any = OneShard(self.partition.shard)
+        calls = GroupCalls(coordinator, clock=self.partition.clock, limits=LIMITS, offset_limits=OffsetLimits())
+        self.servicer = GroupServicer(coordinator=coordinator, calls=calls, clock=self.partition.clock)
+        self.kafka = Groups(groups=self.servicer, addresses=None) if kind == "kafka" else None  # type: ignore[arg-type]
+        self.held = HeldBytes(Shares(total_max=MIB, connection_max=MIB))
+
+    def context(self, key: int, version: int) -> Context:
+        """Of a call, which counts what is made for it from here on."""
+        call = Call(peer="ipv4:10.0.0.1:1", client_id="c")
+        Answers(Budget(self.held, FakeClock())).begin("call", call)
+        head = Head(key=key, version=version, correlation_id=1, client_id="c", end=0)
+        return Context(call, head, ConnectionSession(Sessions(), None), FakeClock())  # type: ignore[arg-type]
+
+    async def join(self, member_id: str = "") -> Any:
+        """JoinGroup with a large subscription."""
+        fields = {"group_id": "g", "member_id": member_id, "protocol_type": "consumer", "session_timeout_ms": 10_000}
+        if self.kafka is None:
+            offered = [group_pb2.GroupProtocol(name="range", metadata=LARGE)]
+            request = group_pb2.JoinGroupRequest(**fields, rebalance_timeout_ms=20_000, protocols=offered)
+            return await self.servicer.JoinGroup(request, self.context(11, 9))
+        named = [JoinGroupRequestProtocol("range", LARGE)]
+        asked = JoinGroupRequest(**fields, rebalance_timeout_ms=20_000, protocols=named)
+        return await self.kafka.join(asked, self.context(11, 9))
+
+    async def sync(self, member_id: str, assignment: bytes | None = None) -> Any:
+        """SyncGroup of generation 1, from its leader where there is an assignment."""
+        fields = {"group_id": "g", "member_id": member_id, "generation_id": 1}
+        assigned = [] if assignment is None else [(member_id, assignment)]
+        if self.kafka is None:
+            given = [group_pb2.GroupAssignment(member_id=id, assignment=data) for id, data in assigned]
+            request = group_pb2.SyncGroupRequest(**fields, assignments=given)
+            return await self.servicer.SyncGroup(request, self.context(14, 5))
+        told = [SyncGroupRequestAssignment(id, data) for id, data in assigned]
+        return await self.kafka.sync(SyncGroupRequest(**fields, assignments=told), self.context(14, 5))
+
+
+async def refused(ask: Callable[[], Any]) -> RegnumError:
+    with pytest.raises(RegnumError) as caught:
+        await ask()
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", ["grpc", "kafka"])
+async def test_answers_that_find_no_room_are_refused_and_the_repeat_is_answered(kind: str) -> None:
+    door = Door(kind)
+    member_id = (await door.join()).member_id
+    others = door.held.part_of(Purpose.CONTROL)
+    door.held.hold("others", others, Purpose.CONTROL)
+    codes = [(await refused(lambda: door.join(member_id))).code]
+    written = len(door.partition.batches)
+    codes += [(await refused(lambda: door.join(member_id))).code for _ in range(3)]
+    assert len(door.partition.batches) == written, "a repeat begins no generation"
+    door.held.let_go("others", others, Purpose.CONTROL)
+    joined = await door.join(member_id)
+    assert (joined.generation_id, joined.leader, len(joined.members)) == (1, member_id, 1)
+    door.held.hold("others", others, Purpose.CONTROL)
+    codes.append((await refused(lambda: door.sync(member_id, LARGE))).code)
+    written = len(door.partition.batches)
+    codes += [(await refused(lambda: door.sync(member_id))).code for _ in range(3)]
+    assert len(door.partition.batches) == written
+    assert set(codes) == {errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED}
+    assert all(is_waited_for(code) for code in codes), "a client of Kafka is not told"
+    door.held.let_go("others", others, Purpose.CONTROL)
+    assert (await door.sync(member_id)).assignment == LARGE
+    assert door.partition.shard.groups["g"].generation == 1
