@@ -48,20 +48,21 @@ class Door:
         head = Head(key=key, version=version, correlation_id=1, client_id="c", end=0)
         return Context(call, head, ConnectionSession(Sessions(), None), FakeClock())  # type: ignore[arg-type]
 
-    async def join(self, member_id: str = "") -> Any:
-        """JoinGroup with a large subscription."""
-        fields = {"group_id": "g", "member_id": member_id, "protocol_type": "consumer", "session_timeout_ms": 10_000}
+    async def join(self, member_id: str = "", **more: Any) -> Any:
+        """JoinGroup with a large subscription; ``more``: other fields."""
+        times = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}
+        fields: Any = {"group_id": "g", "member_id": member_id, "protocol_type": "consumer", **times, **more}
         if self.kafka is None:
             offered = [group_pb2.GroupProtocol(name="range", metadata=LARGE)]
-            request = group_pb2.JoinGroupRequest(**fields, rebalance_timeout_ms=20_000, protocols=offered)
+            request = group_pb2.JoinGroupRequest(**fields, protocols=offered)
             return await self.servicer.JoinGroup(request, self.context(11, 9))
         named = [JoinGroupRequestProtocol("range", LARGE)]
-        asked = JoinGroupRequest(**fields, rebalance_timeout_ms=20_000, protocols=named)
+        asked = JoinGroupRequest(**fields, protocols=named)
         return await self.kafka.join(asked, self.context(11, 9))
 
     async def sync(self, member_id: str, assignment: bytes | None = None) -> Any:
         """SyncGroup of generation 1, from its leader where there is an assignment."""
-        fields = {"group_id": "g", "member_id": member_id, "generation_id": 1}
+        fields: Any = {"group_id": "g", "member_id": member_id, "generation_id": 1}
         assigned = [] if assignment is None else [(member_id, assignment)]
         if self.kafka is None:
             given = [group_pb2.GroupAssignment(member_id=id, assignment=data) for id, data in assigned]
@@ -100,3 +101,14 @@ async def test_answers_that_find_no_room_are_refused_and_the_repeat_is_answered(
     door.held.let_go("others", others, Purpose.CONTROL)
     assert (await door.sync(member_id)).assignment == LARGE
     assert door.partition.shard.groups["g"].generation == 1
+
+
+async def test_a_rebalance_waits_for_a_member_of_kafka_for_an_hour_at_most() -> None:
+    door = Door("kafka")
+    for asked_ms, has_s in ((-1, 10.0), (3_600_000, 3_600.0), (3_600_001, 3_600.0), (2**31 - 1, 3_600.0)):
+        given = await door.join(rebalance_timeout_ms=asked_ms)
+        joined = await door.join(given.member_id, rebalance_timeout_ms=asked_ms)
+        assert joined.error_code == 0
+        assert door.partition.shard.groups["g"].members[joined.member_id].rebalance_timeout_s == has_s
+        leaving = group_pb2.LeaveGroupRequest(group_id="g", members=[{"member_id": joined.member_id}])
+        await door.servicer.LeaveGroup(leaving, door.context(13, 5))

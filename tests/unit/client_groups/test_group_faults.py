@@ -46,6 +46,12 @@ async def test_one_whose_answers_find_no_room_asks_again(cluster: FakeCluster) -
         assert not cluster.groups.refusals
 
 
+async def test_one_whose_application_may_work_for_days_joins(cluster: FakeCluster) -> None:
+    write(cluster, 0, 1)
+    async with member(cluster, max_poll_interval_s=86_400.0) as consumer:
+        assert (await within(anext(consumer))).offset == 0
+
+
 def hold(cluster: FakeCluster, call: str) -> asyncio.Event:
     cluster.groups.held[call] = asyncio.Event()
     return cluster.groups.held[call]
