@@ -1,5 +1,6 @@
 """Calls of members from their arrival to their answer: what finds no room, and what comes again."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from regnum.broker.v1 import group_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.decisions.offsets import OffsetLimits
+from regnum_broker.groups.decisions.state import Again, JoinRequest
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.kafka.groups import Groups
@@ -22,8 +24,9 @@ from regnum_service.limits.answers import Answers
 from regnum_service.limits.budget import Budget
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Purpose
-from regnum_testing.clock import FakeClock
+from regnum_testing.clock import FakeClock, settle
 from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
+from regnum_testing.waiting import within
 
 MIB = 1024 * 1024
 LARGE = b"x" * (100 * 1024)
@@ -112,3 +115,47 @@ async def test_a_rebalance_waits_for_a_member_of_kafka_for_an_hour_at_most() -> 
         assert door.partition.shard.groups["g"].members[joined.member_id].rebalance_timeout_s == has_s
         leaving = group_pb2.LeaveGroupRequest(group_id="g", members=[{"member_id": joined.member_id}])
         await door.servicer.LeaveGroup(leaving, door.context(13, 5))
+
+
+async def test_a_static_member_that_comes_back_in_a_rebalance_outlives_its_coordinator() -> None:
+    partition = GroupPartition()
+
+    def static(name: str, **more: Any) -> JoinRequest:
+        times = {"session_timeout_s": 10.0, "rebalance_timeout_s": 20.0}
+        fields: Any = {"new_member_id": f"{name}-new", "protocols": (("range", b"before"),), **times, **more}
+        return JoinRequest(instance_id=name, protocol_type="consumer", **fields)
+
+    async def join(request: JoinRequest, *, waitable_s: float = 5.0) -> Any:
+        coordinator: Any = OneShard(partition.shard)
+        calls = GroupCalls(coordinator, clock=partition.clock, limits=LIMITS, offset_limits=OffsetLimits())
+        return await calls.join("g", request, waitable_s=waitable_s)
+
+    first = await join(static("a", new_member_id="a1"))
+    b = asyncio.create_task(join(static("b", new_member_id="b1")))
+    await settle()
+    await join(static("a", member_id=first.member_id))
+    assert (await within(b)).generation == 2
+    again = await join(static("a", protocols=(("range", b"after"),)), waitable_s=0.0)
+    assert again == Again(""), "its id is on no record yet"
+    partition.shard = await partition.following()
+    held = asyncio.create_task(join(static("a", member_id=again.member_id, protocols=(("range", b"after"),))))
+    await settle()
+    await join(static("b", member_id="b1"))
+    joined = await within(held)
+    assert (joined.generation, joined.member_id) == (3, "a-new")
+    assert set(partition.shard.groups["g"].members) == {"a-new", "b1"}
+
+
+@pytest.mark.parametrize(("given", "told"), [("me", 79), ("", errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS)])
+async def test_a_client_of_kafka_hears_that_it_needs_an_id_where_it_is_given_one(given: str, told: int) -> None:
+    class Waiting:
+        """GroupService: who joins is to come again."""
+
+        async def JoinGroup(self, request: Any, context: Any) -> group_pb2.JoinGroupResponse:  # noqa: N802
+            del request, context
+            return group_pb2.JoinGroupResponse(join_again=True, member_id=given)
+
+    door = Door("kafka")
+    door.kafka = Groups(groups=Waiting(), addresses=None)  # type: ignore[arg-type]
+    answer = await door.join()
+    assert (answer.error_code, answer.member_id) == (told, given)

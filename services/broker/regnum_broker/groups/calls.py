@@ -118,6 +118,10 @@ class GroupCalls:
         member_id = request.member_id or request.new_member_id
         answer = await self._held(shard, group_id, member_id, decide, waitable_s=waitable_s)
         assert isinstance(answer, Joined | Again), f"a JoinGroup is not answered {answer}"  # noqa: S101
+        if isinstance(answer, Again) and request.instance_id and not request.member_id:
+            # The new id is on no record before the rebalance is done: at the next coordinator a static member with an
+            # id that it does not know is fenced, which is final. By its name alone it takes its place again.
+            return Again("")
         return answer
 
     async def sync(self, group_id: str, request: SyncRequest, *, waitable_s: float) -> Synced | Again:

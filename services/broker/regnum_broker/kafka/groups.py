@@ -134,7 +134,8 @@ class Groups:
             asked.member_id = answer.member_id
             answer = await self._groups.JoinGroup(asked, context)
         if answer.join_again:
-            again = errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS if request.member_id else _MEMBER_ID_REQUIRED
+            given = answer.member_id and not request.member_id
+            again = _MEMBER_ID_REQUIRED if given else errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS
             return _no_join(context, again, answer.member_id)
         return JoinGroupResponse(
             generation_id=answer.generation_id,
