@@ -104,6 +104,12 @@ class GroupCalls:
         grown = request.brought_bytes - (0 if own is None else own.brought_bytes)
         if own is None or grown > 0:
             self._coordinator.check_room(shard, group_id, grown, is_new=own is None)
+        if known is not None and own is not None and not request.member_id and shard.puts_off(known):
+            # A static member comes back by some hundred bytes, and the record of its group may have 12 MiB.
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+                "the group is large, and much waits to be written before it; nothing was done: try again",
+            )
 
         def decide(group: Group, call: int) -> Step:
             return join(
