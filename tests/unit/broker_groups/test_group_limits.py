@@ -1,6 +1,7 @@
 """What a group may grow to: it is one record, whatever its members bring, and a call costs what it is about."""
 
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -228,6 +229,30 @@ def test_offsets_on_their_way_count_and_known_ones_may_always_be_overwritten() -
     for number in range(3):
         book.forget("g", Place("t", number))
     assert (book.size_bytes, book.by_group) == (0, {})
+
+
+FACE = FOUR_BYTES * 200
+ID = "{:022d}"
+
+
+@pytest.mark.parametrize(
+    "texts", [("t", ID, ""), (FACE + "{}", "", ""), ("t{}", ID, FACE + "{}"), ("a" * 240 + "{}", ID, "")]
+)
+def test_offsets_count_for_what_they_take_whatever_their_texts(texts: tuple[str, str, str]) -> None:
+    count, book = 2_000, OffsetBook()
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            topic, id, note = (text.format(number) for text in texts)
+            offset = CommittedOffset(offset=number, committed_ms=10**12 + number, metadata=note, topic_id=id)
+            book.put("g", Place(topic, 10**6 + number), offset)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * taken < book.size_bytes < 1.5 * taken
+    for place in tuple(book.of("g")):
+        book.forget("g", place)
+    assert book.size_bytes == 0
 
 
 def test_a_static_member_that_comes_back_just_before_the_deadline_keeps_its_place() -> None:

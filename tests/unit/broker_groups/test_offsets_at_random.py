@@ -96,7 +96,8 @@ class History:
             shown = book.of(group_id).get(Place("t", 0))
             assert (shown.offset if shown else 0) >= self.floor[group_id], "an acknowledged commit went back"
             assert shown is None or shown.offset <= self.asked
-        assert book.size_bytes == sum(weight_of(one) for offsets in book.by_group.values() for one in offsets.values())
+        present = [each for offsets in book.by_group.values() for each in offsets.items()]
+        assert book.size_bytes == sum(weight_of(place, offset) for place, offset in present)
 
 
 @given(STEPS)

@@ -12,6 +12,7 @@ from regnum_broker.groups.decisions.state import (
     Again,
     Answer,
     Done,
+    GroupError,
     GroupState,
     Identity,
     Joined,
@@ -166,6 +167,50 @@ async def test_offsets_are_kept_while_there_are_members_and_for_a_week_after() -
     assert not partition.shard.groups
     assert not (await partition.following()).groups
     assert partition.shard.size_bytes == 0
+
+
+async def test_a_group_that_is_empty_and_has_no_offsets_is_forgotten_at_the_next_pass() -> None:
+    partition = GroupPartition()
+    identity = await member_of(partition, group_id="stays")
+    for group_id in ("over", "awaited", "reading"):
+        await member_of(partition, group_id=group_id)
+    await partition.commit(5, group_id="reading", who=identity)
+    partition.clock.skip(9.0)
+    now_s = partition.shard.time.now_s
+    partition.shard.beat("stays", lambda group, call: heartbeat(group, identity, call=call, now_s=now_s))
+    partition.clock.skip(2.0)
+    await partition.shard.look()
+    assert partition.shard.groups["over"].state is GroupState.EMPTY
+    assert await partition.join("", "awaited", new="b") == Again("b")
+    await partition.expire_offsets()
+    await settle()
+    assert set(partition.shard.groups) == {"stays", "awaited", "reading"}, "no members, nobody expected, no offsets"
+    assert set((await partition.following()).groups) == {"stays", "awaited", "reading"}
+    joined = await partition.join("b", "awaited")
+    assert isinstance(joined, Joined)
+    assert joined.generation == 3, "one that has just become empty goes on where it was"
+    await member_of(partition, "c", "over")
+    assert partition.shard.groups["over"].generation == 1
+    late = partition.shard.beat("over", lambda group, call: heartbeat(group, identity, call=call, now_s=now_s))
+    assert isinstance(late, Refusal)
+    assert late.error is GroupError.UNKNOWN_MEMBER_ID, "a member of the former generation 1 is none of this one"
+
+
+async def test_who_joins_while_an_empty_group_is_forgotten_is_not_forgotten_with_it() -> None:
+    partition = GroupPartition()
+    await member_of(partition)
+    partition.clock.skip(11.0)
+    await partition.shard.look()
+    await settle()
+    partition.outcomes = asyncio.Queue()
+    await partition.expire_offsets()
+    given = partition.join("", new="b")
+    partition.outcomes.put_nowait(COMMITTED)
+    assert await given == Again("b")
+    joining = partition.join("b")
+    partition.outcomes.put_nowait(COMMITTED)
+    assert isinstance(await joining, Joined)
+    assert set((await partition.following()).groups["g"].members) == {"b"}
 
 
 async def test_who_comes_while_a_group_is_forgotten_is_not_forgotten_with_it() -> None:

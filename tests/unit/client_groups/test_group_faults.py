@@ -38,6 +38,20 @@ async def test_one_that_the_group_does_not_take_hears_why_and_asks_no_more(clust
         assert cluster.groups.calls["JoinGroup"] == 1
 
 
+async def test_one_whose_answers_find_no_room_asks_again(cluster: FakeCluster) -> None:
+    write(cluster, 0, 1)
+    cluster.groups.refusals.extend([errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED] * 3)
+    async with member(cluster) as consumer:
+        assert (await within(anext(consumer))).offset == 0
+        assert not cluster.groups.refusals
+
+
+async def test_one_whose_application_may_work_for_days_joins(cluster: FakeCluster) -> None:
+    write(cluster, 0, 1)
+    async with member(cluster, max_poll_interval_s=86_400.0) as consumer:
+        assert (await within(anext(consumer))).offset == 0
+
+
 def hold(cluster: FakeCluster, call: str) -> asyncio.Event:
     cluster.groups.held[call] = asyncio.Event()
     return cluster.groups.held[call]

@@ -70,7 +70,8 @@ class ConsumerSettings:
     heartbeat_interval_s: Annotated[float, Between(0, above=True)] = 3.0
     """How often the coordinator hears of the member, whatever the caller does; at most a third of the session."""
     max_poll_interval_s: Annotated[float, Between(0, above=True)] = 300.0
-    """A caller that asks for no record for so long leaves the group, and so long a rebalance waits for it."""
+    """A caller that asks for no record for so long leaves the group; a rebalance waits for it as long, an hour at
+    most."""
     partition_assignment_strategy: Sequence[str] = ("cooperative-sticky",)
     """Assignors, the preferred first: cooperative-sticky, range, roundrobin. All members must have one in common; with
     range or roundrobin among them, a member gives everything up in each rebalance."""

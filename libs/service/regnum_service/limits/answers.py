@@ -6,10 +6,11 @@ not done; a client that reads notices nothing.
 Algorithm: as a request is there, REQUEST_WEIGHT times its size (RESERVED_BYTES_MAX at most) is reserved: answers that
 repeat what was asked for, item by item and perhaps with an error each, take about that, and so a call that is refused
 has changed nothing. Handlers whose answers grow by what the cluster has say so as they make them (``making``, which
-``Encoding`` does for each piece), and are refused in the middle: they only read. What the answer takes in the end is
-held until it has left, whatever the account says: it exists. What a stream says waits for memory, one message at a
-time. Less than SMALL_BYTES is not counted, and nothing is reserved for a request of less than a kilobyte: a connection
-has a hundred calls, and what keeps a member in its group is not refused.
+``Encoding`` does for each piece), and are refused in the middle: they only read, or did already what a repeat asks for
+and answer that alike. What the answer takes in the end is held until it has left, whatever the account says: it exists.
+What a stream says waits for memory, one message at a time. Less than SMALL_BYTES is not counted, and nothing is
+reserved for a request of less than a kilobyte: a connection has a hundred calls, and what keeps a member in its group
+is not refused.
 
 Connections that do not take their answers are cut off where others lack memory (``unread_answers``).
 """
@@ -149,7 +150,9 @@ _MAKING: Final[ContextVar[Answer | None]] = ContextVar("answer", default=None)
 
 
 def making(size_bytes: int) -> None:
-    """The answer to the present call gets so many bytes larger, before it does. For calls that change nothing.
+    """The answer to the present call gets so many bytes larger, before it does.
+
+    For calls that change nothing, or whose repeat is answered alike.
 
     Raises:
         RegnumError: there is no memory for it.

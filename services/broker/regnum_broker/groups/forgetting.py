@@ -6,6 +6,7 @@ from typing import Final
 from regnum_service.slices import Turns
 
 from regnum_broker.groups.decisions.offsets import expired, may_expire
+from regnum_broker.groups.decisions.state import GroupState
 from regnum_broker.groups.offset_book import Life
 from regnum_broker.groups.shard import Shard
 
@@ -24,9 +25,12 @@ async def expire_offsets(shard: Shard, *, now_ms: int, retention_ms: int) -> Non
         group = shard.groups.get(group_id)
         if group is None or group.pending or shard.is_committing(group_id) or shard.log.is_full:
             continue
-        if not may_expire(group, now_ms=now_ms, retention_ms=retention_ms):
-            continue
         present = shard.offsets.of(group_id)
+        # (One without offsets is over as soon as it is empty, as in Kafka: its next member begins generation 1 anew.)
+        if group.state is not GroupState.EMPTY or (
+            present and not may_expire(group, now_ms=now_ms, retention_ms=retention_ms)
+        ):
+            continue
         places = expired(group, present.items(), now_ms=now_ms, retention_ms=retention_ms)
         if len(places) == len(present):
             # Nobody waits for the answer; the deletion is as good as any.

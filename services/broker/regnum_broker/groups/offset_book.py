@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 from regnum_broker.groups.decisions.offsets import CommittedOffset, Place
 
 OFFSET_BYTES: Final = 350
-"""About what an offset takes in memory besides its note."""
+"""About what an offset takes in memory besides its texts: its note, and the name and id of its topic."""
+LIFE_BYTES: Final = 400
+"""About what is kept of one life of a topic, for all its offsets."""
 
 _NONE: Final[Mapping[Place, CommittedOffset]] = MappingProxyType({})
 
@@ -52,7 +54,7 @@ class OffsetBook:
         """An offset is committed."""
         offsets = self.by_group.setdefault(group_id, {})
         former = offsets.get(place)
-        self.size_bytes += weight_of(offset) - (0 if former is None else weight_of(former))
+        self.size_bytes += weight_of(place, offset) - (0 if former is None else weight_of(place, former))
         offsets[place] = offset
         if former is None or former.topic_id != offset.topic_id:
             self._unlist(group_id, place, former)
@@ -69,7 +71,7 @@ class OffsetBook:
         former = None if offsets is None else offsets.pop(place, None)
         if offsets is None or former is None:
             return
-        self.size_bytes -= weight_of(former)
+        self.size_bytes -= weight_of(place, former)
         self._unlist(group_id, place, former)
         if not offsets:
             del self.by_group[group_id]
@@ -81,6 +83,7 @@ class OffsetBook:
         use = self.uses.get(life)
         if use is None:
             use = self.uses[life] = Use()
+            self.size_bytes += LIFE_BYTES
         use.groups[group_id] = use.groups.get(group_id, 0) + 1
         use.version = max(use.version, offset.metadata_version)
 
@@ -93,6 +96,7 @@ class OffsetBook:
                 del use.groups[group_id]
             if not use.groups:
                 del self.uses[life]
+                self.size_bytes -= LIFE_BYTES
 
     # What is on its way to the log.
 
@@ -130,15 +134,20 @@ class OffsetBook:
         return new, new + len(present) + len(fresh)
 
     def growth(self, group_id: str, offsets: Iterable[tuple[Place, CommittedOffset]]) -> int:
-        """By how many bytes it would grow if these were committed; at least 0."""
+        """By how many bytes it would grow if these were committed, besides their topics' lives; at least 0."""
         present = self.of(group_id)
         grown = 0
         for place, offset in offsets:
             former = present.get(place)
-            grown += weight_of(offset) - (0 if former is None else weight_of(former))
+            grown += weight_of(place, offset) - (0 if former is None else weight_of(place, former))
         return max(grown, 0)
 
 
-def weight_of(offset: CommittedOffset) -> int:
+def weight_of(place: Place, offset: CommittedOffset) -> int:
     """About what an offset takes in memory, in bytes."""
-    return OFFSET_BYTES + (len(offset.metadata.encode()) if offset.metadata else 0)
+    return OFFSET_BYTES + _text_bytes(place.topic) + _text_bytes(offset.topic_id) + _text_bytes(offset.metadata)
+
+
+def _text_bytes(text: str) -> int:
+    """What its characters take at most: one that is beyond the basic plane makes all of them as wide."""
+    return len(text) if text.isascii() else 4 * len(text)

@@ -55,6 +55,9 @@ from regnum_broker.groups.recorded.records import (
 SLICE: Final = 20
 """Groups looked at between two turns of the event loop (safety rule S22); one may have a thousand members."""
 
+LARGE_BYTES: Final = 1024 * 1024
+"""A group that is larger is not written for a small call, nor for a deadline, while much waits to be written."""
+
 GROUP_BYTES: Final = 600
 """About what a group takes in memory besides what its members brought."""
 MEMBER_BYTES: Final = 900
@@ -207,6 +210,10 @@ class Shard:
         self.log.write(records, committed)
         return answer
 
+    def puts_off(self, group: Group) -> bool:
+        """Whether what would write all of a group has to wait: other groups need what is left of the log's room."""
+        return self.log.is_crowded and group.brought_bytes + group.assigned_bytes > LARGE_BYTES
+
     def is_committing(self, group_id: str) -> bool:
         """Whether commits of a group are under way."""
         return group_id in self._committing
@@ -267,7 +274,9 @@ class Shard:
         turns = Turns(SLICE)
         for group_id in self._due.take_due(self.time.now_s):
             group = self.groups.get(group_id)
-            if group is not None:
+            if group is not None and self.puts_off(group):
+                self._due.bring_forward(group_id, self.time.now_s)
+            elif group is not None:
                 step = expire(group, now_s=self.time.now_s, now_ms=self._clock.wall_ms())
                 self._take(step, moment_s=next_deadline_s(step.group))
                 await turns.took(1 + len(group.members) // 20)

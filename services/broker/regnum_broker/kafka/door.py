@@ -39,8 +39,9 @@ from regnum_broker.kafka.refusals import Again, Attempts, is_waited_for, told, u
 from regnum_broker.limits.throttling import LOG_SERVICE
 
 NOT_RESERVED: Final = frozenset({0, 11, 12, 13, 14})
-"""Calls whose answers are held once they are there, and not reserved before: Produce, whose answer is small, and what
-makes and keeps a member of a group: those that wait for one another must not keep each other out."""
+"""Calls for whose answers nothing is reserved when the request is there: Produce, whose answer is small, and what makes
+and keeps a member of a group: those that wait for one another must not keep each other out. Large answers to members
+are paid for when the wait is over."""
 
 CARRIED_OUT: Final = frozenset({0, 8, 13, 19, 20, 21, 30, 31, 33, 37, 42, 43, 44, 45, 47, 49})
 """Calls that are carried out though their client has hung up, as in Kafka: all that change something, but for those

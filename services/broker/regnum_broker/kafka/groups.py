@@ -33,6 +33,7 @@ from regnum_kafka_wire.gen.sync_group_response import SyncGroupResponse
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
 
+from regnum_broker.groups.decisions.state import GroupLimits
 from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.refusals import check_once, is_waited_for, no_transactions, told
@@ -52,6 +53,8 @@ NO_PROTOCOL_NULL: Final = 7
 """First version of JoinGroup in which a protocol may be null."""
 TELLS_MEMBERS: Final = 3
 """First version of LeaveGroup that names several members."""
+REBALANCE_TIMEOUT_MS_MAX: Final = round(GroupLimits().rebalance_timeout_s_max * 1000)
+"""A member that asks for more has this: its client sends max.poll.interval.ms, for which Kafka has no bound."""
 SLICE: Final = 500
 """Groups between two turns of the event loop (safety rule S22)."""
 
@@ -118,7 +121,7 @@ class Groups:
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.session_timeout_ms
             if request.rebalance_timeout_ms < 0
-            else request.rebalance_timeout_ms,
+            else min(request.rebalance_timeout_ms, REBALANCE_TIMEOUT_MS_MAX),
             protocol_type=request.protocol_type,
             protocols=[
                 group_pb2.GroupProtocol(name=one.name, metadata=bytes(one.metadata)) for one in request.protocols
@@ -131,7 +134,8 @@ class Groups:
             asked.member_id = answer.member_id
             answer = await self._groups.JoinGroup(asked, context)
         if answer.join_again:
-            again = errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS if request.member_id else _MEMBER_ID_REQUIRED
+            given = answer.member_id and not request.member_id
+            again = _MEMBER_ID_REQUIRED if given else errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS
             return _no_join(context, again, answer.member_id)
         return JoinGroupResponse(
             generation_id=answer.generation_id,

@@ -152,6 +152,8 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         )
         if isinstance(answer, Again):
             return group_pb2.JoinGroupResponse(join_again=True, member_id=answer.member_id)
+        # (A member whose answer finds no room has joined, and is told the same when it asks again.)
+        making(sum(len(one.member_id) + len(one.instance_id) + len(one.metadata) for one in answer.members))
         return group_pb2.JoinGroupResponse(
             member_id=answer.member_id,
             generation_id=answer.generation,
@@ -184,6 +186,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         )
         if isinstance(answer, Again):
             return group_pb2.SyncGroupResponse(sync_again=True)
+        making(len(answer.assignment))
         return group_pb2.SyncGroupResponse(
             protocol_type=answer.protocol_type, protocol_name=answer.protocol, assignment=answer.assignment
         )

@@ -262,7 +262,7 @@ class Again:
     """
 
     member_id: str
-    """The member's id."""
+    """The member's id. Empty: a static member that has none yet comes again without one."""
 
 
 class JoinedMember(NamedTuple):

@@ -29,6 +29,9 @@ BATCH_BYTES: Final = 1024 * 1024
 PENDING_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of records that may wait."""
 
+CROWDED_BYTES: Final = PENDING_BYTES_MAX // 4
+"""While more wait, large records for small calls are put off."""
+
 PENDING_MAX: Final = 20_000
 """Entries that may wait."""
 
@@ -100,6 +103,11 @@ class GroupLog:
     def is_full(self) -> bool:
         """Whether so much waits that nothing more is taken."""
         return len(self._waiting) >= PENDING_MAX or self._bytes >= PENDING_BYTES_MAX
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much waits that only what is small, or was brought by its caller, is taken."""
+        return self._bytes >= CROWDED_BYTES
 
     @property
     def is_idle(self) -> bool:

@@ -37,6 +37,8 @@ _LOG: Final = logging.getLogger("regnum_client")
 
 LEAVE_S: Final = 5.0
 """The coordinator hears that a member goes, or finds out by its silence."""
+REBALANCE_TIMEOUT_S_MAX: Final = 3_600.0
+"""The longest time that brokers let a rebalance wait for a member."""
 AGAIN_S: Final = 0.1
 """Pause after a call was refused, before what follows from that."""
 
@@ -72,7 +74,7 @@ class MemberCalls:
             member_id=action.member_id,
             group_instance_id=self._instance_id,
             session_timeout_ms=round(settings.session_timeout_s * 1000),
-            rebalance_timeout_ms=round(settings.max_poll_interval_s * 1000),
+            rebalance_timeout_ms=round(min(settings.max_poll_interval_s, REBALANCE_TIMEOUT_S_MAX) * 1000),
             protocol_type=PROTOCOL_TYPE,
             protocols=[
                 group_pb2.GroupProtocol(name=name, metadata=data) for name in settings.partition_assignment_strategy
