@@ -9,7 +9,7 @@ from regnum_coordination.drivers import etcd_rpc
 
 etcd_rpc.install()
 
-from etcd3.etcdrpc import rpc_pb2  # noqa: E402 - loadable once the finder is there
+from etcd3.etcdrpc import kv_pb2, rpc_pb2  # noqa: E402 - loadable once the finder is there
 
 
 class EtcdMember:
@@ -29,6 +29,9 @@ class EtcdMember:
         """Keep-alives that were answered."""
         self.watches = 0
         """Watches that were begun here, ever."""
+        self.refuses = False
+        """Whether reads are refused at once, as without a leader."""
+        self._changes: Final[asyncio.Queue[bytes]] = asyncio.Queue()
         self._works = asyncio.Event()
         self._works.set()
         self._server: Final = grpc.aio.server()
@@ -61,8 +64,14 @@ class EtcdMember:
         """Answer nothing from now on that the log has to carry."""
         self._works.clear()
 
-    async def _range(self, request: Any, _context: Any) -> Any:
+    def change(self, key: bytes) -> None:
+        """Tell a watch, whichever there is, that somebody put a key."""
+        self._changes.put_nowait(key)
+
+    async def _range(self, request: Any, context: Any) -> Any:
         self.reads += 1
+        if self.refuses:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "etcdserver: no leader")
         await self._works.wait()
         return _found(request.key)
 
@@ -90,6 +99,12 @@ class EtcdMember:
             self.watches += 1
             await self._works.wait()
             yield rpc_pb2.WatchResponse(created=True)
+            while True:
+                key = await self._changes.get()
+                await self._works.wait()
+                told = rpc_pb2.WatchResponse()
+                told.events.add().kv.MergeFrom(kv_pb2.KeyValue(key=key, version=1, mod_revision=2))
+                yield told
 
 
 def _found(key: bytes) -> Any:

@@ -48,7 +48,8 @@ async def test_an_etcd_without_space_refuses_it_as_it_refuses_what_a_reign_write
     member: EtcdMember, rpc: EtcdRpc
 ) -> None:
     keys = Keys("/regnum")
-    session = LeaseSession(rpc, lease_id=7, ttl_s=1_000, granted_at_s=asyncio.get_running_loop().time())
+    now_s = asyncio.get_running_loop().time()
+    session = LeaseSession(rpc, key=keys.session(7), lease_id=7, ttl_s=1_000, granted_at_s=now_s)
     store = EtcdStore(None, rpc, keys, session, max_txn_ops=128)
     await probe_write(store)
     member.no_space = True

@@ -47,8 +47,9 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     try:
         patience_s = operation_timeout_s * len(channels)
         granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), patience_s, address)
-        session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
-        await _put(rpc, rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id), patience_s)
+        key = keys.session(lease.id)
+        session = LeaseSession(rpc, key=key, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
+        await _put(rpc, rpc_pb2.PutRequest(key=key, lease=lease.id), patience_s)
     except (CoordinationError, asyncio.CancelledError):
         await rpc.close()
         client.close()
