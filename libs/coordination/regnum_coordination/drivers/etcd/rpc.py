@@ -79,7 +79,7 @@ ASKS_FOR_A_USER: Final = "user name is empty"
 NO_SPACE: Final = "database space exceeded"
 """In etcd's refusal of what takes room, while its alarm NOSPACE is on."""
 OLD_REVISIONS: Final = ("revision of auth store is old", "revision in header is old")
-"""In etcd's refusals of a token from before a change of users or roles."""
+"""In etcd's refusals of a token, or of a call, from before a change of users or roles."""
 
 
 def compacted() -> Compacted:
@@ -101,7 +101,8 @@ def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
     if details is not None and ASKS_FOR_A_USER in details:
         return NoAuth("etcd asks for a user; add ?user=NAME&password_file=FILE to the URL")
     kind = ERRORS.get(code, ConnectionLoss)
-    if kind is ConnectionLoss:
+    # Who is named by a certificate has no token to renew: the same call is sent again.
+    if kind is ConnectionLoss or any(text in (details or "") for text in OLD_REVISIONS):
         return ConnectionLoss(f"etcd: {code.name}: {details}; a write may have happened, resolve by repeating it")
     return kind(f"etcd: {code.name}: {details}")
 
