@@ -31,6 +31,8 @@ class EtcdMember:
         """Watches that were begun here, ever."""
         self.refuses = False
         """Whether reads are refused at once, as without a leader."""
+        self.ends_leases = False
+        """Whether a lease ends as soon as it is granted."""
         self._changes: Final[asyncio.Queue[bytes]] = asyncio.Queue()
         self._works = asyncio.Event()
         self._works.set()
@@ -40,8 +42,8 @@ class EtcdMember:
     async def __aenter__(self) -> Self:
         """Listen."""
         for service, methods in (
-            ("KV", {"Range": self._range, "Txn": self._txn}),
-            ("Lease", {"LeaseKeepAlive": self._keep_alive}),
+            ("KV", {"Range": self._range, "Txn": self._txn, "Put": self._put}),
+            ("Lease", {"LeaseGrant": self._grant, "LeaseRevoke": self._revoke, "LeaseKeepAlive": self._keep_alive}),
             ("Watch", {"Watch": self._watch}),
         ):
             handlers = {name: _handler(name, method) for name, method in methods.items()}
@@ -89,6 +91,17 @@ class EtcdMember:
                 inner.responses.add(response_range=_found(look.request_range.key))
         return answer
 
+    async def _put(self, _request: Any, context: Any) -> Any:
+        if self.ends_leases:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
+        return rpc_pb2.PutResponse()
+
+    async def _grant(self, request: Any, _context: Any) -> Any:
+        return rpc_pb2.LeaseGrantResponse(ID=7, TTL=request.TTL)
+
+    async def _revoke(self, _request: Any, _context: Any) -> Any:
+        return rpc_pb2.LeaseRevokeResponse()
+
     async def _keep_alive(self, requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[Any]:
         async for request in requests:
             self.keep_alives += 1
@@ -116,13 +129,17 @@ def _found(key: bytes) -> Any:
 _REQUESTS: Final = {
     "Range": rpc_pb2.RangeRequest,
     "Txn": rpc_pb2.TxnRequest,
+    "Put": rpc_pb2.PutRequest,
+    "LeaseGrant": rpc_pb2.LeaseGrantRequest,
+    "LeaseRevoke": rpc_pb2.LeaseRevokeRequest,
     "LeaseKeepAlive": rpc_pb2.LeaseKeepAliveRequest,
     "Watch": rpc_pb2.WatchRequest,
 }
+_STREAMS: Final = {"LeaseKeepAlive", "Watch"}
 
 
 def _handler(name: str, method: Callable[..., Awaitable[Any] | AsyncIterator[Any]]) -> Any:
-    make = grpc.unary_unary_rpc_method_handler if name in {"Range", "Txn"} else grpc.stream_stream_rpc_method_handler
+    make = grpc.stream_stream_rpc_method_handler if name in _STREAMS else grpc.unary_unary_rpc_method_handler
     return make(
         method,
         request_deserializer=_REQUESTS[name].FromString,

@@ -21,7 +21,7 @@ from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_er
 from regnum_coordination.drivers.etcd.session import LeaseSession
 from regnum_coordination.drivers.etcd.store import EtcdStore
 from regnum_coordination.drivers.etcd.tokens import TokenSource
-from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth, SessionExpired
 from regnum_coordination.port import Store
 
 MIN_SESSION_TIMEOUT_S: Final = 5.0
@@ -154,7 +154,10 @@ async def _grant(
 
 
 async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
-    """Put the session's key, which nobody else writes, so that it may be put again; some members may be away."""
+    """Put the session's key, which nobody else writes, so that it may be put again; some members may be away.
+
+    A lease that has ended by then is a session that did not come about: ConnectionLoss, as any other reason for that.
+    """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + patience_s
     while True:
@@ -162,6 +165,8 @@ async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
             await rpc.put(request)
         except NoAuth:
             raise
+        except SessionExpired:
+            raise ConnectionLoss("etcd ended the lease of the new session before it was used; open another") from None
         except ConnectionLoss:
             if loop.time() >= give_up_s:
                 raise
