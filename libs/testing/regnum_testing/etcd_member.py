@@ -1,7 +1,7 @@
 """One member of an etcd in this process: its calls over gRPC, without what real members agree on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Self
 
 import grpc
@@ -18,7 +18,8 @@ class EtcdMember:
     So a member goes on whose disk hangs: connections, pings and keep-alives are answered, calls and watches are not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, port: int = 0, tls: grpc.ServerCredentials | None = None) -> None:
+        """``port``: 0: any that is free; ``tls``: None: in plaintext."""
         self.no_space = False
         """Whether the alarm NOSPACE is on."""
         self.reads = 0
@@ -37,7 +38,8 @@ class EtcdMember:
         self._works = asyncio.Event()
         self._works.set()
         self._server: Final = grpc.aio.server()
-        self._port = 0
+        self._port = port
+        self._tls = tls
 
     async def __aenter__(self) -> Self:
         """Listen."""
@@ -50,7 +52,9 @@ class EtcdMember:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(f"etcdserverpb.{service}", handlers),)
             )
-        self._port = self._server.add_insecure_port("127.0.0.1:0")
+        where = f"127.0.0.1:{self._port}"
+        tls = self._tls
+        self._port = self._server.add_insecure_port(where) if tls is None else self._server.add_secure_port(where, tls)
         await self._server.start()
         return self
 
@@ -138,7 +142,7 @@ _REQUESTS: Final = {
 _STREAMS: Final = {"LeaseKeepAlive", "Watch"}
 
 
-def _handler(name: str, method: Callable[..., Awaitable[Any] | AsyncIterator[Any]]) -> Any:
+def _handler(name: str, method: Callable[..., object]) -> Any:
     make = grpc.stream_stream_rpc_method_handler if name in _STREAMS else grpc.unary_unary_rpc_method_handler
     return make(
         method,

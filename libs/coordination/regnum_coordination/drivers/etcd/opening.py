@@ -1,6 +1,7 @@
 """Opening a session with etcd: names resolved, files read, a lease granted, the session's key put (safety rule S6)."""
 
 import asyncio
+import logging
 import math
 import socket
 from dataclasses import replace
@@ -12,9 +13,11 @@ from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
 from regnum_service.channel import aio_channel
 from regnum_service.renewed_channel import RenewedChannel, is_name
+from regnum_service.tls.channels import looking_at
+from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
 from regnum_telemetry.rpc_client import DIRECT
 
-from regnum_coordination.drivers.credentials import Credentials, read
+from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.address import EtcdAddress, one_family
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
@@ -23,6 +26,8 @@ from regnum_coordination.drivers.etcd.store import EtcdStore
 from regnum_coordination.drivers.etcd.tokens import TokenSource
 from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth, SessionExpired
 from regnum_coordination.port import Store
+
+_LOG = logging.getLogger(__name__)
 
 MIN_SESSION_TIMEOUT_S: Final = 5.0
 """A change of etcd's leader stops writes for about 3 s (safety rule S8)."""
@@ -35,10 +40,10 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
         raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
     if operation_timeout_s <= 0:
         raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
-    credentials = await asyncio.to_thread(channel_credentials, address.credentials)
+    files = await asyncio.to_thread(tls_files, address.credentials)
     client = await asyncio.to_thread(_client, await resolved(address), operation_timeout_s)
     channels = [
-        channel(target, address, credentials, follows_name=is_name(host))
+        channel(target, address, files, follows_name=is_name(host))
         for (host, _), target in zip(address.endpoints, address.targets, strict=True)
     ]
     tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
@@ -58,15 +63,19 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
 
 
-def channel(
-    target: str, address: EtcdAddress, credentials: grpc.ChannelCredentials | None, *, follows_name: bool
-) -> grpc.aio.Channel:
-    """A channel to one member, which finds it again when its name comes to stand for another address."""
+def channel(target: str, address: EtcdAddress, files: WatchedFiles | None, *, follows_name: bool) -> grpc.aio.Channel:
+    """A channel to one member, which finds it again when its name comes to stand for another address.
+
+    Over TLS calls take up certificates and authorities that were renewed; streams stay where they began.
+    """
     options = _channel_options(address)
 
     def make() -> grpc.aio.Channel:
+        credentials = None if files is None else files.pem.channel_credentials()
         return aio_channel(target, credentials=credentials, options=options)
 
+    if files is not None:
+        return RenewedChannel(make, follows_name=follows_name, version=looking_at(files))
     return RenewedChannel(make, follows_name=True) if follows_name else make()
 
 
@@ -76,14 +85,16 @@ def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:
     return (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", address.server_name))
 
 
-def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials | None:
-    """What the channel on the loop needs for TLS; None without it. Raises ValueError for a file that is not right."""
+def tls_files(credentials: Credentials) -> WatchedFiles | None:
+    """What channels on the loop need for TLS; None without it. Raises ValueError for a file that is not right."""
     credentials.check_files()
     if credentials.ca is None:
         return None
-    own = None if credentials.cert is None else read(credentials.cert, "cert")
-    key = None if credentials.key is None else read(credentials.key, "key")
-    return grpc.ssl_channel_credentials(read(credentials.ca, "ca"), key, own)
+    files = TlsFiles(ca=credentials.ca, certificate=credentials.cert, key=credentials.key)
+    try:
+        return WatchedFiles(files, complain=lambda why: _LOG.warning("etcd: %s", why))
+    except TlsFilesError as error:
+        raise ValueError(str(error)) from None
 
 
 def _client(address: EtcdAddress, timeout_s: float) -> Any:
