@@ -14,7 +14,7 @@ from regnum_coordination.admission import Admission
 from regnum_coordination.drivers import etcd_rpc
 from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.address import EtcdAddress
-from regnum_coordination.drivers.etcd.opening import channel, channel_credentials
+from regnum_coordination.drivers.etcd.opening import channel, tls_files
 from regnum_coordination.drivers.etcd.roles import keeps_roles
 from regnum_coordination.drivers.etcd.tokens import TokenSource
 from regnum_coordination.opening import examine_store
@@ -142,7 +142,7 @@ async def with_users(folder: Path) -> AsyncIterator[tuple[User, str]]:
         url = f"etcd://127.0.0.1:{server.port}/regnum?{SHOWN}&user=regnum&password_file={file}"
         address = EtcdAddress.parse(url)
         assert isinstance(address.credentials, Credentials)
-        opened = channel(address.target, address, channel_credentials(address.credentials), follows_name=False)
+        opened = channel(address.target, address, tls_files(address.credentials), follows_name=False)
         tokens = TokenSource([opened], address.credentials, timeout_s=5)
         await tokens.renew(())
         try:

@@ -321,6 +321,19 @@ async def test_rules_that_were_removed_while_nobody_looked_are_gone_after_the_ne
         assert await world.allowed(who=ROOT), "nobody else loses what they have"
 
 
+@pytest.mark.parametrize("part", ["//orders", "/", "/../orders", "/\0", "/\ud800", "/.", ""])
+async def test_an_announcement_of_what_is_no_path_has_everything_read(part: str) -> None:
+    async with following(before={path_of(ORDERS): encode_rules([entry()])}) as world:
+        await world.becomes(allowed=True)
+        await world.store.delete(path_of(ORDERS), version=None)
+        world.number += 1
+        await world.store.create(change_path(world.number), announcement(f"{FOLDERS[0]}{part}" if part else "acls"))
+        await world.becomes(allowed=False)
+        await world.write(path_of(ORDERS), encode_rules([entry()]))
+        await world.becomes(allowed=True)
+        assert await world.allowed()
+
+
 async def test_a_process_that_surrendered_without_the_store_grants_nothing_until_it_has_read_again() -> None:
     async with following(before={path_of(ORDERS): encode_rules([entry()])}) as world:
         await world.becomes(allowed=True)

@@ -7,16 +7,20 @@ from typing import Any, cast
 
 import grpc
 import pytest
-from etcd3.etcdrpc import rpc_pb2
+from regnum_coordination.drivers import etcd_rpc
 from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.tokens import TokenSource
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import NoAuth
+from regnum_coordination.errors import ConnectionLoss, NoAuth
 from regnum_coordination.port import Check, Create, Group, Outcome, Refused, Unknown, Written
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_testing.clock import FakeClock
 from regnum_testing.waiting import within
+
+etcd_rpc.install()
+
+from etcd3.etcdrpc import rpc_pb2  # noqa: E402 - loadable once the finder is there
 
 GROUPS: Sequence[Group] = [(Create(f"/{name}", b""),) for name in "abc"]
 
@@ -105,6 +109,8 @@ class _Etcd:
         self.tokens: list[str] = []
         """Those that count."""
         self.denied = False
+        self.changed = False
+        """Whether somebody changes a user or role while a call is on its way."""
 
     def unary_unary(self, path: str, **coding: object) -> Callable[..., Awaitable[Any]]:
         del coding
@@ -135,6 +141,9 @@ class _Etcd:
             raise _error(grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty")
         if self.asks_for_users and token not in self.tokens:
             raise _error(grpc.StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token")
+        if self.changed:
+            self.changed = False
+            raise _error(grpc.StatusCode.INVALID_ARGUMENT, "etcdserver: revision of auth store is old")
         if self.denied:
             raise _error(grpc.StatusCode.PERMISSION_DENIED, "etcdserver: permission denied")
 
@@ -189,3 +198,24 @@ async def test_a_password_that_is_refused_is_not_shown_with_every_call(tmp_path:
         with pytest.raises(NoAuth, match="does not take the user anna"):
             await rpc.range(rpc_pb2.RangeRequest(key=b"a"))
     assert etcd.passwords == [b"secret", b"secret"]
+
+
+async def test_a_change_of_users_during_a_call_of_one_named_by_a_certificate_is_no_mistake_of_the_call() -> None:
+    """There is no token that could be renewed; the same call is taken when it is sent again."""
+    etcd = _Etcd()
+    rpc = _rpc(etcd, None)
+    etcd.changed = True
+    with pytest.raises(ConnectionLoss, match="auth store is old"):
+        await rpc.range(rpc_pb2.RangeRequest(key=b"a"))
+    await rpc.range(rpc_pb2.RangeRequest(key=b"a"))
+
+
+async def test_a_change_of_users_during_a_call_with_a_token_is_not_noticed(tmp_path: Path) -> None:
+    etcd, file = _Etcd(), tmp_path / "password"
+    file.write_bytes(b"secret")
+    etcd.asks_for_users = True
+    rpc = _rpc(etcd, file)
+    await rpc.renew_token()
+    etcd.changed = True
+    await rpc.range(rpc_pb2.RangeRequest(key=b"a"))
+    assert (etcd.changed, len(etcd.tokens)) == (False, 2)

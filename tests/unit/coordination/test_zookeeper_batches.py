@@ -9,6 +9,7 @@ from kazoo.exceptions import (
     NoAuthError,
     NodeExistsError,
     NoNodeError,
+    QuotaExceededError,
     RolledBackError,
     RuntimeInconsistency,
 )
@@ -18,7 +19,7 @@ from regnum_coordination.drivers.zookeeper.batches import ZooKeeperBatches
 from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
 from regnum_coordination.drivers.zookeeper.names import ServerNames
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NoAuth, NodeExists, NoNode
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NoAuth, NodeExists, NoNode, StoreFull
 from regnum_coordination.port import (
     Check,
     Create,
@@ -179,3 +180,14 @@ async def test_a_node_without_rights_holds_up_no_other_group() -> None:
     for one in await _batches(_Server([NoAuthError(), later, later, later, later])).write(GROUPS, fence):
         assert isinstance(one, Unknown)
         assert isinstance(one.because, NoAuth)
+
+
+async def test_a_node_for_which_a_quota_leaves_no_room_holds_up_no_other_group_and_may_be_written_later() -> None:
+    rolled, later = RolledBackError(), RuntimeInconsistency()
+    server = _Server([rolled, rolled, QuotaExceededError(), later], [None, STAT, STAT])
+    first, full, last = await _batches(server).write(GROUPS, None)
+    assert isinstance(full, Unknown)
+    assert isinstance(full.because, StoreFull)
+    assert "at /b" in str(full.because)
+    assert isinstance(first, Written)
+    assert isinstance(last, Written)

@@ -13,6 +13,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    QuotaExceededError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
@@ -46,6 +47,7 @@ from regnum_coordination.errors import (
     NoNode,
     NotEmpty,
     SessionExpired,
+    StoreFull,
 )
 from regnum_coordination.port import Absent, Check, Create, Delete, Operation, OperationResult, Set, Stat
 
@@ -94,6 +96,7 @@ def test_results_of_a_transaction() -> None:
         (NoAuthError(), NoAuth),
         (AuthFailedError(), NoAuth),
         (InvalidACLError(), NoAuth),
+        (QuotaExceededError(), StoreFull),
         (BadArgumentsError(), InvalidRequest),
         (RuntimeError("xids do not match"), ConnectionLoss),
     ],

@@ -1,11 +1,12 @@
 """Candidates over a memory store: winning, standing by, fencing the dead, and what people write into /controller."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import SessionExpired
+from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
+from regnum_coordination.port import Node
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
@@ -34,13 +35,34 @@ class FakeDetector:
         return 0
 
 
+class MissingStore(MemoryStore):
+    """Misses its first reads of registrations."""
+
+    def __init__(self, server: MemoryServer, missing: list[Exception]) -> None:
+        super().__init__(server)
+        self.missing = missing
+
+    async def get(self, path: str, *, current: bool = False) -> Node:
+        """See Store."""
+        if self.missing and path.startswith(f"{paths.ELECTION_IDS}/"):
+            raise self.missing.pop(0)
+        return await super().get(path, current=current)
+
+
 class Candidate:
     """One election process without a controller behind it."""
 
-    def __init__(self, server: MemoryServer, id: int, detector: FakeDetector, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        server: MemoryServer,
+        id: int,
+        detector: FakeDetector,
+        supervisor: Supervisor,
+        missing: Sequence[Exception] = (),
+    ) -> None:
         self.id = id
         self.server = server
-        self.store = MemoryStore(server)
+        self.store = MissingStore(server, list(missing))
         self.clock = SystemClock()
         self.reigns: list[Reign] = []
         self.reigning = False
@@ -101,9 +123,9 @@ class Candidates:
         self.supervisor = Supervisor("test")
         self.all: list[Candidate] = []
 
-    async def start(self, id: int) -> Candidate:
+    async def start(self, id: int, *, missing: Sequence[Exception] = ()) -> Candidate:
         await ensure_folders(self.outside, paths.PERSISTENT_FOLDERS, SystemClock())
-        candidate = Candidate(self.server, id, self.detector, self.supervisor)
+        candidate = Candidate(self.server, id, self.detector, self.supervisor, missing)
         self.all.append(candidate)
         await candidate.start()
         return candidate
@@ -148,6 +170,33 @@ async def test_a_dead_controller_is_fenced_before_its_session_ends(candidates: C
     await until(lambda: two.reigning)
     assert two.reigns[0].epoch == 2
     assert two.prepared == [True], "looked for brokers once, while the office was not free"
+
+
+async def test_a_standby_that_misses_reads_watches_the_controller_as_soon_as_one_is_answered(
+    candidates: Candidates,
+) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    missed = [ConnectionLoss("no answer"), NoNode(paths.election_id(ElectionId(1))), ConnectionLoss("no answer")]
+    two = await candidates.start(2, missing=missed)
+    await until(lambda: two.known is not None)
+    assert two.known == KnownController(id=ElectionId(1), epoch=ControllerEpoch(1), client=None), "who, not yet where"
+    await until(lambda: 3_001 in candidates.detector.dead)
+    assert two.known is not None
+    assert two.known.internal == Address(host="h", port=2_001)
+    candidates.detector.dead[3_001].set()
+    await until(lambda: two.reigning)
+    assert two.reigns[0].epoch == 2
+
+
+async def test_a_standby_that_misses_every_read_is_elected_when_the_office_is_free(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    two = await candidates.start(2, missing=[ConnectionLoss("no answer")] * 1_000)
+    await until(lambda: two.known is not None)
+    candidates.server.expire(one.store.session_id)
+    await until(lambda: two.reigning)
+    assert two.reigns[0].epoch == 2
 
 
 async def test_a_standby_watches_on_when_a_call_is_cancelled_that_nobody_cancelled(candidates: Candidates) -> None:

@@ -7,7 +7,7 @@ import pytest
 from regnum.types.v1 import events_pb2 as words
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import NoAuth
-from regnum_coordination.port import Check, Children, Group, Node, Outcome, Set, Stat, Unknown
+from regnum_coordination.port import Check, Children, Group, Node, Outcome, Set, Unknown
 from regnum_election.controller import Controller
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import describe_health
@@ -39,11 +39,6 @@ class ClosedStore(MemoryStore):
         if self.denies_all or self.closed & set(paths):
             self.refused += 1
             raise NoAuth(DENIED)
-
-    async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
-        """See Store."""
-        self._check(path)
-        return await super().set(path, data, version=version)
 
     async def get(self, path: str, *, current: bool = False) -> Node:
         """See Store."""

@@ -9,7 +9,7 @@ from regnum.types.v1 import events_pb2 as words
 from regnum_client.admin.health.views import health_view
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import ConnectionLoss, StoreFull
-from regnum_coordination.port import Check, Group, Outcome, Stat, Unknown
+from regnum_coordination.port import Check, Group, Outcome, Unknown
 from regnum_election.controller import Controller
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import describe_health
@@ -40,18 +40,12 @@ class RefusingStore(MemoryStore):
         self.unanswered = 0
         """Batches without an answer."""
 
-    async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
-        """See Store."""
-        if self.failure is not None:
-            raise self.failure
-        return await super().set(path, data, version=version)
-
     async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
         """See Store."""
         if self.failure is not None:
             self.unanswered += 1
             await asyncio.sleep(0)
-            return tuple(Unknown() for _ in groups)
+            return tuple(Unknown(self.failure) for _ in groups)
         return await super().write_batch(groups, fence=fence)
 
 

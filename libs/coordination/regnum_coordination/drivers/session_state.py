@@ -1,7 +1,7 @@
 """A session's state and those who wait for its changes; shared by the drivers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 from regnum_coordination.errors import SessionExpired
@@ -13,6 +13,21 @@ _T = TypeVar("_T")
 def expired() -> SessionExpired:
     """What everything raises once a session is LOST."""
     return SessionExpired("the session is over; open a new store")
+
+
+async def unless(happened: asyncio.Event, work: Awaitable[_T], error: Callable[[], Exception]) -> _T:
+    """The result of ``work``; ``error`` is raised as soon as the event is set, and the work is cancelled."""
+    task = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(happened.wait())
+    try:
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if happened.is_set():
+            raise error()
+        return task.result()
+    finally:
+        waiting.cancel()
+        task.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
 
 
 class SessionStateFeed:
@@ -78,14 +93,4 @@ class SessionStateFeed:
 
     async def unless_lost(self, work: Awaitable[_T]) -> _T:
         """The result of ``work``; SessionExpired as soon as the session is LOST, and the work is cancelled."""
-        task = asyncio.ensure_future(work)
-        lost = asyncio.ensure_future(self._lost.wait())
-        try:
-            await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if self._lost.is_set():
-                raise expired()
-            return task.result()
-        finally:
-            lost.cancel()
-            task.cancel()
-            await asyncio.gather(task, lost, return_exceptions=True)
+        return await unless(self._lost, work, expired)

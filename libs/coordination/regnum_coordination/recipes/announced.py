@@ -11,6 +11,8 @@ from regnum_model.nodes import MalformedNodeError
 from regnum_model.nodes.reading import loaded
 from regnum_model.quotas import CHANGES, change_number
 
+from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.paths import check_path
 from regnum_coordination.port import Node
 from regnum_coordination.recipes.stored_quotas import Reader
 
@@ -52,4 +54,11 @@ def _path(node: Node) -> str | None:
     except (MalformedNodeError, ValueError):
         return None
     path = content.get("path") if isinstance(content, dict) else None
-    return path if isinstance(path, str) and path.startswith("/") else None
+    if not isinstance(path, str):
+        return None
+    try:
+        check_path(path)
+    except InvalidRequest:
+        # No read of it could succeed.
+        return None
+    return path

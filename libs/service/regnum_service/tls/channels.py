@@ -24,13 +24,15 @@ def opener(files: WatchedFiles | None) -> Open:
         def make() -> grpc.aio.Channel:
             return aio_channel(target(address), credentials=files.pem.channel_credentials(), options=CHANNEL_OPTIONS)
 
-        channel = RenewedChannel(make, follows_name=is_name(address.host), version=_looking_at(files))
+        channel = RenewedChannel(make, follows_name=is_name(address.host), version=looking_at(files))
         return addressed(channel, address, addressee)
 
     return open_secure
 
 
-def _looking_at(files: WatchedFiles) -> Callable[[], int]:
+def looking_at(files: WatchedFiles) -> Callable[[], int]:
+    """The version of the files, for channels that are made of them; each call has them looked at where that is due."""
+
     def version() -> int:
         if files.is_due:
             # On a thread: this call still goes where the last one went, the next one finds what changed.

@@ -1,10 +1,12 @@
 """From candidate to controller and back, over and over, during one session with the store (seed 002, safety rule S7).
 
 A standby does two things at once: it campaigns (and wins as soon as ``/controller`` is free), and it watches the
-incumbent's lifeline listener. When that breaks and the port refuses twice, the incumbent is dead: the standby fences
-it and need not wait for its session to end. A process that opens a session and finds itself named in ``/controller``
-reigned in an earlier one and fences that reign: a store that was away gives old sessions their whole time-out anew,
-and until there is a controller the brokers, who registered anew as well, lead nothing.
+incumbent's lifeline listener. When that breaks and the port refuses twice, the incumbent is dead: the standby fences it
+and need not wait for its session to end. Where that listener is, the incumbent's registration says, which is read until
+it does: a standby that missed it would watch nobody for as long as that reign lasts. A process that opens a session and
+finds itself named in ``/controller`` reigned in an earlier one and fences that reign: a store that was away gives old
+sessions their whole time-out anew, and until there is a controller the brokers, who registered anew as well, lead
+nothing.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.leadership import Incumbent, Leadership, Loss
 from regnum_coordination.recipes.leadership import Reign as Win
+from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
@@ -30,6 +33,9 @@ from regnum_election.reign.reign import DeposedError, Predecessor, Reign, Resign
 
 STAND_ASIDE_S: Final = 2.0
 """How long a controller that was asked to resign leaves the office to others."""
+
+_BACKOFF: Final = Backoff()
+"""Pauses between looks for the incumbent's listeners."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,24 +118,25 @@ class Candidacy:
 
     async def _observe(self) -> None:
         """Know the incumbent, and fence it when it is dead."""
-        detection: asyncio.Task[None] | None = None
+        following: asyncio.Task[None] | None = None
         try:
             async with aclosing(self._leadership.incumbents()) as incumbents:
                 async for incumbent in incumbents:
-                    if detection is not None:
-                        end_task(detection)
-                        detection = None
+                    if following is not None:
+                        end_task(following)
+                        following = None
                     self._note(incumbent)
                     await self._fence_own(incumbent)
-                    lifeline = await self._introduce(incumbent)
-                    if incumbent is not None and lifeline is not None and self._detects and incumbent.id != self._id:
-                        detection = self._spawn("detect-controller", self._detect(incumbent, lifeline))
+                    if incumbent is None:
+                        self._known(None)
+                    else:
+                        following = self._spawn("follow-controller", self._follow(incumbent))
         except SessionExpired:
             # The campaign ends for the same reason and says so.
             return
         finally:
-            if detection is not None:
-                end_task(detection)
+            if following is not None:
+                end_task(following)
 
     async def _fence_own(self, incumbent: Incumbent | None) -> None:
         """End the reign of an earlier session of this process, or of its last run.
@@ -159,21 +166,32 @@ class Candidacy:
                 fenced_unix_nano=now_unix_nano,
             )
 
-    async def _introduce(self, incumbent: Incumbent | None) -> Address | None:
-        if incumbent is None:
-            self._known(None)
-            return None
-        client: Address | None = None
-        internal: Address | None = None
-        lifeline: Address | None = None
+    async def _follow(self, incumbent: Incumbent) -> None:
+        """Tell of the incumbent, and fence it when it is dead."""
         try:
-            node = await self._store.get(paths.election_id(incumbent.id), current=True)
-            listeners = ElectionNode.decode(node.data).listeners
-            client, internal, lifeline = listeners["client"], listeners["internal"], listeners["lifeline"]
-        except (NoNode, ConnectionLoss, MalformedNodeError) as error:
-            self._log.warning("controller's addresses unknown", controller=incumbent.id, reason=str(error))
-        self._known(KnownController(id=incumbent.id, epoch=incumbent.epoch, client=client, internal=internal))
-        return lifeline
+            lifeline = await self._introduce(incumbent)
+        except SessionExpired:
+            return
+        if self._detects and incumbent.id != self._id:
+            await self._detect(incumbent, lifeline)
+
+    async def _introduce(self, incumbent: Incumbent) -> Address:
+        """Tell of the incumbent, and where it listens as soon as that can be read; its lifeline listener."""
+        attempts = 0
+        while True:
+            try:
+                node = await self._store.get(paths.election_id(incumbent.id), current=True)
+                listeners = ElectionNode.decode(node.data).listeners
+            except (NoNode, ConnectionLoss, MalformedNodeError) as error:
+                attempts += 1
+                if attempts == 1:
+                    self._log.warning("controller's addresses unknown", controller=incumbent.id, reason=str(error))
+                    self._known(KnownController(id=incumbent.id, epoch=incumbent.epoch, client=None))
+                await asyncio.sleep(_BACKOFF.pause_s(attempts))
+                continue
+            client, internal = listeners["client"], listeners["internal"]
+            self._known(KnownController(id=incumbent.id, epoch=incumbent.epoch, client=client, internal=internal))
+            return listeners["lifeline"]
 
     async def _detect(self, incumbent: Incumbent, lifeline: Address) -> None:
         noticed_unix_nano = await self._wait_dead(lifeline)

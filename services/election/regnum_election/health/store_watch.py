@@ -25,8 +25,8 @@ INTERVAL_S: Final = 2.0
 AGAIN_S: Final = 0.2
 """The same while the last one was not answered."""
 
-PATIENCE_S: Final = 2.0
-"""How long one is waited for."""
+PATIENCE_S: Final = 4.0
+"""How long one is waited for: on etcd it takes two round trips, since what is refused is sent again (decision 3)."""
 
 FAILING_S: Final = 4.0
 """Time without an answer after which the store counts as one that takes no writes."""
@@ -67,7 +67,7 @@ class StoreWatch:
         self.refuses_because = ""
         """Why the store takes no writes; empty: it does, as far as is known."""
         self.took_s = 0.0
-        """Seconds that the last write took which was answered."""
+        """Seconds that the last write took which was answered; on etcd up to twice those of one that happens."""
 
     @property
     def refusal(self) -> str:

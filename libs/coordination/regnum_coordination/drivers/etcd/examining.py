@@ -12,7 +12,7 @@ from regnum_model.nodes.processes import is_loopback
 from regnum_coordination.admission import Examination, Knock, settle
 from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.address import EtcdAddress
-from regnum_coordination.drivers.etcd.opening import channel, channel_credentials, resolved
+from regnum_coordination.drivers.etcd.opening import channel, resolved, tls_files
 from regnum_coordination.drivers.etcd.roles import UNTOLD, roles_weakness
 from regnum_coordination.drivers.etcd.tokens import TokenSource
 from regnum_coordination.errors import CoordinationError
@@ -33,13 +33,13 @@ async def examine(url: str, *, nodes: Collection[str], timeout_s: float) -> Exam
     address = await resolved(named)
     own, stranger = address.credentials, Credentials(ca=address.credentials.ca)
     key = (address.prefix or "/").encode()
-    shown = await asyncio.to_thread(channel_credentials, stranger)
+    shown = await asyncio.to_thread(tls_files, stranger)
     knocks = await asyncio.gather(
         *(_knock(channel(target, address, shown, follows_name=False), key, timeout_s) for target in address.targets)
     )
     versions: list[str] = []
     if own.user is not None:
-        shown = await asyncio.to_thread(channel_credentials, own)
+        shown = await asyncio.to_thread(tls_files, own)
         for target in address.targets:
             opened = channel(target, address, shown, follows_name=False)
             try:

@@ -1,6 +1,7 @@
 """Opening a session with etcd: names resolved, files read, a lease granted, the session's key put (safety rule S6)."""
 
 import asyncio
+import logging
 import math
 import socket
 from dataclasses import replace
@@ -12,17 +13,21 @@ from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
 from regnum_service.channel import aio_channel
 from regnum_service.renewed_channel import RenewedChannel, is_name
+from regnum_service.tls.channels import looking_at
+from regnum_service.tls.files import TlsFiles, TlsFilesError, WatchedFiles
 from regnum_telemetry.rpc_client import DIRECT
 
-from regnum_coordination.drivers.credentials import Credentials, read
+from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.address import EtcdAddress, one_family
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
 from regnum_coordination.drivers.etcd.session import LeaseSession
 from regnum_coordination.drivers.etcd.store import EtcdStore
 from regnum_coordination.drivers.etcd.tokens import TokenSource
-from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NoAuth, SessionExpired
 from regnum_coordination.port import Store
+
+_LOG = logging.getLogger(__name__)
 
 MIN_SESSION_TIMEOUT_S: Final = 5.0
 """A change of etcd's leader stops writes for about 3 s (safety rule S8)."""
@@ -35,10 +40,10 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
         raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
     if operation_timeout_s <= 0:
         raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
-    credentials = await asyncio.to_thread(channel_credentials, address.credentials)
+    files = await asyncio.to_thread(tls_files, address.credentials)
     client = await asyncio.to_thread(_client, await resolved(address), operation_timeout_s)
     channels = [
-        channel(target, address, credentials, follows_name=is_name(host))
+        channel(target, address, files, follows_name=is_name(host))
         for (host, _), target in zip(address.endpoints, address.targets, strict=True)
     ]
     tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
@@ -47,8 +52,9 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     try:
         patience_s = operation_timeout_s * len(channels)
         granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), patience_s, address)
-        session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
-        await _put(rpc, rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id), patience_s)
+        key = keys.session(lease.id)
+        session = LeaseSession(rpc, key=key, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
+        await _put(rpc, rpc_pb2.PutRequest(key=key, lease=lease.id), patience_s)
     except (CoordinationError, asyncio.CancelledError):
         await rpc.close()
         client.close()
@@ -57,15 +63,19 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
 
 
-def channel(
-    target: str, address: EtcdAddress, credentials: grpc.ChannelCredentials | None, *, follows_name: bool
-) -> grpc.aio.Channel:
-    """A channel to one member, which finds it again when its name comes to stand for another address."""
+def channel(target: str, address: EtcdAddress, files: WatchedFiles | None, *, follows_name: bool) -> grpc.aio.Channel:
+    """A channel to one member, which finds it again when its name comes to stand for another address.
+
+    Over TLS calls take up certificates and authorities that were renewed; streams stay where they began.
+    """
     options = _channel_options(address)
 
     def make() -> grpc.aio.Channel:
+        credentials = None if files is None else files.pem.channel_credentials()
         return aio_channel(target, credentials=credentials, options=options)
 
+    if files is not None:
+        return RenewedChannel(make, follows_name=follows_name, version=looking_at(files))
     return RenewedChannel(make, follows_name=True) if follows_name else make()
 
 
@@ -75,14 +85,16 @@ def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:
     return (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", address.server_name))
 
 
-def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials | None:
-    """What the channel on the loop needs for TLS; None without it. Raises ValueError for a file that is not right."""
+def tls_files(credentials: Credentials) -> WatchedFiles | None:
+    """What channels on the loop need for TLS; None without it. Raises ValueError for a file that is not right."""
     credentials.check_files()
     if credentials.ca is None:
         return None
-    own = None if credentials.cert is None else read(credentials.cert, "cert")
-    key = None if credentials.key is None else read(credentials.key, "key")
-    return grpc.ssl_channel_credentials(read(credentials.ca, "ca"), key, own)
+    files = TlsFiles(ca=credentials.ca, certificate=credentials.cert, key=credentials.key)
+    try:
+        return WatchedFiles(files, complain=lambda why: _LOG.warning("etcd: %s", why))
+    except TlsFilesError as error:
+        raise ValueError(str(error)) from None
 
 
 def _client(address: EtcdAddress, timeout_s: float) -> Any:
@@ -153,7 +165,10 @@ async def _grant(
 
 
 async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
-    """Put the session's key, which nobody else writes, so that it may be put again; some members may be away."""
+    """Put the session's key, which nobody else writes, so that it may be put again; some members may be away.
+
+    A lease that has ended by then is a session that did not come about: ConnectionLoss, as any other reason for that.
+    """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + patience_s
     while True:
@@ -161,6 +176,8 @@ async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
             await rpc.put(request)
         except NoAuth:
             raise
+        except SessionExpired:
+            raise ConnectionLoss("etcd ended the lease of the new session before it was used; open another") from None
         except ConnectionLoss:
             if loop.time() >= give_up_s:
                 raise

@@ -79,7 +79,7 @@ ASKS_FOR_A_USER: Final = "user name is empty"
 NO_SPACE: Final = "database space exceeded"
 """In etcd's refusal of what takes room, while its alarm NOSPACE is on."""
 OLD_REVISIONS: Final = ("revision of auth store is old", "revision in header is old")
-"""In etcd's refusals of a token from before a change of users or roles."""
+"""In etcd's refusals of a token, or of a call, from before a change of users or roles."""
 
 
 def compacted() -> Compacted:
@@ -101,7 +101,8 @@ def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
     if details is not None and ASKS_FOR_A_USER in details:
         return NoAuth("etcd asks for a user; add ?user=NAME&password_file=FILE to the URL")
     kind = ERRORS.get(code, ConnectionLoss)
-    if kind is ConnectionLoss:
+    # Who is named by a certificate has no token to renew: the same call is sent again.
+    if kind is ConnectionLoss or any(text in (details or "") for text in OLD_REVISIONS):
         return ConnectionLoss(f"etcd: {code.name}: {details}; a write may have happened, resolve by repeating it")
     return kind(f"etcd: {code.name}: {details}")
 
@@ -135,6 +136,8 @@ class Stream:
         """gRPC's call."""
         self.member: Final = member
         """Number of the member."""
+        self.silent: Final = asyncio.Event()
+        """Set once the member was found to carry nothing out: nothing will come on a stream of watches."""
 
 
 class EtcdRpc:
@@ -148,6 +151,7 @@ class EtcdRpc:
         self._tokens = TokenSource(channels, Credentials(), timeout_s=timeout_s) if tokens is None else tokens
         self._timeout_s = timeout_s
         self._window = asyncio.Semaphore(WINDOW)
+        self._watches: set[Stream] = set()
 
     # Messages are Any: the generated code is untyped.
 
@@ -184,7 +188,34 @@ class EtcdRpc:
     def watch_stream(self) -> Stream:
         """A stream of watches."""
         member = self._best()
-        return Stream(member.watch.Watch(metadata=HAS_LEADER + self._tokens.metadata), member.number)
+        stream = Stream(member.watch.Watch(metadata=HAS_LEADER + self._tokens.metadata), member.number)
+        self._watches.add(stream)
+        stream.call.add_done_callback(lambda _: self._watches.discard(stream))
+        return stream
+
+    async def find_silent(self, key: bytes) -> None:
+        """Ask each member that watches are with for a key, and tell its watches where it does not answer in time.
+
+        Such a member may answer pings and keep-alives, and read its own state, while it learns of no change. Of a
+        single member nothing is asked, since watches could go nowhere else.
+        """
+        if len(self._members) > 1:
+            await asyncio.gather(*(self._look_at(member, key) for member in {one.member for one in self._watches}))
+
+    async def _look_at(self, member: int, key: bytes) -> None:
+        # Not within the window, where a flood of calls would hold it up.
+        read = self._members[member].kv.Range
+        request = rpc_pb2.RangeRequest(key=key, keys_only=True)
+        try:
+            await read(request, timeout=self._timeout_s, metadata=HAS_LEADER + self._tokens.metadata)
+        except grpc.aio.UsageError:
+            return  # the store is closed
+        except grpc.aio.AioRpcError as error:
+            # Any other status is an answer, or the end of the connection, which ends the streams as well.
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                for stream in self._watches:
+                    if stream.member == member:
+                        stream.silent.set()
 
     def _best(self) -> _Member:
         return self._members[self._choice.best(asyncio.get_running_loop().time())]

@@ -4,7 +4,8 @@ Goals: after the first answer no change is lost: neither by a lost connection, n
 compaction.
 
 Constraints: a watch resumes only at a revision that is not compacted; a member without a leader must not keep it silent
-(``hasleader``); a stream that ends at once must not be opened again in a tight loop.
+(``hasleader``), nor one whose disk hangs, which answers pings and keep-alives and learns of nothing
+(``EtcdRpc.find_silent``); a stream that ends at once must not be opened again in a tight loop.
 
 Algorithm: read a snapshot at revision R and answer it. Watch from R + 1; each batch of events moves the next revision
 behind its last event, each progress notification behind itself. When the stream ends, open it again at the next
@@ -32,7 +33,7 @@ from regnum_coordination.drivers.etcd.fragments import in_fragments, is_fragment
 from regnum_coordination.drivers.etcd.keys import Keys, child_name, visible
 from regnum_coordination.drivers.etcd.reading import EtcdReader, node_of
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc, compacted
-from regnum_coordination.drivers.session_state import SessionStateFeed, expired
+from regnum_coordination.drivers.session_state import SessionStateFeed, expired, unless
 from regnum_coordination.errors import Compacted, ConnectionLoss
 from regnum_coordination.paths import RESERVED, ROOT, folder_prefix
 from regnum_coordination.port import Children, Node, TreeChange
@@ -134,7 +135,8 @@ class EtcdWatcher:
             try:
                 await self._session.unless_lost(_begin(stream.call, key, end, next_revision))
                 while True:
-                    answer = await self._session.unless_lost(stream.call.read())
+                    reading = unless(stream.silent, stream.call.read(), TimeoutError)
+                    answer = await self._session.unless_lost(reading)
                     if answer is grpc.aio.EOF:
                         await self._session.unless_lost(self._rpc.recover(stream, None))
                         break
@@ -151,8 +153,8 @@ class EtcdWatcher:
                         yield answer
                     elif not answer.created:
                         next_revision = max(next_revision, answer.header.revision + 1)
-            except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
-                # The stream broke: the same as its end.
+            except (TimeoutError, grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+                # The stream broke, or its member is silent: the same as its end.
                 await self._session.unless_lost(self._rpc.recover(stream, error))
             finally:
                 stream.call.cancel()

@@ -15,6 +15,7 @@ from regnum_coordination.errors import (
     NodeExists,
     NoNode,
     NotEmpty,
+    StoreFull,
 )
 from regnum_coordination.port import Node, Stat
 
@@ -25,7 +26,6 @@ _INVALID: Final = (
     exceptions.BadArgumentsError,
     exceptions.MarshallingError,
     exceptions.UnimplementedError,
-    exceptions.QuotaExceededError,
     exceptions.NotReadOnlyCallError,
 )
 """What the same request will always be answered with."""
@@ -46,6 +46,9 @@ _ABOUT_A_NODE: Final[dict[type[Exception], Callable[[str], CoordinationError]]] 
     exceptions.NoChildrenForEphemeralsError: lambda path: NoNode(path, "its parent is ephemeral"),
     exceptions.NodeExistsError: NodeExists,
     exceptions.NotEmptyError: NotEmpty,
+    exceptions.QuotaExceededError: lambda path: StoreFull(
+        f"ZooKeeper takes no more at {path}; raise the hard quota of a node above it (setquota), or delete that quota"
+    ),
 }
 """What is said by the node alone."""
 

@@ -38,7 +38,14 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     size,
     touched,
 )
-from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, NoAuth, SessionExpired
+from regnum_coordination.errors import (
+    ConnectionLoss,
+    CoordinationError,
+    InvalidRequest,
+    NoAuth,
+    SessionExpired,
+    StoreFull,
+)
 from regnum_coordination.paths import parent
 from regnum_coordination.port import (
     Absent,
@@ -81,7 +88,7 @@ class Failed:
     place: int
     """Index of the operation that failed first."""
     error: CoordinationError
-    """What it met."""
+    """What it met; NoAuth or StoreFull where a person can change that."""
 
 
 class ZooKeeperBatches:
@@ -126,7 +133,7 @@ class ZooKeeperBatches:
         version = None if isinstance(at_fault, Create | Absent) else at_fault.version
         error = to_error(found, at_fault.path, version)
         # The server looks at the session once for each operation, and says so in the same place.
-        if isinstance(error, SessionExpired | ConnectionLoss) and not isinstance(error, NoAuth):
+        if isinstance(error, SessionExpired | ConnectionLoss) and not isinstance(error, NoAuth | StoreFull):
             raise self._told(error)
         return Failed(place, error)
 
@@ -246,12 +253,13 @@ class _Batch:
             return []
         if tried.place < len(self._fences):
             # A fence that may not be looked at has not failed.
-            fenced = Unknown(tried.error) if isinstance(tried.error, NoAuth) else Fenced()
+            fenced = Unknown(tried.error) if isinstance(tried.error, ConnectionLoss) else Fenced()
             for index in pack:
                 self.outcomes[index] = fenced
             return []
         named = bisect_right(starts, tried.place) - 1
-        self.outcomes[pack[named]] = Unknown(tried.error) if isinstance(tried.error, NoAuth) else Refused(tried.error)
+        error = tried.error
+        self.outcomes[pack[named]] = Unknown(error) if isinstance(error, ConnectionLoss) else Refused(error)
         return [index for index in pack if index != pack[named]]
 
     async def _still_possible(self, pack: Sequence[int]) -> list[int]:
