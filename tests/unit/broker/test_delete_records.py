@@ -125,6 +125,7 @@ async def test_a_member_that_does_not_answer_is_waited_for_and_said(world: Broke
     (result,) = await delete(world, 1, before(1), timeout_ms=300)
     assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     assert (result.new_log_start_offset, result.low_watermark) == (1, 0)
+    assert "before_offset 1 " in result.error_message, "all_committed would be looked up anew"
     await world.start(2)
     await world.elect(1, [1, 2], epoch=1)
     (again,) = await delete(world, 1, before(1))

@@ -1,7 +1,7 @@
 """Deleting committed records on request: the log of a partition begins later, on its leader and then on the others.
 
 Goals: what was answered is gone from every replica that may lead next, and never comes back; what is not committed
-stays; a repeat does no harm.
+stays; a repeat with the same offset does no harm.
 
 Algorithm: the leader moves its log start as retention does (``retention.mover``), and its followers take it up with
 their next answers. The call waits until all that are in sync, or fetch, have said that they begin there: the low
@@ -174,7 +174,7 @@ def _tell(item: _Item) -> None:
         result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
         result.error_message = (
             "this broker was replaced as leader before all replicas had deleted the records; refresh metadata and give"
-            " the call again"
+            f" the call again with before_offset {item.offset}"
         )
         return
     result.new_log_start_offset, result.low_watermark = log.log_start_offset, item.leadership.low_watermark
@@ -185,7 +185,8 @@ def _tell(item: _Item) -> None:
         result.error_code = errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
         result.error_message = (
             f"the leader deleted the records, and not every replica has yet: none has what lies before"
-            f" {result.low_watermark}; they will when they fetch. Give the call again to wait for it"
+            f" {result.low_watermark}; they will when they fetch. Give the call again with before_offset"
+            f" {item.offset} to wait for it"
         )
 
 
