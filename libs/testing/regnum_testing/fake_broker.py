@@ -406,6 +406,8 @@ class FakeBroker(
             result.new_log_start_offset = max(offset, found.log_start)
             if not request.validate_only:
                 found.log_start = result.low_watermark = result.new_log_start_offset
+                if self.cluster.after_deletion is not None:
+                    result.error_code = self.cluster.after_deletion(found)
         return answer
 
     async def Consume(  # noqa: N802

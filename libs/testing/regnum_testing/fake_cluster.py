@@ -44,6 +44,8 @@ class FakeCluster:
     propagation = admin_pb2.DescribePropagationResponse()
     """How far the controller says that metadata has come; replaced, never changed in place."""
 
+    after_deletion: Callable[[FakePartition], Code] | None = None
+    """Called when records of a partition were deleted: the error that is answered all the same."""
     id_refusal: RegnumError | None = None
     """What brokers say in place of a producer id."""
 

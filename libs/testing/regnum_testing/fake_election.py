@@ -246,7 +246,9 @@ class FakeElection(FakeMember, FakeLeaders, FakeAcls, FakeTokens, admin_pb2_grpc
         """As the test says."""
         self.cluster.calls["AlterPartitionReassignments"] += 1
         self._authority()
-        return self.cluster.reassignments.alter(request)
+        answer = self.cluster.reassignments.alter(request)
+        self._answer_or_not()
+        return answer
 
     async def ListPartitionReassignments(  # noqa: N802
         self, request: admin_pb2.ListPartitionReassignmentsRequest, _context: Context

@@ -125,6 +125,7 @@ async def test_a_member_that_does_not_answer_is_waited_for_and_said(world: Broke
     (result,) = await delete(world, 1, before(1), timeout_ms=300)
     assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     assert (result.new_log_start_offset, result.low_watermark) == (1, 0)
+    assert "before_offset 1 " in result.error_message, "all_committed would be looked up anew"
     await world.start(2)
     await world.elect(1, [1, 2], epoch=1)
     (again,) = await delete(world, 1, before(1))
@@ -179,3 +180,28 @@ async def test_a_leader_that_is_replaced_while_it_waits_says_so(world: BrokerWor
     world.brokers[BrokerId(1)].broker.replicas.give(partition, None)
     (result,) = await waiting
     assert result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_new_leader_judges_no_offset_before_it_knows_what_is_committed(world: BrokerWorld) -> None:
+    """KIP-207. Steps: 1 commits three records with 2; 2 has them, knows of one, and leads; 1 comes back."""
+    await world.start(1, 2)
+    await world.elect(1, [1, 2])
+    await world.produce(1, batch_of(b"a", b"b", b"c"))
+    world.brokers[BrokerId(2)].partition().high_watermark = 1
+    await world.elect(2, [1, 2], epoch=1, tell=[2])
+    for item in (before(3), EVERYTHING):
+        for validate_only in (True, False):
+            (result,) = await delete(world, 2, item, validate_only=validate_only)
+            assert result.error_code == errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
+            assert (result.new_log_start_offset, result.low_watermark) == (-1, -1)
+    (wrong,) = await delete(world, 2, before(-1))
+    (known,) = await delete(world, 2, before(1), validate_only=True)
+    assert (wrong.error_code, known.error_code) == (errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE, 0)
+    assert starts(world) == {1: 0, 2: 0}
+    await world.elect(2, [1, 2], epoch=2)
+
+    async def answered() -> bool:
+        (result,) = await delete(world, 2, EVERYTHING)
+        return outcome(result) == (0, 0, 3, 3)
+
+    await eventually(answered)

@@ -8,9 +8,10 @@ from regnum.types.v1 import errors_pb2
 from regnum_client import Admin, DeletedRecords, TopicPartition
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.fake_partition import FakePartition
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
@@ -20,9 +21,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     async with FakeCluster() as running:
         running.create("orders", partitions=3)
         for number in range(3):
-            for _ in range(4):
-                batch = build_batch([NewRecord(value=b"v")], timestamp_ms=0)
-                running.partitions["orders", number].append(batch)
+            add_records(running.partitions["orders", number], count=4)
         yield running
 
 
@@ -35,7 +34,14 @@ def starts(cluster: FakeCluster) -> list[int]:
     return [cluster.partitions["orders", number].log_start for number in range(3)]
 
 
-async def test_every_partition_is_deleted_from_at_its_own_leader_in_one_call_each(cluster: FakeCluster) -> None:
+def add_records(one: FakePartition, *, count: int) -> None:
+    for _ in range(count):
+        one.append(build_batch([NewRecord(value=b"v")], timestamp_ms=0))
+
+
+async def test_every_partition_is_checked_and_deleted_from_at_its_own_leader_in_one_call_each(
+    cluster: FakeCluster,
+) -> None:
     async with Admin(cluster.bootstrap) as admin:
         answers = await admin.delete_records({P0: 2, P1: None, P2: 0})
     assert answers == {
@@ -44,7 +50,44 @@ async def test_every_partition_is_deleted_from_at_its_own_leader_in_one_call_eac
         P2: DeletedRecords(log_start_offset=0, new_log_start_offset=0, low_watermark=0),
     }
     assert starts(cluster) == [2, 4, 0]
-    assert cluster.calls["DeleteRecords"] == len({cluster.partitions["orders", number].leader for number in range(3)})
+    leaders = {cluster.partitions["orders", number].leader for number in range(3)}
+    assert cluster.calls["DeleteRecords"] == 2 * len(leaders)
+
+
+@pytest.mark.parametrize("until", [None, 4])
+async def test_records_that_are_committed_after_the_call_stay_though_it_is_repeated(
+    cluster: FakeCluster, until: int | None
+) -> None:
+    """A follower is slow: the leader has deleted, says REQUEST_TIMED_OUT, and producers go on."""
+    codes = [errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, errors_pb2.ERROR_CODE_NONE]
+
+    def slow_at_first(one: FakePartition) -> Code:
+        add_records(one, count=5)
+        return codes.pop(0)
+
+    cluster.after_deletion = slow_at_first
+    async with Admin(cluster.bootstrap) as admin:
+        answers = await admin.delete_records({P0: until})
+    assert not codes, "it was repeated"
+    assert answers[P0] == DeletedRecords(log_start_offset=0, new_log_start_offset=4, low_watermark=4)
+    assert starts(cluster) == [4, 0, 0]
+
+
+async def test_a_topic_that_was_created_again_between_two_attempts_keeps_its_records(cluster: FakeCluster) -> None:
+    def created_again(_one: FakePartition) -> Code:
+        cluster.after_deletion = None
+        cluster.delete("orders")
+        cluster.create("orders", partitions=3)
+        add_records(cluster.partitions["orders", 0], count=9)
+        return errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+
+    cluster.after_deletion = created_again
+    async with Admin(cluster.bootstrap) as admin:
+        answers = await admin.delete_records({P0: None}, timeout_s=1.0)
+    refused = answers[P0]
+    assert isinstance(refused, RegnumError)
+    assert refused.code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
+    assert starts(cluster) == [0, 0, 0]
 
 
 async def test_a_check_deletes_nothing(cluster: FakeCluster) -> None:

@@ -297,3 +297,20 @@ async def test_a_drained_broker_is_marked_and_stays_so_until_that_is_undone(
     assert not cluster.draining
     again = await regnum("brokers", "drain", "1", "--undo")
     assert "is not being drained" in again.err
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+async def test_a_call_back_whose_answer_was_lost_is_done_when_nothing_is_open(cluster: FakeCluster, lost: int) -> None:
+    def taken(_request: admin_pb2.AlterPartitionReassignmentsRequest) -> None:
+        if len(cluster.reassignments.asked) > lost:
+            over = (errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned")
+            cluster.reassignments.refused = {("t", 0): over, ("t", 1): over}
+
+    cluster.reassignments.taken = taken
+    cluster.elections[1].silent_answers = lost
+    async with Admin(cluster.bootstrap) as admin:
+        outcomes = await admin.alter_partition_reassignments({("t", 0): None, ("t", 1): [3, 4], ("t", 2): None})
+    assert len(cluster.reassignments.asked) == 1 + lost
+    codes = {partition: error and error.code for (_, partition), error in outcomes.items()}
+    over = errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS
+    assert codes == {0: None if lost else over, 1: over, 2: None}, "only call backs can have been done before"

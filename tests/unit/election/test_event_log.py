@@ -329,6 +329,20 @@ async def test_what_does_not_fit_the_queue_is_dropped_counted_and_said(open_log:
     assert gap.position.number + gap.count == 400
 
 
+async def test_what_was_dropped_at_the_end_of_a_reign_does_not_cost_the_log_in_the_next(open_log: Open) -> None:
+    log = await open_log(limits=Limits(queued_events=5))
+    for number in range(1, 9):
+        log.append(fenced(6, number))
+    await until(lambda: log.last == (6, 5), "those that fitted are written")
+    assert log.dropped == 3
+    log.take([encode(fenced(7, number)) for number in (1, 2)])
+    await until(lambda: log.last == (7, 2), "the successor's are written")
+    await write(log, fenced(8, 1))
+    events = (await found(log, limit=1_000, after=BEGINNING)).events
+    places = [(one.position.controller_epoch, one.position.number) for one in events]
+    assert places == [*((6, number) for number in range(1, 6)), (7, 1), (7, 2), (8, 1)]
+
+
 async def test_texts_that_no_wire_takes_do_not_end_the_log(open_log: Open) -> None:
     """A node that a person wrote may say anything, and what is said of it stands in an event."""
     log = await open_log()

@@ -1,11 +1,12 @@
 """Topics that are made because a client asks for them (Kafka: auto.create.topics.enable).
 
 A call of CreateTopics by the same caller, with its rights and quota, and so in its audit log. What its quota has no
-room for is left unknown for now: clients ask again (KIP-599).
+room for is left unknown for now: clients ask again (KIP-599). Of clients of one broker that ask for a topic at once the
+first one asks the controller, and the others wait for that; where it was refused, the next asks with its own rights.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,29 +52,54 @@ class AutoCreation:
         self.defaults: Final = defaults
         self._cache: Final = cache
         self._forwarding: Final = forwarding
+        self._under_way: Final[dict[str, asyncio.Future[Collection[str]]]] = {}
+        """Of topics that are being made, what ends with those that were: of many callers one asks, and is charged."""
 
     async def make(self, names: Collection[str], call: Call) -> Mapping[str, Code]:
         """Make those of the topics that do not exist; why those are not there that the picture lacks afterwards."""
         wanted = [name for name in dict.fromkeys(names) if name not in self._cache.topics and _may_be_made(name)]
         if not self.defaults.auto_create or not wanted:
             return {}
+        told: dict[str, Code] = {}
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while left := [name for name in wanted if name not in told and name not in self._cache.topics]:
+                    others = {name: self._under_way[name] for name in left if name in self._under_way}
+                    if own := [name for name in left if name not in others]:
+                        told |= await self._make(own, call)
+                    if others:
+                        await asyncio.wait(set(others.values()))
+                    # What another caller was refused, or gave up, this one may be allowed.
+                    done = [name for name, ended in others.items() if name in ended.result()]
+                    told |= dict.fromkeys(done, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE)
+        except TimeoutError:
+            return {**dict.fromkeys(wanted, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE), **told}
+        return told
+
+    async def _make(self, names: Sequence[str], call: Call) -> Mapping[str, Code]:
+        """Make topics that no other caller here is making, as ``make`` does."""
         asked = admin_pb2.CreateTopicsRequest(
             header=types_pb2.RequestHeader(api_version=STRICT, client_id=call.client_id),
             timeout_ms=int(WITHIN_S * 1000),
         )
-        for name in wanted:
+        for name in names:
             mutation_id = self._forwarding.new_mutation_id()
             asked.topics.add(name=name, mutation_id=mutation_id, partitions=self.defaults.partitions)
+        ended: asyncio.Future[Collection[str]] = asyncio.get_running_loop().create_future()
+        self._under_way.update(dict.fromkeys(names, ended))
+        made: set[str] = set()
         try:
-            async with asyncio.timeout(WITHIN_S):
-                answer = await self._passed_on(asked, call)
-                made = {one.name for one in answer.results if not one.error_code}
-                await self._cache.until(lambda: made.issubset(self._cache.topics), WITHIN_S)
-        except TimeoutError:
-            return dict.fromkeys(wanted, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE)
+            answer = await self._passed_on(asked, call)
+            made = {one.name for one in answer.results if not one.error_code}
+            await self._cache.until(lambda: made.issubset(self._cache.topics), WITHIN_S)
         except RegnumError as error:
-            return dict.fromkeys(wanted, _told(error.code))
-        return {one.name: _told(one.error_code) for one in answer.results}
+            return dict.fromkeys(names, _told(error.code))
+        finally:
+            for name in names:
+                del self._under_way[name]
+            ended.set_result(made)
+        codes = {one.name: one.error_code for one in answer.results}
+        return {name: _told(codes.get(name, errors_pb2.ERROR_CODE_NONE)) for name in names}
 
     async def _passed_on(self, request: admin_pb2.CreateTopicsRequest, call: Call) -> admin_pb2.CreateTopicsResponse:
         unread = UnreadRequest.parse(request.SerializeToString())

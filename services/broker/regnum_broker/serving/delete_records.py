@@ -1,12 +1,12 @@
 """Deleting committed records on request: the log of a partition begins later, on its leader and then on the others.
 
 Goals: what was answered is gone from every replica that may lead next, and never comes back; what is not committed
-stays; a repeat does no harm.
+stays; a repeat with the same offset does no harm.
 
 Algorithm: the leader moves its log start as retention does (``retention.mover``), and its followers take it up with
 their next answers. The call waits until all that are in sync, or fetch, have said that they begin there: the low
 watermark. A leader that is replaced meanwhile says so, and the call is to be repeated at the next one, which may not
-have heard of the deletion.
+have heard of the deletion. A new leader that does not know yet what is committed says so, as to ListOffsets (KIP-207).
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.retention.expiry import KEPT_WHOLE
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetching.offsets import refuse_end
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
@@ -119,26 +120,14 @@ class DeleteRecordsHandler:
                 " records without a value for the keys that are to go, or set cleanup.policy=compact,delete"
             )
             return result
-        start, high_watermark = partition.log.log_start_offset, partition.high_watermark
-        result.log_start_offset = start
-        match message.WhichOneof("until"):
-            case "all_committed":
-                offset = high_watermark
-            case "before_offset" if 0 <= message.before_offset <= high_watermark:
-                offset = message.before_offset
-            case "before_offset":
-                result.error_code = errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
-                result.error_message = (
-                    f"records are committed from {start} to {high_watermark}, which {message.before_offset} is beyond;"
-                    " nothing was deleted: name an offset up to that, or all_committed"
-                )
-                return result
-            case _:
-                result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                result.error_message = "say up to where: before_offset or all_committed; nothing was deleted"
-                return result
-        result.new_log_start_offset, result.low_watermark = max(start, offset), found.low_watermark
-        return _Item(leadership=found, offset=offset, result=result)
+        offset = _until(message, found, result)
+        if offset is not None:
+            result.new_log_start_offset, result.low_watermark = (
+                max(result.log_start_offset, offset),
+                found.low_watermark,
+            )
+            return _Item(leadership=found, offset=offset, result=result)
+        return result
 
     async def _carry_out(self, items: Sequence[_Item], until_s: float) -> None:
         async for part in slices(items, SLICE):
@@ -167,6 +156,34 @@ class DeleteRecordsHandler:
             _tell(item)
 
 
+def _until(
+    message: log_pb2.DeleteRecordsPartition, leadership: Leadership, result: log_pb2.DeleteRecordsResult
+) -> int | None:
+    """Where the log is to begin; None: the result says why not."""
+    partition = leadership.partition
+    start, high_watermark = partition.log.log_start_offset, partition.high_watermark
+    result.log_start_offset = start
+    match message.WhichOneof("until"):
+        case "all_committed" if leadership.knows_committed:
+            return high_watermark
+        case "before_offset" if 0 <= message.before_offset <= high_watermark:
+            return message.before_offset
+        case "all_committed":
+            refuse_end(result, leadership)
+        case "before_offset" if message.before_offset > 0 and not leadership.knows_committed:
+            refuse_end(result, leadership)
+        case "before_offset":
+            result.error_code = errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+            result.error_message = (
+                f"records are committed from {start} to {high_watermark}, which {message.before_offset} is beyond;"
+                " nothing was deleted: name an offset up to that, or all_committed"
+            )
+        case _:
+            result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+            result.error_message = "say up to where: before_offset or all_committed; nothing was deleted"
+    return None
+
+
 def _tell(item: _Item) -> None:
     """Fill a result in, of a partition whose log start was to be moved."""
     result, log = item.result, item.leadership.partition.log
@@ -174,7 +191,7 @@ def _tell(item: _Item) -> None:
         result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
         result.error_message = (
             "this broker was replaced as leader before all replicas had deleted the records; refresh metadata and give"
-            " the call again"
+            f" the call again with before_offset {item.offset}"
         )
         return
     result.new_log_start_offset, result.low_watermark = log.log_start_offset, item.leadership.low_watermark
@@ -185,7 +202,8 @@ def _tell(item: _Item) -> None:
         result.error_code = errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
         result.error_message = (
             f"the leader deleted the records, and not every replica has yet: none has what lies before"
-            f" {result.low_watermark}; they will when they fetch. Give the call again to wait for it"
+            f" {result.low_watermark}; they will when they fetch. Give the call again with before_offset"
+            f" {item.offset} to wait for it"
         )
 
 

@@ -80,7 +80,7 @@ class EventLog:
         self._queue: deque[Entry | Record] = deque()
         self._queued = 0
         self._dropped_since: Entry | None = None
-        """The first entry that was dropped since the last that was not."""
+        """The first entry of one reign that was dropped since the last that was not."""
         self._dropped_now = 0
         self._due = False
         """Whether the thread is to write what is queued, or will be told to."""
@@ -142,16 +142,15 @@ class EventLog:
         """Take an entry of this process's own reign."""
         weight = weight_of(entry)
         if self._queued + weight > self._limits.queued_events:
-            if self._dropped_since is None:
-                self._dropped_since = entry
+            if self._dropped_since is None or self._dropped_since.position.epoch != entry.position.epoch:
+                self._dropped_since, self._dropped_now = entry, 0
                 self._log.error("events dropped", advice="the disk of this election process is too slow for its log")
             self._dropped_now += weight
             self._refused += weight
             return
         with self._lock:
-            if self._dropped_since is not None:
-                self._queue.append(_gap(self._dropped_since, self._dropped_now))
-                self._dropped_since, self._dropped_now = None, 0
+            self._queue.extend(_gap(self._dropped_since, self._dropped_now, entry))
+            self._dropped_since, self._dropped_now = None, 0
             self._queue.append(entry)
             self._queued += weight
         self._write_soon()
@@ -443,9 +442,15 @@ def _portion(records: Iterator[Record]) -> Sequence[Record]:
     return portion
 
 
-def _gap(first: Entry, dropped: int) -> OtherEntry:
-    """Says that events are missing, in the place of the first of them."""
-    return OtherEntry(
+def _gap(first: Entry | None, dropped: int, following: Entry) -> Iterator[OtherEntry]:
+    """Says that events are missing, in the place of the first of them; nothing where none are.
+
+    Of an earlier reign it says nothing: others have reigned since, whose events are in the log, and a gap before them
+    would be taken for a store that went back.
+    """
+    if first is None or first.position.epoch != following.position.epoch:
+        return
+    yield OtherEntry(
         position=first.position,
         controller=first.controller,
         time_unix_ms=first.time_unix_ms,

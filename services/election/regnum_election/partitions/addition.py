@@ -23,6 +23,7 @@ from regnum_coordination.port import Delete, Group, Node, Operation, Refused, Se
 from regnum_model import paths
 from regnum_model.ids import PartitionKey
 from regnum_model.nodes import MalformedNodeError, TopicNode
+from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.decisions.rejection import Rejection, node_damaged
@@ -44,7 +45,7 @@ from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
-from regnum_election.topics.creation import PARTITIONS_PER_STEP, finish_creation
+from regnum_election.topics.creation import PARTITIONS_PER_STEP, PARTITIONS_PER_TURN, finish_creation, has_states
 from regnum_election.topics.requests import repeated_names
 
 TOPICS_PER_STEP: Final = 50
@@ -91,7 +92,7 @@ async def add_partitions(context: ControllerContext, call: AdditionCall) -> Asyn
     """The steps of an addition."""
     repeated = repeated_names([request.name for request in call.requests])
     for indexes in _in_steps(call.requests):
-        plans = _plans(context, call, indexes, repeated)
+        plans = await _plans(context, call, indexes, repeated)
         if not plans:
             yield
             continue
@@ -121,11 +122,12 @@ def _in_steps(requests: Sequence[AdditionRequest]) -> Iterator[range]:
     yield range(start, len(requests))
 
 
-def _plans(
+async def _plans(
     context: ControllerContext, call: AdditionCall, indexes: range, repeated: frozenset[str]
 ) -> dict[int, Addition]:
     """What is to be added next; what needs no writing is settled."""
     plans: dict[int, Addition] = {}
+    turns = Turns(PARTITIONS_PER_TURN)
     for i in indexes:
         if i in call.outcomes:
             continue
@@ -136,7 +138,8 @@ def _plans(
             case Rejection():
                 call.outcomes[i] = planned
             case Done(topic=topic):
-                call.outcomes[i] = Added(total=len(topic.partitions))
+                call.outcomes[i] = added(context, topic)
+                await turns.took(len(topic.partitions))
             case Addition() if (refused := on_its_way_out(context, planned)) is not None:
                 call.outcomes[i] = refused
             case Addition() if call.validate_only:
@@ -144,6 +147,19 @@ def _plans(
             case Addition():
                 plans[i] = planned
     return plans
+
+
+def added(context: ControllerContext, topic: Topic) -> AdditionOutcome:
+    """What a repeat is answered for a topic of the picture (safety rule S20)."""
+    return Added(total=len(topic.partitions)) if has_states(context.picture, topic) else still_adding(topic.name)
+
+
+def still_adding(name: str) -> Rejection:
+    """What is said of a topic with new partitions that cannot be used yet."""
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        message=f"topic {name} has the partitions now, and not each of them is led yet; describe it later",
+    )
 
 
 def on_its_way_out(context: ControllerContext, addition: Addition) -> Rejection | None:

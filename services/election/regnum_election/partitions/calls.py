@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_service.slices import Turns
 from regnum_telemetry import tracing
@@ -17,7 +16,14 @@ from regnum_election.admission.admissions import Admissions, Cost
 from regnum_election.admission.stand_in import Account
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import CREATION, DELETION
-from regnum_election.partitions.addition import Added, AdditionCall, AdditionOutcome, add_partitions, on_its_way_out
+from regnum_election.partitions.addition import (
+    AdditionCall,
+    AdditionOutcome,
+    add_partitions,
+    added,
+    on_its_way_out,
+    still_adding,
+)
 from regnum_election.partitions.giving_up import GivingUp
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome, Removed
 from regnum_election.partitions.requests import (
@@ -165,7 +171,8 @@ class PartitionCalls:
                 case Rejection():
                     call.outcomes[i] = planned
                 case Done(topic=topic):
-                    call.outcomes[i] = Added(total=len(topic.partitions))
+                    call.outcomes[i] = added(context, topic)
+                    await turns.took(len(topic.partitions))
                 case Addition() if (refusal := on_its_way_out(context, planned)) is not None:
                     call.outcomes[i] = refusal
                 case Addition():
@@ -211,10 +218,7 @@ class PartitionCalls:
         id = self._context.picture.names.get(request.name)
         if isinstance(outcome, Rejection) or id not in unled:
             return outcome
-        return Rejection(
-            code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-            message=f"topic {request.name} has the partitions now, and not each of them is led yet; describe it later",
-        )
+        return still_adding(request.name)
 
     async def _wait_led(self, keys: Sequence[PartitionKey], left_s: float) -> None:
         try:

@@ -19,7 +19,15 @@ from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.charging import Answered, Charged, Charging, Kind, Mark, mark_of, throttled
-from regnum_election.topics.creation import Created, Creation, CreationOutcome, create_topics, created
+from regnum_election.topics.creation import (
+    PARTITIONS_PER_TURN,
+    Created,
+    Creation,
+    CreationOutcome,
+    create_topics,
+    created,
+    still_creating,
+)
 from regnum_election.topics.deletion import Deleted, DeletionCall, DeletionOutcome, TopicDeleter
 from regnum_election.topics.requests import (
     DeletionRequest,
@@ -126,7 +134,7 @@ class TopicCalls:
             return context.clock.monotonic()
         repeated = repeated_names([request.name for request in creation.requests])
         charged: list[Charged] = []
-        turns = Turns(TOPICS_PER_TURN)
+        turns, turns_of_partitions = Turns(TOPICS_PER_TURN), Turns(PARTITIONS_PER_TURN)
         for i, request in enumerate(creation.requests):
             await turns.took()
             weighed = weigh_topic(request, context.picture, repeated=repeated, clearing=context.clearing)
@@ -134,7 +142,7 @@ class TopicCalls:
                 case Rejection():
                     creation.outcomes[i] = weighed
                 case Repeated(topic_id=id):
-                    creation.outcomes[i] = created(context, id)
+                    creation.outcomes[i] = await created(context, id, turns_of_partitions)
                 case int():
                     cost = Cost(name=request.name, permits=weighed)
                     mark = mark_of(Kind.CREATION, cost, request.mutation)
@@ -203,9 +211,6 @@ def _in_order(outcomes: dict[int, T]) -> tuple[T, ...]:
 def _still_creating(outcome: CreationOutcome, unled: set[TopicId]) -> CreationOutcome:
     match outcome:
         case Created(topic_id=id) if id in unled:
-            return Rejection(
-                code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                message=f"topic id {id} is still being created: not every partition is led yet; describe it later",
-            )
+            return still_creating(id)
         case _:
             return outcome

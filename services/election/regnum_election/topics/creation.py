@@ -22,7 +22,7 @@ from regnum_model.ids import PartitionKey, TopicId, encode_id
 from regnum_model.nodes import AcceptedAssignment, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 
-from regnum_election.decisions.cluster import Partition, Topic
+from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.decisions.rejection import Rejection, node_damaged
 from regnum_election.decisions.topic_nodes import readable
 from regnum_election.history.events import CREATION
@@ -85,7 +85,7 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
     """The steps of a creation."""
     repeated = repeated_names([request.name for request in creation.requests])
     for indexes in _in_steps(creation.requests):
-        plans = _plans(context, creation, indexes, repeated)
+        plans = await _plans(context, creation, indexes, repeated)
         if not plans:
             yield
             continue
@@ -118,9 +118,12 @@ def _in_steps(requests: Sequence[TopicRequest]) -> Iterator[range]:
     yield range(start, len(requests))
 
 
-def _plans(context: ControllerContext, creation: Creation, indexes: range, repeated: frozenset[str]) -> dict[int, Plan]:
+async def _plans(
+    context: ControllerContext, creation: Creation, indexes: range, repeated: frozenset[str]
+) -> dict[int, Plan]:
     """What the next topics are to become; what needs no writing is settled."""
     plans: dict[int, Plan] = {}
+    turns = Turns(PARTITIONS_PER_TURN)
     for i in indexes:
         request = creation.requests[i]
         if i in creation.outcomes:
@@ -138,7 +141,7 @@ def _plans(context: ControllerContext, creation: Creation, indexes: range, repea
             case Rejection():
                 creation.outcomes[i] = planned
             case Repeated(topic_id=id):
-                creation.outcomes[i] = created(context, id)
+                creation.outcomes[i] = await created(context, id, turns)
             case Plan() if creation.validate_only:
                 creation.outcomes[i] = Created(
                     topic_id=TopicId(""),
@@ -251,11 +254,31 @@ def _picture_of(name: str, node: TopicNode, stat: Stat | None) -> tuple[Topic, d
     return topic, {number: Partition(replicas=replicas, creating=True) for number, replicas in node.partitions.items()}
 
 
-def created(context: ControllerContext, id: TopicId) -> Created:
-    """What a repeat is answered for a topic of the picture (safety rule S20)."""
+async def created(context: ControllerContext, id: TopicId, turns: Turns) -> CreationOutcome:
+    """What a repeat is answered for a topic of the picture (safety rule S20); ``turns`` count partitions."""
     topic = context.picture.topics[id]
     replicas = context.picture.partitions[PartitionKey(id, topic.partitions[0])].replicas
-    return Created(topic_id=id, partitions=len(topic.partitions), replication_factor=len(replicas))
+    outcome: CreationOutcome = Created(topic_id=id, partitions=len(topic.partitions), replication_factor=len(replicas))
+    if not has_states(context.picture, topic):
+        outcome = still_creating(id)
+    await turns.took(len(topic.partitions))
+    return outcome
+
+
+def has_states(picture: Cluster, topic: Topic) -> bool:
+    """Whether no partition waits for its first leader. One whose leaders all died since does not, nor a damaged one."""
+    if not picture.unled:
+        return True
+    partitions = (picture.partitions[PartitionKey(topic.id, number)] for number in topic.partitions)
+    return not any(one.creating and one.held is None for one in partitions)
+
+
+def still_creating(id: TopicId) -> Rejection:
+    """What is said of a topic that is written, and that cannot be used yet."""
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        message=f"topic id {id} is still being created: not every partition is led yet; describe it later",
+    )
 
 
 async def finish_creation(

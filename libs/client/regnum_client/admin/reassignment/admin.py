@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_service.errors import RegnumError
 
@@ -26,7 +27,8 @@ class ReassignmentAdmin(AdminSession):
         """Begin, redirect or call back reassignments; for each partition None, or why not.
 
         Returns when it stands in the store; the controller does the rest, whichever it is by then. What is wanted is
-        absolute, so a call that got no answer is sent again.
+        absolute, so a call that got no answer is sent again. A call back whose answer was lost is done when the repeat
+        finds nothing open any more (NO_REASSIGNMENT_IN_PROGRESS otherwise): called back, or it had arrived before.
 
         Args:
             targets: by topic and partition, the brokers that are to have it, the preferred leader first; None calls
@@ -35,7 +37,7 @@ class ReassignmentAdmin(AdminSession):
         """
         outcomes: dict[tuple[str, int], RegnumError | None] = {}
         for items in requests_of(targets):
-            search = self._search()
+            search, perhaps_done = self._search(), False
             while True:
                 address = await search.address()
                 left_s = call_s(search)
@@ -50,10 +52,14 @@ class ReassignmentAdmin(AdminSession):
                         self._connections.admin(address).AlterPartitionReassignments, request, timeout_s=left_s + 1
                     )
                 except RegnumError as error:
+                    perhaps_done = perhaps_done or not error.traits.outcome_known
                     await search.failed(address, error)
                     continue
                 break
-            outcomes.update({(one.topic, one.partition): failure_of_result(one) for one in answer.results})
+            for one in answer.results:
+                failure, key = failure_of_result(one), (one.topic, one.partition)
+                ended = one.error_code == errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS
+                outcomes[key] = None if perhaps_done and ended and targets[key] is None else failure
         return outcomes
 
     async def list_partition_reassignments(self, topics: Sequence[str] = ()) -> tuple[OngoingReassignment, ...]:

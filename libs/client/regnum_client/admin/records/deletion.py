@@ -1,7 +1,7 @@
 """Deletes records at the beginning of partitions, at their leaders."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from regnum.broker.v1.log_pb2 import (
@@ -55,11 +55,13 @@ class RecordAdmin(AdminSession):
     ) -> dict[TopicPartition, DeletedRecords | RegnumError]:
         """Delete the committed records before an offset of each partition, for good.
 
-        One answer for each partition. Without an error the records are gone from every replica that is in sync. A
-        repeat does no harm; REQUEST_TIMED_OUT says that the leader has deleted and others have not yet.
+        One answer for each partition. Without an error the records are gone from every replica that is in sync.
+        REQUEST_TIMED_OUT says that the leader has deleted and others have not yet. A call with the same offsets does no
+        harm; with None it deletes what was committed since, too.
 
         Args:
-            until: the first offset that stays; None: all that is committed goes.
+            until: the first offset that stays; None: all that is committed when the leader is first asked goes, and
+                nothing later, however often this call has to ask.
             validate_only: check, and say what would go; nothing is deleted.
             timeout_s: how long to try; that of this client when None.
         """
@@ -68,9 +70,20 @@ class RecordAdmin(AdminSession):
         until_s = began_s + left_s
         wanted = {TopicPartition(*partition): offset for partition, offset in until.items()}
         answers: dict[TopicPartition, DeletedRecords | RegnumError] = {}
+        # What is committed grows, so an answer that was lost must not have it looked up again: a check says up to
+        # where, in which topic, and where the log began.
+        topic_ids: dict[TopicPartition, str] = {}
+        checked: dict[TopicPartition, DeletedRecords] = {}
         missing = wanted
         while missing:
-            answers |= await self._delete_at_leaders(missing, validate_only=validate_only, left_s=max(0.1, left_s))
+            unchecked = {one: offset for one, offset in missing.items() if one not in checked}
+            found = await self._ask_leaders(unchecked, topic_ids, validate_only=True, left_s=left_s)
+            answers |= found
+            checked |= {one: answer for one, answer in found.items() if isinstance(answer, DeletedRecords)}
+            if not validate_only:
+                ends = {one: checked[one].new_log_start_offset for one in missing if one in checked}
+                left_s = until_s - self._clock.monotonic()
+                answers |= await self._ask_leaders(ends, topic_ids, validate_only=False, left_s=left_s)
             missing = {one: offset for one, offset in wanted.items() if _may_be_repeated(answers.get(one))}
             now_s = self._clock.monotonic()
             left_s = until_s - now_s
@@ -84,13 +97,20 @@ class RecordAdmin(AdminSession):
             except RegnumError:
                 # The time is up; what the leaders said last says more.
                 break
-        return {one: answers[one] for one in wanted}
+        return {one: _since_check(answers[one], checked.get(one)) for one in wanted}
 
-    async def _delete_at_leaders(
-        self, missing: Mapping[TopicPartition, int | None], *, validate_only: bool, left_s: float
+    async def _ask_leaders(
+        self,
+        missing: Mapping[TopicPartition, int | None],
+        topic_ids: dict[TopicPartition, str],
+        *,
+        validate_only: bool,
+        left_s: float,
     ) -> dict[TopicPartition, DeletedRecords | RegnumError]:
-        """Ask every leader once, all at a time."""
-        metadata = self._open()
+        """Ask every leader once, all at a time; a check fills ``topic_ids`` in."""
+        if not missing:
+            return {}
+        metadata, left_s = self._open(), max(0.1, left_s)
         try:
             known = await metadata.topics(list(dict.fromkeys(one.topic for one in missing)), timeout_s=left_s)
         except RegnumError as error:
@@ -108,7 +128,9 @@ class RecordAdmin(AdminSession):
                 answers[one] = _leaderless(one)
                 continue
             # The id: a topic that was created again meanwhile keeps its records.
-            asked = DeleteRecordsPartition(topic=one.topic, topic_id=topic.topic_id, partition=one.partition)
+            if validate_only:
+                topic_ids[one] = topic.topic_id
+            asked = DeleteRecordsPartition(topic=one.topic, topic_id=topic_ids[one], partition=one.partition)
             if offset is None:
                 asked.all_committed.CopyFrom(AllCommitted())
             else:
@@ -152,6 +174,13 @@ def _from_wire(one: TopicPartition, result: DeleteRecordsResult) -> DeletedRecor
         new_log_start_offset=result.new_log_start_offset,
         low_watermark=result.low_watermark,
     )
+
+
+def _since_check(answer: DeletedRecords | RegnumError, checked: DeletedRecords | None) -> DeletedRecords | RegnumError:
+    """With all that went by this call: the last answer of several does not know what went before."""
+    if checked is None or isinstance(answer, RegnumError):
+        return answer
+    return replace(answer, log_start_offset=checked.log_start_offset)
 
 
 def _may_be_repeated(answer: DeletedRecords | RegnumError | None) -> bool:

@@ -87,7 +87,7 @@ class OffsetsHandler:
             case ("latest", _) | ("timestamp_ms", -1):
                 _tell_end(result, found)
             case ("max_timestamp", _) if not found.knows_committed:
-                _refuse_end(result, found)
+                refuse_end(result, found)
             case ("max_timestamp", _):
                 return OffsetLookup(leadership=found, timestamp_ms=None, result=result)
             case ("at_or_after", _):
@@ -138,7 +138,7 @@ class OffsetsHandler:
                 if record.timestamp_ms is not None:
                     lookup.result.timestamp_ms = record.timestamp_ms
             elif record is not None and not lookup.leadership.knows_committed:
-                _refuse_end(lookup.result, lookup.leadership)
+                refuse_end(lookup.result, lookup.leadership)
             self._leaders.complete(lookup.result)
 
     def end_of_epoch(self, query: log_pb2.EpochQuery) -> log_pb2.EpochEndResult:
@@ -205,10 +205,10 @@ def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
         result.offset = end = leadership.partition.high_watermark
         _tell_epoch(result, leadership.partition.log.epochs.epoch_at(end - 1))
     else:
-        _refuse_end(result, leadership)
+        refuse_end(result, leadership)
 
 
-def _refuse_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
+def refuse_end(result: log_pb2.OffsetResult | log_pb2.DeleteRecordsResult, leadership: Leadership) -> None:
     """KIP-207: what this leader knows to be committed may end before what was acknowledged."""
     result.error_code = errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
     if leadership.isr_sufficient:
