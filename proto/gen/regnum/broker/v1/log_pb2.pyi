@@ -1394,7 +1394,9 @@ class DeleteRecordsResult(_message.Message):
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
-    """Outcome. REQUEST_TIMED_OUT: the leader's log begins there, and not every replica's does yet."""
+    """Outcome. REQUEST_TIMED_OUT: the leader's log begins there, and not every replica's does yet. OFFSET_NOT_AVAILABLE: the
+    leader is new and does not know yet what is committed.
+    """
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
     log_start_offset: _builtins.int

@@ -141,7 +141,8 @@ class LogServiceServicer:
 
     def DeleteRecords(self, request, context):
         """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
-        for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+        for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated with
+        before_offset; all_committed is looked up anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

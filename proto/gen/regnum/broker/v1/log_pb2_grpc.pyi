@@ -64,7 +64,8 @@ class LogServiceStub:
     """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
-    for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+    for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated with
+    before_offset; all_committed is looked up anew.
     """
 
 @_typing.type_check_only
@@ -103,7 +104,8 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
-    for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+    for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated with
+    before_offset; all_committed is looked up anew.
     """
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -187,7 +189,8 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.DeleteRecordsResponse, _abc.Awaitable[_log_pb2.DeleteRecordsResponse]]:
         """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
-        for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+        for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated with
+        before_offset; all_committed is looked up anew.
         """
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
