@@ -407,8 +407,9 @@ class Controller:
         if more:
             self._queue.put_back(mutation)
 
-    def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
-        self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=nobody_waits))
+    def _put_internal(self, name: str, steps: AsyncGenerator[None, None], *, gives_way: bool = False) -> None:
+        work = Mutation(name=name, steps=steps, abandon=nobody_waits, caller=("", name), gives_way=gives_way)
+        self._queue.put_urgent(work)
 
     def _watch_brokers(self) -> Coroutine[Any, Any, None]:
         changes = changed_children(self._store, paths.BROKER_IDS, self._context.clock)

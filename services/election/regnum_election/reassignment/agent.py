@@ -10,9 +10,10 @@ together, for each switch is a write of the topic node, and one fsync of every b
 half of those that may move have arrived, they do not wait. Each time, those that move, and as many of
 those that wait as there are places (``waiting``), are judged by ``decisions.next_step``, and the steps of each topic
 are written together, as many as a write of PARTS_MAX parts has room for, which is small enough for every store: each
-write repeats the whole topic node. Each is decided just before it is written, and other events come between two of
-them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR must not hold up the
-others; what the store cannot take is cut in halves. When brokers are told of what was written is for ``pacing`` to say.
+write repeats the whole topic node. Each is decided just before it is written, and other events and callers' mutations
+come between two of them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR must
+not hold up the others; what the store cannot take is cut in halves. When brokers are told of what was written is for
+``pacing`` to say.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
 out of every ISR, and it is certain who leads. A controller that dies before that leaves it to the brokers, which look
@@ -145,7 +146,8 @@ class Reassigner:
             self._wanted_again = True
         elif self.is_open:
             self._looking = True
-            self._context.defer("reassignments", self._look())
+            # Moves that arrive want one look after the other: callers' mutations take turns with its steps.
+            self._context.defer("reassignments", self._look(), gives_way=True)
 
     @property
     def pause_s(self) -> float:
