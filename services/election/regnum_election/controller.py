@@ -208,7 +208,9 @@ class Controller:
         self.leaders: Final = LeaderCalls(self._context, self.recoveries, self._requests)
         """Elections by request, and who leads what."""
         self._forgetting = BrokerForgetting(self._context, self._deleter, self._remover.records, self._requests)
-        self._reassigner = Reassigner(self._context, moving_max=moving_max)
+        self._reassigner = Reassigner(
+            self._context, moving_max=moving_max, refusing=lambda: self.health.writability.refusing
+        )
         self._reassignments = PartitionReassignments(self._context, self._reassigner, self._requests)
         self._config_book = ConfigBook(
             self._context, seeds=config_seeds, protocol_raised=lambda: self._queue.put(BrokersChanged())
