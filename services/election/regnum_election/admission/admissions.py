@@ -206,6 +206,8 @@ class Admissions:
                 self._in_flight = batch
                 if self._stand_in.is_acting or not await self._ask(batch):
                     self._judge_here(batch)
+                    # Nothing was waited for, and the next batch is as large.
+                    await asyncio.sleep(0)
                 self._in_flight = ()
 
     def close(self) -> None:
