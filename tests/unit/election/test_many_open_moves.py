@@ -1,9 +1,11 @@
 """A hundred thousand partitions wait for a place: a look of the agent costs what moves, and nothing for these."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from regnum_election.configs.book import PARTITIONS_PER_STEP
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.waiting import AHEAD, OpenMoves
@@ -150,3 +152,30 @@ async def test_one_that_waits_for_a_dead_broker_begins_when_it_is_live(cluster: 
     context.picture = context.picture.with_broker(third)
     await moves.keep_up()
     assert moves.next() == PartitionKey(TopicId("t".ljust(22, "x")), 0)
+
+
+async def test_another_throttle_looks_at_open_moves_in_parts_with_turns_of_the_loop_between(
+    cluster: FakeCluster,
+) -> None:
+    """Safety rule S22: they were looked at in one turn."""
+    controller = await cluster.reign()
+    context, book = controller._context, controller._config_book
+    brokers = context.picture.brokers
+    await cluster.end_reign()
+    context.picture = replace(context.picture, brokers=brokers)
+    parts = 6
+    context.picture = context.picture.with_topics(
+        [topic(cluster, "t", parts * PARTITIONS_PER_STEP, grown=0, since_ms=0)]
+    )
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await book._tell_rates()
+    counting.cancel()
+    assert turns >= parts - 1

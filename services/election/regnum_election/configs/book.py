@@ -35,7 +35,7 @@ from regnum_model.features import Features
 from regnum_model.ids import PartitionKey
 from regnum_model.nodes import LaterVersionError, MalformedNodeError
 from regnum_model.quotas import CHANGES
-from regnum_service.slices import Turns
+from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.history.events import CONFIG
@@ -255,14 +255,16 @@ class ConfigBook:
 
     async def _tell_rates(self) -> None:
         """Brokers of partitions that move hear of another throttle."""
-        context = self._context
-        moving = [
-            key
-            for key in context.picture.reassigning
-            if (partition := context.picture.partitions[key]).reassignment is not None
-            and set(partition.replicas) != set(partition.reassignment.origin)
-        ]
-        await tell(context, Applied(settings=set(moving)))
+        context, picture = self._context, self._context.picture
+        moving: set[PartitionKey] = set()
+        async for some in slices(picture.reassigning, PARTITIONS_PER_STEP):
+            moving.update(
+                key
+                for key in some
+                if (partition := picture.partitions[key]).reassignment is not None
+                and set(partition.replicas) != set(partition.reassignment.origin)
+            )
+        await tell(context, Applied(settings=moving))
 
     def _take(self, settings: Settings) -> Settings:
         context = self._context
