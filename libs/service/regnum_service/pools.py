@@ -42,10 +42,15 @@ class DaemonThread(Executor):
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a job after those that were handed in before. What it raises is told to its future."""
+        """Run a job after those that were handed in before. What it raises is told to its future.
+
+        Where the future is cancelled before the job begins, it is left out, as pools do.
+        """
         done: Future[T] = Future()
 
         def job() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
             try:
                 value = fn(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - a pool's thread does the same

@@ -208,7 +208,9 @@ class Controller:
         self.leaders: Final = LeaderCalls(self._context, self.recoveries, self._requests)
         """Elections by request, and who leads what."""
         self._forgetting = BrokerForgetting(self._context, self._deleter, self._remover.records, self._requests)
-        self._reassigner = Reassigner(self._context, moving_max=moving_max)
+        self._reassigner = Reassigner(
+            self._context, moving_max=moving_max, refusing=lambda: self.health.writability.refusing
+        )
         self._reassignments = PartitionReassignments(self._context, self._reassigner, self._requests)
         self._config_book = ConfigBook(
             self._context, seeds=config_seeds, protocol_raised=lambda: self._queue.put(BrokersChanged())
@@ -407,8 +409,9 @@ class Controller:
         if more:
             self._queue.put_back(mutation)
 
-    def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
-        self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=nobody_waits))
+    def _put_internal(self, name: str, steps: AsyncGenerator[None, None], *, gives_way: bool = False) -> None:
+        work = Mutation(name=name, steps=steps, abandon=nobody_waits, caller=("", name), gives_way=gives_way)
+        self._queue.put_urgent(work)
 
     def _watch_brokers(self) -> Coroutine[Any, Any, None]:
         changes = changed_children(self._store, paths.BROKER_IDS, self._context.clock)

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 from regnum.quota.v1 import quota_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_election.admission.admissions import PATIENCE_S, PROBE_INTERVAL_S
+from regnum_election.admission.admissions import MUTATIONS_PER_CALL, PATIENCE_S, PROBE_INTERVAL_S, Cost
 from regnum_election.admission.quota_channel import GrpcQuotaChannel
+from regnum_election.admission.stand_in import Verdict
 from regnum_election.reign.events import MUTATIONS_MAX, Mutation
 from regnum_election.topics.requests import TopicRequest
 from regnum_model.bucket import Limit
@@ -51,6 +52,34 @@ async def test_a_broker_failure_does_not_wait_for_a_hanging_quota_process(world:
     await world.clock.advance(PATIENCE_S)
     answers = await asyncio.gather(*waiting)
     assert all(made(answered) == 1 for answered in answers)
+
+
+async def test_the_stand_in_judges_what_waits_in_parts_with_turns_of_the_loop_between(world: QuotaWorld) -> None:
+    """Safety rule S22: all that waited was judged in one turn, 2,000 mutations for each of many calls."""
+    await world.begin()
+    await world.set_quota(5.0, 50.0)
+    first = asyncio.create_task(world.create(["a"]))
+    while not first.done():
+        await world.clock.advance(PATIENCE_S)
+    admissions = world.controller.quotas.admissions
+    assert admissions.stands_in
+    turns = 0
+    decided_in: list[int] = []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def asked(_: int, verdict: "asyncio.Future[Verdict]") -> None:
+        verdict.add_done_callback(lambda _: decided_in.append(turns))
+
+    costs = [Cost(name="t", permits=1)] * MUTATIONS_PER_CALL
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(admissions.judge(APP, costs, asked) for _ in range(10)))
+    counting.cancel()
+    assert len(decided_in) == len(set(decided_in)) == 10
 
 
 async def test_a_lost_answer_is_not_charged_twice(world: QuotaWorld) -> None:

@@ -1,15 +1,19 @@
 """Settings in the store: seeded, changed by callers and by hand, gone with their topic."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.port import Node
 from regnum_coordination.requests import MAX_BYTES
 from regnum_election.candidacy.role import ControllerRole
+from regnum_election.configs.calls import RESOURCES_PER_STEP
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.reign.events import Mutation, nobody_waits
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
@@ -348,3 +352,49 @@ async def test_a_change_whose_answer_was_lost_is_made_once(cluster: FakeCluster)
     assert await alter(controller, alteration(factor="1")) == [NONE]
     assert await stored(cluster) == {MIN_INSYNC_REPLICAS: "2", DEFAULT_REPLICATION_FACTOR: "1"}
     assert (await cluster.outside.get(CLUSTER)).stat.version == 1
+
+
+class Meeting(MemoryStore):
+    """Something happens while the first of many nodes is looked at."""
+
+    happens: Callable[[], None] | None = None
+
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        if self.happens is not None and topic_config("t0") in paths:
+            happens, self.happens = self.happens, None
+            happens()
+        return await super().get_many(paths, current=current)
+
+
+async def test_a_failure_waits_for_some_of_the_resources_of_a_call_and_not_for_all(cluster: FakeCluster) -> None:
+    stores: list[Meeting] = []
+
+    def open_store(server: MemoryServer) -> MemoryStore:
+        stores.append(Meeting(server))
+        return stores[-1]
+
+    cluster.open_store = open_store
+    controller = await cluster.reign()
+    topics = [f"t{number}" for number in range(3 * RESOURCES_PER_STEP + 1)]
+    for name in topics:
+        await create(controller, name)
+    in_force: list[int] = []
+
+    async def fails() -> AsyncGenerator[None, None]:
+        in_force.append(len(controller.picture.settings.topics))
+        # Between two steps others change settings as well.
+        await by_hand(cluster, encode_config({MIN_INSYNC_REPLICAS: "1"}), topic_config("t0"))
+        async for _ in controller._config_book.take_announced(frozenset({topic_config("t0")})):
+            yield
+
+    def happens() -> None:
+        controller.queue.put_urgent(Mutation(name="failure", steps=fails(), abandon=nobody_waits))
+
+    stores[0].happens = happens
+    assert await alter(controller, *(alteration(name, min="3") for name in topics)) == [NONE] * len(topics)
+    assert in_force == [RESOURCES_PER_STEP]
+    shown = controller.picture.settings
+    assert [shown.min_insync(name) for name in topics] == [1, *[3] * (len(topics) - 1)]
+    assert [await stored(cluster, topic_config(name)) for name in topics[1:]] == [{MIN_INSYNC_REPLICAS: "3"}] * (
+        len(topics) - 1
+    )

@@ -1,6 +1,7 @@
 """The event log of a process: it never stands in the way, and says what it could not keep."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,9 @@ from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_model.wire_times import timestamp_of, unix_ms_of
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
-from regnum_testing.waiting import DEADLINE_S, until
+from regnum_service.limits.threads import for_caller
+from regnum_testing.clock import settle
+from regnum_testing.waiting import DEADLINE_S, until, within
 
 LOST = Reason(words.EVENT_CAUSE_LIFELINE_BROKEN, "lifeline ended, port refused twice", "00-abc-def-01")
 
@@ -377,3 +380,25 @@ async def test_what_lies_too_far_back_is_not_looked_at(open_log: Open) -> None:
     page = await found(log, events_pb2.EventFilter(since=timestamp_of(3 * hour_ms)))
     assert [unix_ms_of(one.time) // hour_ms for one in page.events] == [5, 4, 3]
     assert not page.more
+
+
+async def test_a_disk_that_hangs_takes_no_thread_that_others_need(open_log: Open, tmp_path: Path) -> None:
+    """Searches had the only thread for calls of clients, and standbys that came late those of the event loop."""
+    folder = tmp_path / "log"
+    log = await open_log("log", Limits(segment_bytes=1, memory_bytes=1))
+    await write(log, fenced(1, 1), fenced(1, 2), fenced(1, 3))
+    oldest = min(folder.iterdir())
+    oldest.unlink()
+    # Whoever opens it waits until somebody writes into it.
+    os.mkfifo(oldest)
+    reading = [asyncio.create_task(found(log)), *(asyncio.create_task(log.entries_after(BEGINNING)) for _ in range(64))]
+    await settle()
+    try:
+        assert await within(for_caller(lambda: "a call")) == "a call"
+        assert await within(asyncio.to_thread(lambda: "the process")) == "the process"
+        assert not any(one.done() for one in reading)
+    finally:
+        while not all(one.done() for one in reading):
+            os.close(os.open(oldest, os.O_RDWR))
+            await asyncio.wait(reading, timeout=0.001)
+    assert [one.position.number for one in reading[0].result().events] == [3, 2]

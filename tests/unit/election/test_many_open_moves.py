@@ -1,9 +1,11 @@
 """A hundred thousand partitions wait for a place: a look of the agent costs what moves, and nothing for these."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from regnum_election.configs.book import PARTITIONS_PER_STEP
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.waiting import AHEAD, OpenMoves
@@ -114,6 +116,31 @@ async def test_those_that_wait_begin_in_the_order_in_which_they_asked_over_many_
     assert moves.scans <= 2 * count // AHEAD + 2
 
 
+async def test_what_was_taken_out_and_could_not_begin_comes_again_when_the_others_had_their_turn(
+    cluster: FakeCluster,
+) -> None:
+    """A topic whose node is damaged: more of its partitions than are kept in order were the first of each scan."""
+    context = await alone(cluster)
+    count = 2 * AHEAD + 7
+    topics = [
+        topic(cluster, "damaged", count, grown=0, since_ms=0),
+        topic(cluster, "sound", 3, grown=0, since_ms=count),
+    ]
+    context.picture = context.picture.with_topics(topics)
+    moves = OpenMoves(context)
+    taken: list[tuple[str, int]] = []
+    for _ in range(4):
+        await moves.keep_up()
+        while (key := moves.next()) is not None:
+            taken.append((context.picture.topics[key.topic_id].name, key.partition))
+    expected = [("damaged", number) for number in range(count)] + [("sound", number) for number in range(3)]
+    assert taken == expected
+    # All are looked at again, by the clock or because of the brokers.
+    context.picture = context.picture.with_broker(replace(context.picture.brokers[BrokerId(3)], rack="other"))
+    await moves.keep_up()
+    assert moves.next() == PartitionKey(topics[0][0].id, 0)
+
+
 async def test_one_that_waits_for_a_dead_broker_begins_when_it_is_live(cluster: FakeCluster) -> None:
     context = await alone(cluster)
     context.picture = context.picture.with_topics([topic(cluster, "t", 3, grown=0, since_ms=0)])
@@ -125,3 +152,30 @@ async def test_one_that_waits_for_a_dead_broker_begins_when_it_is_live(cluster: 
     context.picture = context.picture.with_broker(third)
     await moves.keep_up()
     assert moves.next() == PartitionKey(TopicId("t".ljust(22, "x")), 0)
+
+
+async def test_another_throttle_looks_at_open_moves_in_parts_with_turns_of_the_loop_between(
+    cluster: FakeCluster,
+) -> None:
+    """Safety rule S22: they were looked at in one turn."""
+    controller = await cluster.reign()
+    context, book = controller._context, controller._config_book
+    brokers = context.picture.brokers
+    await cluster.end_reign()
+    context.picture = replace(context.picture, brokers=brokers)
+    parts = 6
+    context.picture = context.picture.with_topics(
+        [topic(cluster, "t", parts * PARTITIONS_PER_STEP, grown=0, since_ms=0)]
+    )
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await book._tell_rates()
+    counting.cancel()
+    assert turns >= parts - 1

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Check, Group, Outcome, Set
+from regnum_coordination.port import Check, Group, Node, Outcome, Set
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.reassignment.calls import ReassignmentRequest
@@ -327,3 +328,54 @@ async def test_a_place_is_not_held_by_one_that_waits_for_a_dead_broker(cluster: 
     assert await ask(controller, "t", {0: None, 1: None}) == [None, None]
     await arrived(cluster, "t", 0, 1, 2)
     await arrived(cluster, "t", 1, 1, 2)
+
+
+MOVING = paths.topic("moving-0")
+
+
+class Arriving(MemoryStore):
+    """While the agent looks at a topic that moves, another partition arrives: it is to look again."""
+
+    arrives: Callable[[], None] | None = None
+
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        if self.arrives is not None and MOVING in paths:
+            self.arrives()
+        return await super().get_many(paths, current=current)
+
+
+@pytest.mark.parametrize("topics", [1, 3])
+async def test_looks_that_follow_one_another_let_callers_mutations_have_their_turns(
+    cluster: FakeCluster, topics: int
+) -> None:
+    """Each look asked for the next one while it was under way, and its steps went before every mutation."""
+    await cluster.begin(1, 2, 3)
+    stores: list[Arriving] = []
+
+    def open_store(server: MemoryServer) -> MemoryStore:
+        stores.append(Arriving(server))
+        return stores[-1]
+
+    cluster.open_store = open_store
+    controller = await cluster.reign()
+    agent = controller._reassigner
+    for number in range(topics):
+        await created(controller, f"moving-{number}", (1, 2))
+        assert await ask(controller, f"moving-{number}", {0: (2, 3)}) == [None]
+        await grown(cluster, f"moving-{number}", 0, 1, 2, 3)
+        # Due at every look, and never written: a person has given the partition other replicas.
+        node = await cluster.topic(f"moving-{number}")
+        edited = replace(node, partitions={0: ids(3, 2, 1)})
+        await cluster.outside.set(paths.topic(f"moving-{number}"), edited.encode(), version=None)
+        await catch_up(cluster, f"moving-{number}", 0, 3)
+    looks, looks_max = agent.looks, 300
+
+    def arrives() -> None:
+        if agent.looks < looks + looks_max:
+            agent.wake()
+
+    stores[0].arrives = arrives
+    await until(lambda: agent.looks > looks + 5, what="looks that follow one another")
+    before = agent.looks
+    await created(controller, "wanted", (1, 2))
+    assert agent.looks - before < looks_max // 10

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 
-from regnum_service.pools import thread_pool
+from regnum_service.pools import DaemonThread, thread_pool
 from regnum_testing.waiting import DEADLINE_S
 
 NO_ROOM = """
@@ -33,3 +33,16 @@ def test_all_threads_of_a_pool_are_there_before_its_first_job() -> None:
 
 def test_a_machine_without_room_for_threads_says_so_at_the_start_and_ends() -> None:
     assert subprocess.run([sys.executable, "-c", NO_ROOM], check=False, timeout=DEADLINE_S).returncode == 0
+
+
+def test_a_daemon_thread_outlives_a_job_that_nobody_wants_any_more() -> None:
+    thread, go_on, ran = DaemonThread("test-daemon"), threading.Event(), list[str]()
+    first = thread.submit(go_on.wait, DEADLINE_S)
+    given_up = thread.submit(ran.append, "given up")
+    last = thread.submit(ran.append, "last")
+    assert given_up.cancel()
+    go_on.set()
+    assert first.result(DEADLINE_S)
+    last.result(DEADLINE_S)
+    assert ran == ["last"]
+    thread.shutdown()

@@ -9,7 +9,7 @@ with the thread (``turns_of_callers``), so that a caller who hangs up again and 
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -35,7 +35,12 @@ def turns() -> TurnsOfCallers:
 
 async def for_caller(job: Callable[[], T]) -> T:
     """Have the thread do it for the present caller: a principal, or an address where all callers are the same one."""
+    return await in_turn(job, _THREAD, turns())
+
+
+async def in_turn(job: Callable[[], T], thread: Executor | None, places: TurnsOfCallers) -> T:
+    """The same by another thread, for what may wait for a disk; None: one of those that the event loop has."""
     loop, who = asyncio.get_running_loop(), caller()
     call = Call(peer=who.host, principal=who.principal)
-    async with turns().turn(call.payer) as turn:
-        return await turn.run(lambda timed: loop.run_in_executor(_THREAD, timed), job, call=call)
+    async with places.turn(call.payer) as turn:
+        return await turn.run(lambda timed: loop.run_in_executor(thread, timed), job, call=call)

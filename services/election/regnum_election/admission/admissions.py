@@ -3,8 +3,9 @@
 Goals: nobody waits for the quota process but those who want a mutation; many callers cost few calls; nothing is
 charged twice; a quota process that goes costs its callers a second once, and nobody else anything.
 
-Constraints: an answer may be lost after the charge, so a repeat carries the same request ids. What a quota process
-does not know (one that begins, or that was away while the stand-in admitted) it is told before it judges.
+Constraints: an answer may be lost after the charge, so a repeat carries the same request ids. A caller may go away
+after it, so the verdict stands whether or not he waits; who goes before it was asked for is never charged. What a
+quota process does not know (one that begins, or that was away while the stand-in admitted) it is told before it judges.
 
 Algorithm: one task, one call in flight; all that wait meanwhile go in the next one. A call that fails, or that another
 process should have got, is repeated while the patience of its first attempt lasts. Then the stand-in begins, and
@@ -14,8 +15,9 @@ judges at once; the quota process is called again and again, with nothing to jud
 import asyncio
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -136,14 +138,23 @@ class Admissions:
         table = await self._book.known()
         return bool(limits_on(table.limits, account.user, account.client_id))
 
-    async def judge(self, account: Account, costs: Sequence[Cost]) -> Verdict:
-        """Admit or refuse mutations; what is admitted has been charged. Raises RegnumError."""
+    async def judge(
+        self, account: Account, costs: Sequence[Cost], asked: Callable[[int, "asyncio.Future[Verdict]"], None]
+    ) -> Verdict:
+        """Admit or refuse mutations; what is admitted has been charged. Raises RegnumError.
+
+        Args:
+            account: who wants them.
+            costs: what each costs.
+            asked: called with the place of the first of MUTATIONS_PER_CALL mutations, and where it will stand what was
+                decided about these: also when nobody waits here any more. Not called where no quota counts.
+        """
         if not costs or not await self.applies_to(account):
             return Verdict(admitted=(True,) * len(costs), throttle_ms=0)
         admitted: list[bool] = []
         throttle_ms = 0
         for start in range(0, len(costs), MUTATIONS_PER_CALL):
-            part = await self._judge(account, costs[start : start + MUTATIONS_PER_CALL])
+            part = await self._judge(account, costs[start : start + MUTATIONS_PER_CALL], partial(asked, start))
             self._count(part)
             admitted.extend(part.admitted)
             throttle_ms = max(throttle_ms, part.throttle_ms)
@@ -155,7 +166,9 @@ class Admissions:
         self._metrics.counter(instruments.ADMISSIONS, "admitted", by).add(yes)
         self._metrics.counter(instruments.ADMISSIONS, "throttled", by).add(len(verdict.admitted) - yes)
 
-    async def _judge(self, account: Account, costs: Sequence[Cost]) -> Verdict:
+    async def _judge(
+        self, account: Account, costs: Sequence[Cost], asked: Callable[["asyncio.Future[Verdict]"], None]
+    ) -> Verdict:
         if self._over:
             raise cut_off(begun=False)
         if len(self._waiting) >= WAITING_MAX:
@@ -172,9 +185,17 @@ class Admissions:
             mutations=[quota_pb2.Mutation(name=cost.name, permits=cost.permits) for cost in costs],
         )
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(account=account, costs=costs, message=message, verdict=verdict))
+        asked(verdict)
+        waiting = _Waiting(account=account, costs=costs, message=message, verdict=verdict)
+        self._waiting.append(waiting)
         self._wake.set()
-        return await verdict
+        try:
+            return await asyncio.shield(verdict)
+        except asyncio.CancelledError:
+            # What is under way is charged whoever waits for it.
+            if waiting not in self._in_flight:
+                verdict.cancel()
+            raise
 
     async def run(self) -> None:
         """Judge what waits, for as long as the reign lasts."""
@@ -185,6 +206,8 @@ class Admissions:
                 self._in_flight = batch
                 if self._stand_in.is_acting or not await self._ask(batch):
                     self._judge_here(batch)
+                    # Nothing was waited for, and the next batch is as large.
+                    await asyncio.sleep(0)
                 self._in_flight = ()
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ from regnum_model.features import Features
 from regnum_model.ids import PartitionKey
 from regnum_model.nodes import LaterVersionError, MalformedNodeError
 from regnum_model.quotas import CHANGES
-from regnum_service.slices import Turns
+from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.history.events import CONFIG
@@ -194,12 +194,16 @@ class ConfigBook:
         self._looked_at = again[-1] if again else ""
         return [*new[:TOPICS_PER_LOOK], *again]
 
-    async def apply(self, settings: Settings) -> AsyncGenerator[None, None]:
+    async def apply(self, settings: Settings, *, topics: Sequence[str] | None = None) -> AsyncGenerator[None, None]:
         """Put settings in force: the steps in which live brokers hear of what concerns them.
 
         Leaders are told of min.insync.replicas and of how large batches may be, every replica of how its log is kept;
         what the controller alone acts by is told to nobody. Partitions are settled first, so that a leader hears of a
         lower min.insync.replicas together with the end of what it kept eligible under the higher one (safety rule S10).
+
+        Args:
+            settings: what is to be in force.
+            topics: the only ones whose own settings may differ from what is in force; None: any may.
         """
         context = self._context
         await self._finalize(settings)
@@ -212,7 +216,7 @@ class ConfigBook:
             self._protocol_raised()
         if before.throttle_rates != settings.throttle_rates:
             await self._tell_rates()
-        for_leaders, for_all = await self._concerned_by(before, settings)
+        for_leaders, for_all = await self._concerned_by(before, settings, topics)
         for keys, everywhere in ((for_leaders, False), (for_all, True)):
             for start in range(0, len(keys), PARTITIONS_PER_STEP):
                 some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
@@ -223,14 +227,16 @@ class ConfigBook:
                 yield
 
     async def _concerned_by(
-        self, before: Settings, settings: Settings
+        self, before: Settings, settings: Settings, named: Sequence[str] | None
     ) -> tuple[list[PartitionKey], list[PartitionKey]]:
         """Partitions whose leaders, and partitions all of whose replicas, act by what differs; notes what does."""
         context = self._context
         for_leaders: list[PartitionKey] = []
         for_all: list[PartitionKey] = []
         turns = Turns(TOPICS_PER_TURN)
-        for name in tuple(before.may_differ(settings, tuple(context.picture.names))):
+        if named is None or before.cluster != settings.cluster:
+            named = tuple(before.may_differ(settings, tuple(context.picture.names)))
+        for name in named:
             await turns.took()
             topic = context.picture.topic_named(name)
             if topic is None:
@@ -249,14 +255,16 @@ class ConfigBook:
 
     async def _tell_rates(self) -> None:
         """Brokers of partitions that move hear of another throttle."""
-        context = self._context
-        moving = [
-            key
-            for key in context.picture.reassigning
-            if (partition := context.picture.partitions[key]).reassignment is not None
-            and set(partition.replicas) != set(partition.reassignment.origin)
-        ]
-        await tell(context, Applied(settings=set(moving)))
+        context, picture = self._context, self._context.picture
+        moving: set[PartitionKey] = set()
+        async for some in slices(picture.reassigning, PARTITIONS_PER_STEP):
+            moving.update(
+                key
+                for key in some
+                if (partition := picture.partitions[key]).reassignment is not None
+                and set(partition.replicas) != set(partition.reassignment.origin)
+            )
+        await tell(context, Applied(settings=moving))
 
     def _take(self, settings: Settings) -> Settings:
         context = self._context

@@ -45,6 +45,9 @@ from regnum_election.state.releases import why_not_raised
 RESOURCES_PER_TURN: Final = 100
 """Resources looked at between two turns of the event loop (safety rule S22)."""
 
+RESOURCES_PER_STEP: Final = 10
+"""Resources that one step changes: a read and a write of the store for each."""
+
 RESOURCES_MAX: Final = 1_000
 """Resources of one call."""
 
@@ -101,28 +104,29 @@ class ConfigCalls:
             nonlocal begun
             repeated = repeated_resources(alterations)
             outcomes: list[Rejection | None] = []
-            settings = self._context.picture.settings
-            for alteration in alterations:
-                refused = alteration if isinstance(alteration, Rejection) else None
-                if isinstance(alteration, Alteration):
-                    refused = check_alteration(alteration, repeated=repeated, in_force=settings.cluster)
-                    if refused is None:
-                        begun = begun or not validate_only
-                        written = await self._write(
-                            alteration, settings, mutation=mutation, validate_only=validate_only
-                        )
-                        if isinstance(written, Rejection):
-                            refused = written
-                        else:
-                            settings = written
-                outcomes.append(refused)
-            if settings != self._context.picture.settings:
-                async for _ in self._book.apply(settings):
+            for start in range(0, len(alterations), RESOURCES_PER_STEP):
+                if start:
+                    # A failure waits for some of the resources and not for all, and so does what people wrote by hand:
+                    # each step begins with what is in force then.
                     yield
+                settings = in_force = self._context.picture.settings
+                some = alterations[start : start + RESOURCES_PER_STEP]
+                begun = begun or not validate_only
+                for alteration in some:
+                    written: Settings | Rejection = (
+                        alteration
+                        if isinstance(alteration, Rejection)
+                        else check_alteration(alteration, repeated=repeated, in_force=settings.cluster)
+                        or await self._write(alteration, settings, mutation=mutation, validate_only=validate_only)
+                    )
+                    outcomes.append(written if isinstance(written, Rejection) else None)
+                    settings = written if isinstance(written, Settings) else settings
+                if settings is not in_force:
+                    async for _ in self._book.apply(settings, topics=_topics_of(some)):
+                        yield
+            # Also where nobody waits any more: who was late has heard that the controller is still at work on it.
             if not result.done():
                 result.set_result(tuple(outcomes))
-            return
-            yield
 
         self._requests.submit("alter configs", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
@@ -212,6 +216,11 @@ def _is_quiet(resource: Resource) -> Callable[[Mapping[str, str], Mapping[str, s
         frozenset[str]() if resource.type is ResourceType.TOPIC else QUOTA_KEYS | BROKER_KEYS | {INTER_BROKER_PROTOCOL}
     )
     return lambda before, after: all(before.get(key) == after.get(key) for key in keys)
+
+
+def _topics_of(alterations: Iterable[Alteration | Rejection]) -> list[str]:
+    resources = [one.resource for one in alterations if isinstance(one, Alteration)]
+    return [one.name for one in resources if one.type is ResourceType.TOPIC]
 
 
 def _is_broker(one: Resource | Rejection) -> TypeGuard[Resource]:

@@ -8,7 +8,8 @@ Constraints: no file is touched on the event loop (safety rule S22). It decides 
 Algorithm: entries are queued on the loop as they are, without being encoded; a thread takes all that wait every
 BATCH_S, encodes each once, appends them to the segments, and keeps the newest encoded for those who follow. What does
 not fit the queue is dropped and counted, and the next entry that is written is one that says how many. While the
-directory cannot be written the newest entries are in memory only, and it is tried again every RETRY_S.
+directory cannot be written the newest entries are in memory only, and it is tried again every RETRY_S. Another thread
+reads: where the disk hangs, those who ask for events wait, and nobody else.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import ControllerEpoch
 from regnum_service.clock import Clock
-from regnum_service.limits.threads import for_caller
+from regnum_service.limits.threads import in_turn
+from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_service.pools import DaemonThread
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
@@ -73,6 +75,7 @@ class EventLog:
         self, clock: Clock, limits: Limits | None = None, make_thread: Callable[[str], Executor] = DaemonThread
     ) -> None:
         """Only assigns. ``make_thread``: one for which the end of the process does not wait, as a disk may hang."""
+        self._searches: Final = TurnsOfCallers(1)
         self._clock: Final = clock
         self._limits: Final = limits or Limits()
         self._make_thread: Final = make_thread
@@ -90,6 +93,8 @@ class EventLog:
         self._recent: deque[Record] = deque()
         self._recent_bytes = 0
         self._thread: Executor | None = None
+        self._reader: Executor | None = None
+        """None, as while the log is closed: reading takes threads of the event loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened: asyncio.Event = asyncio.Event()
         self._waiting: dict[asyncio.Event, None] = {}
@@ -120,14 +125,17 @@ class EventLog:
         """Begin to write, into that folder; None: only to memory."""
         self._loop = asyncio.get_running_loop()
         self._segments = None if folder is None else Segments(folder, self._limits)
+        self._reader = self._make_thread("event-log-reader")
         self._thread = thread = self._make_thread("event-log")
         thread.submit(self._run, self._begin)
         self._write_soon()
 
     async def close(self) -> None:
         """Write what waits, for a second at most, and end."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
+        thread, reader = self._thread, self._reader
+        self._thread = self._reader = None
+        if thread is not None and reader is not None:
+            reader.shutdown(wait=False)
             ended = asyncio.wrap_future(thread.submit(self._run, self._end))
             thread.shutdown(wait=False)
             await asyncio.wait([ended], timeout=1.0)
@@ -208,7 +216,7 @@ class EventLog:
         newer = self._newer(position)
         if newer is not None:
             return _portion(iter(newer))
-        return await asyncio.to_thread(self._entries_after, position)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._entries_after, position)
 
     def _newer(self, position: Position) -> Sequence[Record] | None:
         """All records with events behind a place, from memory; None: it lies before what memory has."""
@@ -228,7 +236,8 @@ class EventLog:
         self, said: events_pb2.DescribeEventsRequest, *, limit: int, after: Position | None, before: Position | None
     ) -> Found:
         """Events that a caller asks for, one search at a time: the processor is for failovers. Raises OSError."""
-        return await for_caller(partial(self._search, EventFilter(said.filter), limit, after, before))
+        search = partial(self._search, EventFilter(said.filter), limit, after, before)
+        return await in_turn(search, self._reader, self._searches)
 
     async def leaders_before(self, reign: ControllerEpoch) -> LoggedLeaders | None:
         """What the newest part of the log says of leaders, without that reign's own events; None: it says nothing.
@@ -243,7 +252,7 @@ class EventLog:
                 news.clear()
         finally:
             unheard()
-        return await asyncio.to_thread(self._leaders, first)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._leaders, first)
 
     def _leaders(self, before: Position) -> LoggedLeaders | None:
         """Blocks."""
@@ -305,7 +314,12 @@ class EventLog:
             raise
 
     def _begin(self) -> None:
-        self._find()
+        try:
+            if self._segments is not None:
+                self._segments.open()
+                self.on_disk = True
+        except OSError as error:
+            self._failed(error)
         self._tell(self._opened.set)
 
     def _write_queued(self) -> None:
@@ -318,17 +332,6 @@ class EventLog:
         self._write_queued()
         if self._segments is not None:
             self._segments.close()
-
-    def _find(self) -> None:
-        segments = self._segments
-        if segments is None:
-            return
-        try:
-            segments.open()
-        except OSError as error:
-            self._failed(error)
-        else:
-            self.on_disk = True
 
     def _write(self, taken: Sequence[Entry | Record]) -> None:
         records: list[Record] = []
@@ -358,7 +361,7 @@ class EventLog:
 
     def _store(self, records: Sequence[Record]) -> None:
         segments = self._segments
-        if segments is None or not records or not self._is_due():
+        if segments is None or not records or not (self.on_disk or self._clock.monotonic() >= self._retry_s):
             return
         try:
             if not self.on_disk:
@@ -377,9 +380,6 @@ class EventLog:
         with self._lock:
             recent = tuple(self._recent)
         return [record for record in (*recent, *records) if record.first > last]
-
-    def _is_due(self) -> bool:
-        return self.on_disk or self._clock.monotonic() >= self._retry_s
 
     def _failed(self, error: OSError) -> None:
         self.disk_errors += 1

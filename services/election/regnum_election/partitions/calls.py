@@ -99,7 +99,7 @@ class PartitionCalls:
             self._requests.submit("add partitions", steps, result, begun=lambda: call.begun)
             marks.clear()
         finally:
-            self._charging.release(marks)
+            self._charging.leave(marks)
         try:
             outcomes = await self._requests.answer(result, self._left_s(deadline_s))
             await self._wait_led(call.keys, self._left_s(deadline_s))
@@ -133,7 +133,7 @@ class PartitionCalls:
             self._requests.submit("remove partitions", steps, result, begun=lambda: call.begun)
             marks.clear()
         finally:
-            self._charging.release(marks)
+            self._charging.leave(marks)
         outcomes = await self._requests.answer(result, self._left_s(deadline_s))
         return self._answered(outcomes, wait_until_s)
 
@@ -177,8 +177,8 @@ class PartitionCalls:
                     call.outcomes[i] = refusal
                 case Addition():
                     cost = Cost(name=request.name, permits=len(planned.assignment))
-                    mark = mark_of(Kind.ADDITION, cost, request.mutation)
-                    if not self._charging.is_paid(mark):
+                    mark = mark_of(Kind.ADDITION, cost, request.mutation, account)
+                    if not self._charging.is_paid(mark, marks):
                         charged.append(Charged(index=i, cost=cost, mark=mark))
         refused, verdict = await self._charging.judge(charged, account, marks)
         for one in refused:
@@ -206,8 +206,8 @@ class PartitionCalls:
                     call.outcomes[i] = Removed(total=len(topic.partitions))
                 case RemovalPlan():
                     cost = Cost(name=request.name, permits=len(planned.brokers))
-                    mark = mark_of(Kind.REMOVAL, cost, request.mutation)
-                    if not self._charging.is_paid(mark):
+                    mark = mark_of(Kind.REMOVAL, cost, request.mutation, account)
+                    if not self._charging.is_paid(mark, marks):
                         charged.append(Charged(index=i, cost=cost, mark=mark))
         refused, verdict = await self._charging.judge(charged, account, marks)
         for one in refused:

@@ -10,9 +10,10 @@ together, for each switch is a write of the topic node, and one fsync of every b
 half of those that may move have arrived, they do not wait. Each time, those that move, and as many of
 those that wait as there are places (``waiting``), are judged by ``decisions.next_step``, and the steps of each topic
 are written together, as many as a write of PARTS_MAX parts has room for, which is small enough for every store: each
-write repeats the whole topic node. Each is decided just before it is written, and other events come between two of
-them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR must not hold up the
-others; what the store cannot take is cut in halves. When brokers are told of what was written is for ``pacing`` to say.
+write repeats the whole topic node. Each is decided just before it is written, and other events and callers' mutations
+come between two of them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR must
+not hold up the others; what the store cannot take is cut in halves. When brokers are told of what was written is for
+``pacing`` to say.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
 out of every ISR, and it is certain who leads. A controller that dies before that leaves it to the brokers, which look
@@ -21,7 +22,7 @@ at the topic node themselves (safety rule S13).
 
 import enum
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
@@ -82,9 +83,23 @@ class _Fate(enum.Enum):
 class Reassigner:
     """Of one reign. Used by the controller's one task, but for ``pause_s`` and ``go_on``, which never waits."""
 
-    def __init__(self, context: ControllerContext, *, moving_max: int = MOVING_MAX) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        *,
+        moving_max: int = MOVING_MAX,
+        refusing: Callable[[], Collection[BrokerId]] = tuple,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            context: the reign.
+            moving_max: partitions that move at a time.
+            refusing: live brokers that append no records: nothing is moved to them.
+        """
         self._context: Final = context
         self._moving_max: Final = moving_max
+        self._refusing: Final = refusing
         self._looking = False
         self._wanted_again = False
         self._news = 0
@@ -94,7 +109,7 @@ class Reassigner:
         """Brokers that are to delete their replica once the partition is led in its new epoch."""
         self._told_of: Final[set[PartitionKey]] = set()
         """Partitions of which the log says what holds them up: a topic node changed by hand, or too large a one."""
-        self._moves: Final = OpenMoves(context)
+        self._moves: Final = OpenMoves(context, refusing)
         self._pacing: Final = Pacing(context)
         self._telling = False
         self._stops_due_s = 0.0
@@ -145,7 +160,8 @@ class Reassigner:
             self._wanted_again = True
         elif self.is_open:
             self._looking = True
-            self._context.defer("reassignments", self._look())
+            # Moves that arrive want one look after the other: callers' mutations take turns with its steps.
+            self._context.defer("reassignments", self._look(), gives_way=True)
 
     @property
     def pause_s(self) -> float:
@@ -181,11 +197,14 @@ class Reassigner:
         self._looked_s = self._context.clock.monotonic()
         self.looks += 1
         for topic_id, numbers in (await self._due()).items():
+            before = self._context.picture.partitions
             async for _ in self._advance(topic_id, numbers):
                 yield
-            for number in numbers:
-                # What was refused waits on in its place.
-                self._moves.note(PartitionKey(topic_id, number))
+            after = self._context.picture.partitions
+            for key in [PartitionKey(topic_id, number) for number in numbers]:
+                # Nothing of it could be written: it waits for a scan, or it would be tried before all others for ever.
+                if after.get(key) != before.get(key):
+                    self._moves.note(key)
         if not self._context.picture.reassigning or self._looked_s - self._tidied_s >= TIDYING_INTERVAL_S:
             self._tidied_s = self._looked_s
             async for _ in take_confirmed_out(self._context):
@@ -210,7 +229,7 @@ class Reassigner:
                 continue
             if key in context.unverified:
                 continue
-            if self._holds_place(partition):
+            if self._holds_place(key, partition):
                 places -= 1
             if not isinstance(self._step(key, partition, may_grow=False), Wait):
                 due.setdefault(key.topic_id, []).append(key.partition)
@@ -223,13 +242,14 @@ class Reassigner:
                 due.setdefault(key_.topic_id, []).append(key_.partition)
         return due
 
-    def _holds_place(self, partition: Partition) -> bool:
-        """Whether replicas of it are being filled; what waits for dead brokers alone leaves its place to others."""
+    def _holds_place(self, key: PartitionKey, partition: Partition) -> bool:
+        """Whether replicas of it are being filled; what waits for brokers that can fill none leaves its place."""
         move, held = partition.reassignment, partition.held
         if move is None or held is None:
             return move is not None
         brokers = self._context.picture.brokers
-        return any(id not in held.state.isr and id in brokers for id in move.target)
+        unfit = {*held.state.isr, *self._context.picture.offline_at(key), *self._refusing()}
+        return any(id in brokers and id not in unfit for id in move.target)
 
     def step_of(self, picture: Cluster, key: PartitionKey) -> Step:
         """What is due for a partition of a picture, for those who describe it."""

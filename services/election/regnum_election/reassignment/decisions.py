@@ -184,10 +184,15 @@ def is_grown(partition: Partition) -> bool:
     return move is not None and set(move.target) <= set(partition.replicas)
 
 
-def may_begin(partition: Partition, brokers: Mapping[BrokerId, Broker]) -> bool:
-    """Whether some new replica of a partition that waits for its place could be filled at present."""
+def may_begin(partition: Partition, brokers: Mapping[BrokerId, Broker], refusing: Collection[BrokerId] = ()) -> bool:
+    """Whether some new replica of a partition that waits for its place could be filled at present.
+
+    ``refusing``: brokers that append no records.
+    """
     move = partition.reassignment
-    return move is not None and any(id in brokers for id in move.target if id not in partition.replicas)
+    return move is not None and any(
+        id in brokers and id not in refusing for id in move.target if id not in partition.replicas
+    )
 
 
 def next_step(  # noqa: PLR0911 - each step has its own line

@@ -4,18 +4,21 @@ Goals: a look costs what moves and what changed, and nothing for each that waits
 
 Algorithm: a *scan* of all of them, in steps, leaves two things behind: the partitions that are grown, and the first
 AHEAD of those that wait, in order. What is asked for, grown or shrunk afterwards is put where it belongs; what waits
-behind the first AHEAD stays unseen until these are used up. So a scan is made when they are, when brokers came or went
-(others may begin then), when topics were taken up from the store, and every RESCAN_S for what was set aside. Whatever
-is taken out is looked at again in the picture, so it does no harm that something here is out of date.
+behind the first AHEAD stays unseen until these are used up; then a scan goes on behind them. All are scanned when
+brokers came or went, or append records again or no more (others may begin then), when topics were taken up from the
+store, and every RESCAN_S for what was set aside: what was taken out and could not be written, for one. It must not be
+the first again at once, or a thousand partitions whose topic node is damaged would keep all others from moving.
+Whatever is taken out is looked at again in the picture, so it does no harm that something here is out of date.
 
 Example: 100,000 wait, 10 may move. One scan; then each look judges the 10, and an arrival takes one from the front. The
 next scan comes after AHEAD arrivals: 100 partitions looked at for each of them.
 """
 
+from collections.abc import Callable, Collection
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final
 
-from regnum_model.ids import PartitionKey
+from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Cluster, Partition
@@ -38,9 +41,12 @@ Place = tuple[int, str, PartitionKey]
 class OpenMoves:
     """Of one reign. Used by the controller's one task."""
 
-    def __init__(self, context: ControllerContext) -> None:
-        """Only assigns."""
+    def __init__(self, context: ControllerContext, refusing: Callable[[], Collection[BrokerId]] = tuple) -> None:
+        """Only assigns; ``refusing``: live brokers that append no records."""
         self._context: Final = context
+        self._refusing: Final = refusing
+        self._refused: Collection[BrokerId] = ()
+        """Those of them that the last scan knew."""
         self.grown: Final[dict[PartitionKey, None]] = {}
         """Partitions whose new replicas are assigned; some may have arrived, or be gone."""
         self._ahead: list[Place] = []
@@ -56,17 +62,23 @@ class OpenMoves:
     async def keep_up(self) -> None:
         """Look at all of them if that is due."""
         context, picture = self._context, self._context.picture
-        used_up = not self._ahead and self._last is not None
+        if not picture.reassigning:
+            return
         other = self._brokers is not picture.brokers or self._found != picture.moves_found
+        other = other or self._refused != self._refusing()
         late = context.clock.monotonic() - self._scanned_s >= RESCAN_S
-        if picture.reassigning and (used_up or other or late or self._doubtful):
-            await self._scan()
+        if other or late or self._doubtful:
+            self._brokers, self._found, self._refused = picture.brokers, picture.moves_found, self._refusing()
+            self._scanned_s = context.clock.monotonic()
+            await self._scan(behind=None)
+        elif not self._ahead and self._last is not None:
+            await self._scan(behind=self._last)
 
-    async def _scan(self) -> None:
+    async def _scan(self, *, behind: Place | None) -> None:
+        """Look at all; ``behind``: only those that wait behind this one are taken up, None: the first."""
         context = self._context
         picture = context.picture
         self.scans += 1
-        self._brokers, self._found, self._scanned_s = picture.brokers, picture.moves_found, context.clock.monotonic()
         self._doubtful, self._last = False, None
         self.grown.clear()
         waiting: list[Place] = []
@@ -80,8 +92,10 @@ class OpenMoves:
                 self._doubtful = True
             elif is_grown(partition):
                 self.grown[key] = None
-            elif may_begin(partition, picture.brokers):
-                waiting.append(_place(picture, key, partition))
+            elif may_begin(partition, picture.brokers, self._refused):
+                place = _place(picture, key, partition)
+                if behind is None or place > behind:
+                    waiting.append(place)
                 if len(waiting) >= 2 * AHEAD:
                     # Never all of them at once.
                     waiting = nsmallest(AHEAD, waiting)
@@ -118,7 +132,7 @@ class OpenMoves:
                 continue
             if key in context.unverified:
                 self._doubtful = True
-            elif may_begin(partition, picture.brokers):
+            elif may_begin(partition, picture.brokers, self._refused):
                 return key
         return None
 

@@ -4,8 +4,9 @@ Goals: nobody's mutation waits for the whole work of somebody else's, whose thou
 a caller's own mutations go in the order in which they came; what has begun ends soon; taking one costs the same,
 however many wait.
 
-Constraints: only creations and deletions of topics give way between their steps, since every other kind may rely on
-what its last step saw of other mutations. Work of the controller's own that was put before the mutations stays there.
+Constraints: only creations and deletions of topics, and looks at open reassignments, give way between their steps,
+since every other kind may rely on what its last step saw of other mutations. Other work of the controller's own that
+was put before the mutations stays there.
 
 Algorithm: what does not give way runs to its end once it has begun. Besides it three kinds take turns, a step each:
 mutations that do not give way, in order; callers that have one that does, in turn, its first step; those that have

@@ -95,7 +95,9 @@ class QuotaAdminServicer(AclServicer):
         account, muting = account_of(header, strict_since=strict_since), self._muting
         if muting is None:
             return account
-        return replace(account, hold_up=lambda seconds: muting.mute(context.peer(), seconds))
+        # It may be decided after the call is over.
+        peer = context.peer()
+        return replace(account, hold_up=lambda seconds: muting.mute(peer, seconds))
 
     async def AlterClientQuotas(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.AlterClientQuotasRequest, context: Context

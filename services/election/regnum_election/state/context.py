@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from regnum_model.ids import NO_EPOCH, BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
@@ -37,6 +37,19 @@ Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
 """A decision about one partition of the picture."""
 
 
+class Defer(Protocol):
+    """Puts work into the controller's queue."""
+
+    def __call__(self, name: str, steps: AsyncGenerator[None, None], *, gives_way: bool = False) -> None:
+        """Work in steps that counts as a cluster event; other cluster events come between its steps.
+
+        Args:
+            name: what it is, for the log.
+            steps: the work.
+            gives_way: whether mutations of callers may come between its steps as well.
+        """
+
+
 class ControllerContext:
     """State and means of one reign. Used by the controller's one task only."""
 
@@ -49,7 +62,7 @@ class ControllerContext:
         metadata: MetadataPublisher,
         clock: Clock,
         chance: random.Random,
-        defer: Callable[[str, AsyncGenerator[None, None]], None],
+        defer: Defer,
         unverified: Unverified,
         events: ReignEvents,
         tally: Tally | None = None,
@@ -61,7 +74,7 @@ class ControllerContext:
         self.clock: Final = clock
         self.chance: Final = chance
         self.defer: Final = defer
-        """Puts work into the queue whose steps other cluster events may come between."""
+        """Puts work into the queue."""
         self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self.tally: Final = tally or Tally(Metrics())
         """What is counted."""

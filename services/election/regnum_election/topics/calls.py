@@ -90,7 +90,7 @@ class TopicCalls:
             )
             marks.clear()
         finally:
-            self._charging.release(marks)
+            self._charging.leave(marks)
         try:
             outcomes = await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
             await self._wait_led(creation.keys, max(deadline_s - self._context.clock.monotonic(), 0.0))
@@ -120,7 +120,7 @@ class TopicCalls:
             )
             marks.clear()
         finally:
-            self._charging.release(marks)
+            self._charging.leave(marks)
         outcomes = await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
         return Answered(outcomes=outcomes, throttle_ms=self._charging.left_ms(wait_until_s))
 
@@ -145,8 +145,8 @@ class TopicCalls:
                     creation.outcomes[i] = await created(context, id, turns_of_partitions)
                 case int():
                     cost = Cost(name=request.name, permits=weighed)
-                    mark = mark_of(Kind.CREATION, cost, request.mutation)
-                    if not self._charging.is_paid(mark):
+                    mark = mark_of(Kind.CREATION, cost, request.mutation, account)
+                    if not self._charging.is_paid(mark, marks):
                         charged.append(Charged(index=i, cost=cost, mark=mark))
                 case _:
                     assert_never(weighed)
@@ -178,13 +178,13 @@ class TopicCalls:
                 case str():
                     topic = context.picture.topics[found]
                     cost = Cost(name=topic.name, permits=len(topic.partitions))
-                    mark = mark_of(Kind.DELETION, cost, request.mutation)
+                    mark = mark_of(Kind.DELETION, cost, request.mutation, account)
                     if found in seen:
                         call.outcomes[i] = Rejection(
                             code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
                             message=f"topic {topic.name} stands twice in the request; give it once",
                         )
-                    elif not self._charging.is_paid(mark):
+                    elif not self._charging.is_paid(mark, marks):
                         charged.append(Charged(index=i, cost=cost, mark=mark))
                     seen.add(found)
         refused, verdict = await self._charging.judge(charged, account, marks)
