@@ -45,6 +45,14 @@ def test_a_span_is_read_as_it_was_written(tmp_path):
     assert span.end_ns - span.start_ns == 1_000_000
 
 
+@pytest.mark.parametrize("kind", [None, 9, -1, "SPAN_KIND_OF_A_LATER_RELEASE", "9", 2.5, []])
+def test_a_span_whose_kind_is_missing_or_unknown_is_read_as_one_without(tmp_path, kind):
+    one = Spans(1).add("x", 1, 2) | {"kind": kind}
+    (tmp_path / "a.jsonl").write_text(line([one]), encoding="utf-8")
+    _, (span,) = read(tmp_path)
+    assert (span.name, span.kind) == ("x", Kind.UNSPECIFIED)
+
+
 def capitals(of: dict[str, Any]) -> dict[str, Any]:
     for span in spans_in(of):
         span |= {"traceId": span["traceId"].upper(), "spanId": span["spanId"].upper()}

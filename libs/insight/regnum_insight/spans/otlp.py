@@ -30,6 +30,8 @@ _VALUES: Final = frozenset({
     "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
     "string_value", "int_value", "bool_value", "double_value", "bytes_value",
 })  # fmt: skip
+_NO_KIND: Final = Kind.UNSPECIFIED.value
+"""A plain number, as all of a span is: a member of the enumeration cannot be packed."""
 _KIND_MAX: Final = max(Kind).value
 _KINDS: Final = {kind.name: kind.value for kind in Kind}
 
@@ -319,9 +321,9 @@ def _kind(raw: object) -> int:
     if type(raw) is int and 0 <= raw <= _KIND_MAX:
         return raw
     if isinstance(raw, str) and not raw.isdigit():
-        return _KINDS.get(raw.upper().removeprefix("SPAN_KIND_"), Kind.UNSPECIFIED)
+        return _KINDS.get(raw.upper().removeprefix("SPAN_KIND_"), _NO_KIND)
     value = _integer(raw)
-    return value if value is not None and Kind.UNSPECIFIED <= value <= Kind.CONSUMER else Kind.UNSPECIFIED
+    return value if value is not None and _NO_KIND <= value <= _KIND_MAX else _NO_KIND
 
 
 def _of(raw: Mapping[str, Any], camel: str, snake: str) -> object:
