@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,52 @@ def test_what_is_no_span_is_counted_with_its_reason(tmp_path):
     assert [span.name for span in found] == ["good"]
     assert intake.spans_refused_n == len(bad)
     assert len(intake.aside) == len(bad)
+
+
+def nested(depth: int, innermost: Any, around: Callable[[Any], Any]) -> Any:
+    for _ in range(depth):
+        innermost = around(innermost)
+    return innermost
+
+
+DEEP = 450
+"""Deeper than a function can call itself for each level, and not too deep for readers of JSON."""
+
+
+@pytest.mark.parametrize("around", [
+    lambda value: [value],
+    lambda value: {"arrayValue": {"values": [value]}},
+    lambda value: {"kvlistValue": {"values": [{"key": "k", "value": value}]}},
+])  # fmt: skip
+def test_a_value_that_is_too_deep_costs_itself(tmp_path, around):
+    one = Spans(1).add("x", 1, 2, good="y")
+    one["attributes"].append({"key": "deep", "value": nested(DEEP // 3, {"stringValue": "z"}, around)})
+    one["attributes"].append({"key": "deeper", "value": nested(DEEP, {"stringValue": "z"}, lambda value: [value])})
+    (tmp_path / "a.jsonl").write_text(line([one]), encoding="utf-8")
+    _, (span,) = read(tmp_path)
+    assert span.attributes["good"] == "y"
+
+
+def test_documents_and_spans_that_are_too_deep_cost_themselves(tmp_path):
+    deep = nested(DEEP * 2, 7, lambda value: [value])
+    lines = [
+        json.dumps(nested(DEEP * 2, document(), lambda value: [value])),
+        line([deep, Spans(9).add("x", 1, 2) | {"name": deep}, Spans(9).add("good", 1, 2)]),
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    intake, found = read(tmp_path)
+    assert len(found) == len(spans_in(document())) + 1
+    assert intake.spans_refused_n == 2
+
+
+@pytest.mark.parametrize("time", ["9" * 5_000, "-" + "9" * 5_000, float("inf"), float("nan"), 1e300])
+def test_a_time_that_no_clock_shows_costs_its_span(tmp_path, time):
+    spans = Spans(9)
+    bad = spans.add("bad", 1, 2) | {"startTimeUnixNano": time}
+    (tmp_path / "a.jsonl").write_text(line([bad, spans.add("good", 1, 2)]), encoding="utf-8")
+    intake, found = read(tmp_path)
+    assert [span.name for span in found] == ["good"]
+    assert intake.spans_refused_n == 1
 
 
 def test_foreign_and_empty_files_end_nothing_and_are_named(tmp_path):
