@@ -4,6 +4,8 @@ import base64
 import gzip
 import json
 import struct
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from regnum_insight.engine import analyse
+from regnum_insight.spans.documents import Torn, documents_on
 from regnum_insight.spans.intake import Intake, read_folder
 from regnum_insight.spans.otlp import ALL
 from regnum_insight.spans.span import Kind, Span
@@ -215,6 +218,34 @@ def test_what_is_no_span_is_counted_with_its_reason(tmp_path):
     assert len(intake.aside) == len(bad)
 
 
+BEGIN = b'{"resourceSpans": 1'
+HOSTILE = {
+    "spaces on a torn document's next line": BEGIN + b"\n" + b" " * 50_000,
+    "spaces behind a torn document": BEGIN + b" " * 50_000,
+    "spaces behind brackets": BEGIN + (b"[" + b" " * 3000) * 60,
+    "torn documents without lines": BEGIN * 50_000,
+}
+
+
+@pytest.mark.parametrize("form", HOSTILE)
+def test_what_is_torn_takes_time_by_its_length(form):
+    begun_s = time.process_time()
+    found = list(documents_on(HOSTILE[form].splitlines(keepends=True)))
+    assert found
+    # Milliseconds. What grows with the square of the length took from ten seconds to days.
+    assert time.process_time() - begun_s < 3
+
+
+def test_what_is_torn_takes_no_memory_for_each_of_its_characters():
+    torn = b'{"' + b"a" * 2**22
+    tracemalloc.start()
+    found = list(documents_on([torn]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [type(one) for one in found] == [Torn]
+    assert peak < 32 * len(torn)
+
+
 def nested(depth: int, innermost: Any, around: Callable[[Any], Any]) -> Any:
     for _ in range(depth):
         innermost = around(innermost)
@@ -251,10 +282,10 @@ def test_documents_and_spans_that_are_too_deep_cost_themselves(tmp_path):
     assert intake.spans_refused_n == 2
 
 
-@pytest.mark.parametrize("time", ["9" * 5_000, "-" + "9" * 5_000, float("inf"), float("nan"), 1e300])
-def test_a_time_that_no_clock_shows_costs_its_span(tmp_path, time):
+@pytest.mark.parametrize("moment", ["9" * 5_000, "-" + "9" * 5_000, float("inf"), float("nan"), 1e300])
+def test_a_time_that_no_clock_shows_costs_its_span(tmp_path, moment):
     spans = Spans(9)
-    bad = spans.add("bad", 1, 2) | {"startTimeUnixNano": time}
+    bad = spans.add("bad", 1, 2) | {"startTimeUnixNano": moment}
     (tmp_path / "a.jsonl").write_text(line([bad, spans.add("good", 1, 2)]), encoding="utf-8")
     intake, found = read(tmp_path)
     assert [span.name for span in found] == ["good"]
