@@ -15,7 +15,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from regnum_insight.engine import analyse
-from regnum_insight.spans.documents import Torn, documents_on
+from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, Torn, documents_on
 from regnum_insight.spans.intake import Intake, read_folder
 from regnum_insight.spans.otlp import ALL
 from regnum_insight.spans.span import Kind, Span
@@ -244,6 +244,18 @@ def test_what_is_torn_takes_no_memory_for_each_of_its_characters():
     tracemalloc.stop()
     assert [type(one) for one in found] == [Torn]
     assert peak < 32 * len(torn)
+
+
+@pytest.mark.parametrize("packed", [
+    framed(bytes(cramjam.zstd.compress(b" " * (DOCUMENT_BYTES_MAX + 1)))),
+    gzip.compress(as_protobuf(document()) + bytes(DOCUMENT_BYTES_MAX), 1),
+], ids=["zstd in a frame", "protobuf in gzip"])  # fmt: skip
+def test_a_message_that_unpacks_beyond_the_bound_is_torn(tmp_path, packed):
+    (tmp_path / "large").write_bytes(packed)
+    (tmp_path / "whole.jsonl").write_bytes(text(document()))
+    found = analyse(tmp_path)
+    assert len(found.changes) == 1
+    assert ["more than 67,108,864 bytes" in one.reason for one in found.intake.aside] == [True]
 
 
 def nested(depth: int, innermost: Any, around: Callable[[Any], Any]) -> Any:

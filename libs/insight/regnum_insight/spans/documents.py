@@ -55,6 +55,12 @@ class Torn:
     """Its beginning."""
 
 
+_OFTEN_TIMES: Final = 64
+"""Spans are seldom packed to less than this part of what they are."""
+_BUFFER_FULL: Final = "failed to write whole buffer"
+_TOO_LARGE: Final = Torn(f"a message of more than {DOCUMENT_BYTES_MAX:,} bytes, as it is or unpacked", "")
+
+
 def documents_of(path: Path) -> Iterator[object]:
     """Everything in a file: values as JSON has them, and Torn between them. Raises OSError where it cannot be read."""
     with path.open("rb", buffering=2**20) as file:
@@ -75,7 +81,8 @@ def documents_in(file: IO[bytes]) -> Iterator[object]:
     elif head[:1] == b"\x00" or _is_framed(head):
         yield from _framed(file)
     elif head[:1] == bytes([_RESOURCE_SPANS_TAG]) and not _is_text(_peek(file, 64)):
-        yield _protobuf(file.read())
+        message = file.read(DOCUMENT_BYTES_MAX + 1)
+        yield _protobuf(message) if len(message) <= DOCUMENT_BYTES_MAX else _TOO_LARGE
     else:
         yield from documents_on(_lines(file))
 
@@ -122,12 +129,24 @@ def _framed(file: IO[bytes]) -> Iterator[object]:
             yield Torn("the file ends within a message", "")
             return
         if message.startswith(_ZSTD):
-            try:
-                message = bytes(cramjam.zstd.decompress(message))
-            except cramjam.DecompressionError as error:
-                yield Torn(f"a message whose compressed data is damaged: {error}", "")
+            unpacked = _unpacked_message(message)
+            if isinstance(unpacked, Torn):
+                yield unpacked
                 continue
+            message = unpacked
         yield _loaded(message) if _is_text(message) else _protobuf(message)
+
+
+def _unpacked_message(packed: bytes) -> bytes | Torn:
+    """What zstd packed, into buffers of a size that is known before: the packed data may say any, or none."""
+    for size in (min(_OFTEN_TIMES * len(packed) + 4096, DOCUMENT_BYTES_MAX), DOCUMENT_BYTES_MAX):
+        plain = bytearray(size)
+        try:
+            return bytes(memoryview(plain)[: cramjam.zstd.decompress_into(packed, plain)])
+        except cramjam.DecompressionError as error:
+            if str(error) != _BUFFER_FULL:
+                return Torn(f"a message whose compressed data is damaged: {error}", "")
+    return _TOO_LARGE
 
 
 def _protobuf(message: bytes) -> object:
