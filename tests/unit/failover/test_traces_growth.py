@@ -120,6 +120,17 @@ def test_what_is_packed_is_read_once_and_what_is_over_lines_as_a_whole(tmp_path)
     assert not [one for one in steps.step() if not isinstance(one, Torn)]
 
 
+@pytest.mark.parametrize("first", [b'{"resourceSpans":[{"reso\n', b"\n", b'{"resource\n\n{"re\n'])
+def test_a_file_whose_first_line_is_torn_or_empty_is_read_on(tmp_path, first):
+    path, steps = tmp_path / "a.jsonl", Steps(tmp_path)
+    path.write_bytes(first)
+    steps.step()
+    for one in documents(6):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(one)}\n")
+        assert [came for came in steps.step() if not isinstance(came, Torn)] == [one]
+
+
 def test_a_file_that_was_set_aside_or_removed_after_the_look_is_found_or_said(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(documents(1)[0])}\n", encoding="utf-8")
