@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 import re
 from html.parser import HTMLParser
@@ -72,6 +73,15 @@ def test_the_files_agree_with_one_another(tmp_path):
         ]
         assert sum(of) == pytest.approx(row["total_ms"], abs=1e-4)
     assert page.fetched == []
+
+
+def test_a_file_whose_name_is_no_text_keeps_no_report_from_being_written(tmp_path):
+    write_changes(tmp_path / "traces", 1)
+    (tmp_path / "traces" / os.fsdecode(b"\xff.jsonl")).write_bytes(b"torn\n")
+    analysis = analyse(tmp_path / "traces")
+    write_files(analysis, tmp_path / "out", source="traces", now_s=1_800_000_000)
+    assert "\\udcff.jsonl" in (tmp_path / "out" / PAGE).read_text(encoding="utf-8")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, JSON, CSV, ZIPKIN}
 
 
 def test_a_name_is_never_markup(tmp_path):
