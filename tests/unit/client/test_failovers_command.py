@@ -76,7 +76,8 @@ async def test_trends_are_those_of_tables(tmp_path):
     told = await here.alone("failovers", "trends", "--tables", str(tmp_path / "tables"), "--since", "2027-01-15")
     assert (told.status, told.err) == (0, "")
     assert "2027-01-01  blue" in told.out
-    assert "1.0.0 to 1.1.0, failures: longer: " in told.out
+    assert "1.0.0 to 1.1.0, failures: " in told.out
+    assert "too few changes: 5 and 5" in told.out
     told = await here.alone(
         "failovers", "trends", "--tables", f"{tmp_path}/tables", "--by", "day", "--since", "2027-01-16", "-o", "json"
     )
