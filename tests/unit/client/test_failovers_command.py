@@ -54,6 +54,21 @@ async def test_without_traces_it_says_where_it_looked(tmp_path):
     assert "there is no nowhere; name the folder that has traces with --traces" in err
 
 
+async def test_names_in_traces_move_no_cursor(tmp_path):
+    here = CommandHere("127.0.0.1:1")
+    two_releases(tmp_path / "traces")
+    for file in (tmp_path / "traces").rglob("*.jsonl"):
+        text = file.read_text(encoding="utf-8")
+        text = text.replace('"orders"', r'"\u001b[2Jorders"').replace('"blue"', r'"\u001b[31mblue"')
+        file.write_text(text, encoding="utf-8")
+    put(told_of(tmp_path / "traces"), tmp_path / "tables")
+    told = await here.alone("failovers", "report", "--traces", str(tmp_path / "traces"), "--out", str(tmp_path / "out"))
+    assert r"\u001b[2Jorders/0" in told.out
+    trends = await here.alone("failovers", "trends", "--tables", str(tmp_path / "tables"))
+    assert r"\u001b[31mblue" in trends.out
+    assert "\x1b" not in told.out + trends.out
+
+
 async def test_trends_are_those_of_tables(tmp_path):
     here = CommandHere("127.0.0.1:1")
     two_releases(tmp_path / "traces")
@@ -61,7 +76,8 @@ async def test_trends_are_those_of_tables(tmp_path):
     told = await here.alone("failovers", "trends", "--tables", str(tmp_path / "tables"), "--since", "2027-01-15")
     assert (told.status, told.err) == (0, "")
     assert "2027-01-01  blue" in told.out
-    assert "1.0.0 to 1.1.0, failures: longer: " in told.out
+    assert "1.0.0 to 1.1.0, failures: " in told.out
+    assert "too few changes: 5 and 5" in told.out
     told = await here.alone(
         "failovers", "trends", "--tables", f"{tmp_path}/tables", "--by", "day", "--since", "2027-01-16", "-o", "json"
     )

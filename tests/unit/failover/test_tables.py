@@ -12,9 +12,10 @@ from regnum_failover.objects.store import StoreError
 from regnum_failover.tables.ledger import Ledger, Shelf, read_kept, read_ledger, write_kept, write_ledger
 from regnum_failover.tables.merging import Told, file_of, merge, packed
 from regnum_failover.tables.shelves import alone
+from regnum_insight.spans.span import Span
 from regnum_insight.tables.columns import TABLES, VERSION, Type
 from regnum_insight.tables.reading import TablesError, rows_of_table
-from regnum_insight.tables.rows import Place, percentiles_of
+from regnum_insight.tables.rows import PLACES_MAX, Place, percentiles_of, places_of
 from regnum_insight.tables.trends import COLUMNS, Period, trends_of, trends_text, trends_values
 from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import content, put, put_into, questions, told_of, viewed
@@ -49,6 +50,20 @@ def tables(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     put(told_of(traces), folder)
     return folder
+
+
+def test_spans_that_name_any_clusters_and_days_belong_to_no_more_places_than_a_bound():
+    day_ns = 86_400 * 10**9
+
+    def spans(n: int) -> list[Span]:
+        return [
+            Span("a" * 32, f"{i:016x}", "", names.OUTAGE, 4, i * day_ns, i * day_ns + 1, "c", {}, (), "", f"c{i}")
+            for i in range(1, n + 1)
+        ]
+
+    assert [place.date for place in places_of(spans(2))] == ["1970-01-02", "1970-01-03"] * 2
+    assert len(places_of(spans(8))) == PLACES_MAX
+    assert places_of(spans(9)) == places_of(spans(300)) == []
 
 
 def test_files_lie_by_cluster_and_day_and_say_their_version(tables):
@@ -187,6 +202,8 @@ def test_trends_are_told_by_month_and_by_release(tables):
     ]  # fmt: skip
     assert [part.begin.day for part in trends_of(rows, Period.DAY).parts] == [15, 15, 16, 16, 17, 17]
     assert {part.begin for part in trends_of(rows, Period.WEEK).parts} == {dt.date(2027, 1, 11)}
+    # (Twice: of six kills nothing is said.)
+    found = trends_of(rows * 2, Period.MONTH)
     failures, planned = found.releases
     assert (failures.earlier, failures.later, failures.planned) == ("1.0.0", "1.1.0", False)
     # Every step takes 6 ms more with each later trace; to lead 20 ms more than that.
@@ -194,7 +211,7 @@ def test_trends_are_told_by_month_and_by_release(tables):
     assert planned.regressions == []
     text = trends_text(found)
     assert "1.0.0 to 1.1.0, failures: longer: leads" in text
-    assert "too few changes: 1 and 1" in text
+    assert "too few changes: 2 and 2" in text
     assert trends_values(found)["releases"][0]["regressions"][0] == "leads"
     late = list(rows_of_table(tables, "changes", COLUMNS, dt.date(2027, 1, 17)))
     assert {row["version"] for row in late} == {"1.1.0"}

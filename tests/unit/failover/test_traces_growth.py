@@ -31,7 +31,7 @@ class Steps:
         """Documents that came."""
         files = look_at_folder(self.folder, self.offsets)
         end = {key: file.size for key, file in files.items()}
-        keys = {file.name: key for key, file in files.items()}
+        keys = {file.name: file.inode for file in files.values()}
         pieces = pieces_since(self.offsets, end, files)
         self.offsets = end
         came = [
@@ -81,6 +81,34 @@ def test_a_file_that_is_begun_anew_is_read_from_its_beginning(tmp_path):
     assert [one["n"] for one in steps.step()] == [99]
 
 
+def test_a_file_that_got_the_inode_of_one_that_is_gone_is_read_whole(tmp_path):
+    """As on file systems that give an inode out again at once; both files are of one process."""
+    steps, path = Steps(tmp_path), tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in documents(3)), encoding="utf-8")
+    assert len(steps.step()) == 3
+    next_file = [{**one, "n": one["n"] + 100} for one in documents(9)]
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write("".join(f"{json.dumps(one)}\n" for one in next_file).encode())
+    assert steps.step() == next_file
+    assert steps.step() == []
+
+
+def test_what_was_read_before_inodes_had_the_checksum_of_a_line_beside_them_is_not_read_again(tmp_path):
+    steps, path = Steps(tmp_path), tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(documents(1)[0])}\n", encoding="utf-8")
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'{"resourceSpans": [], "n": 1}'))
+    stats = [path.stat(), (tmp_path / "b.json.gz").stat()]
+    steps.offsets = {f"{stat.st_dev}:{stat.st_ino}": stat.st_size for stat in stats}
+    # A step that was planned before, and is carried out now.
+    (whole, _) = sorted(pieces_since({}, steps.offsets, look_at_folder(tmp_path, {})))
+    assert (whole.file, whole.end) == (str(path), stats[0].st_size)
+    assert steps.step() == []
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(documents(2)[1])}\n")
+    assert steps.step() == documents(2)[1:]
+
+
 def test_what_is_packed_is_read_once_and_what_is_over_lines_as_a_whole(tmp_path):
     steps = Steps(tmp_path)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"resourceSpans": [], "n": 1}'))
@@ -92,11 +120,22 @@ def test_what_is_packed_is_read_once_and_what_is_over_lines_as_a_whole(tmp_path)
     assert not [one for one in steps.step() if not isinstance(one, Torn)]
 
 
+@pytest.mark.parametrize("first", [b'{"resourceSpans":[{"reso\n', b"\n", b'{"resource\n\n{"re\n'])
+def test_a_file_whose_first_line_is_torn_or_empty_is_read_on(tmp_path, first):
+    path, steps = tmp_path / "a.jsonl", Steps(tmp_path)
+    path.write_bytes(first)
+    steps.step()
+    for one in documents(6):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(one)}\n")
+        assert [came for came in steps.step() if not isinstance(came, Torn)] == [one]
+
+
 def test_a_file_that_was_set_aside_or_removed_after_the_look_is_found_or_said(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(documents(1)[0])}\n", encoding="utf-8")
     files = look_at_folder(tmp_path, {})
-    opened = of_identity({file.name: key for key, file in files.items()})
+    opened = of_identity({file.name: file.inode for file in files.values()})
     path.rename(tmp_path / "a.000001.jsonl")
     path.write_text("another\n", encoding="utf-8")
     assert list(documents_of_piece(Piece(str(path), 0, None), opened)) == documents(1)

@@ -87,6 +87,49 @@ def test_a_consumer_whose_fetches_did_not_fail_did_not_wait():
     assert change_of(calm).readers == ()
 
 
+def idle(last_ack_s: float, waiting_s: float, *, ahead_s: float = 0, root: bool = True) -> Change | None:
+    """A change in which one producer came once, and nothing of it failed; moments are against the root's begin."""
+    whole = spans(FullChangeTrace(kind=names.KIND_CONTROLLED_SHUTDOWN))
+    begin_ns = next(span for span in whole if span.name == names.LEADERSHIP_CHANGE).start_ns
+    waits = [span for span in whole if span.name in {names.OUTAGE, names.CONSUMER_OUTAGE}]
+    first = next(span for span in waits if span.name == names.OUTAGE)
+    waiting_ns = begin_ns + int((waiting_s + ahead_s) * 10**9)
+    moments = {names.WAITING_SINCE_UNIX_NANO: 0, names.LEARNED_UNIX_NANO: 1, names.SENT_UNIX_NANO: 2}
+    came = first._replace(
+        start_ns=begin_ns + int((last_ack_s + ahead_s) * 10**9),
+        end_ns=waiting_ns + 5_000_000,
+        attributes={
+            **first.attributes,
+            names.RETRIED: "false",
+            **{name: str(waiting_ns + ms * 1_000_000) for name, ms in moments.items()},
+        },
+    )
+    batch = [came.attributes[name] for name in (names.TOPIC, names.PARTITION)]
+    appended_ns = waiting_ns - int(ahead_s * 10**9) + 3_000_000
+    rest = [
+        span._replace(start_ns=appended_ns - 500_000, end_ns=appended_ns)
+        if span.name == names.FIRST_APPEND
+        and [span.attributes[name] for name in (names.TOPIC, names.PARTITION)] == batch
+        else span
+        for span in whole
+        if span.process not in {wait.process for wait in waits}
+        and (root or span.name not in {names.LEADERSHIP_CHANGE, names.CHANGE_OPENED})
+    ]
+    return change_of([*rest, came])
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_a_record_that_came_after_the_change_was_over_ended_its_clients_own_silence(root):
+    assert idle(-0.5, 60, root=root).outage_ms is None
+    assert idle(-0.1, 0.005, root=root).outage_ms == pytest.approx(110)
+
+
+@pytest.mark.parametrize("ahead_s", [-60.0, -5.0, 0.0, 5.0, 60.0])
+def test_whether_a_client_waited_is_told_by_its_corrected_clock(ahead_s):
+    assert idle(-0.1, 0.005, ahead_s=ahead_s).outage_ms == pytest.approx(110)
+    assert idle(-50, 0.005, ahead_s=ahead_s).outage_ms is None
+
+
 def test_where_only_a_consumer_waited_its_chain_is_the_worst():
     found = change(FullChangeTrace(), without=["client 7", "broker 2", "broker 3"])
     assert found.outage_ms is None

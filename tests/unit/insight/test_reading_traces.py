@@ -4,6 +4,9 @@ import base64
 import gzip
 import json
 import struct
+import time
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from regnum_insight.engine import analyse
+from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, Torn, documents_on
 from regnum_insight.spans.intake import Intake, read_folder
 from regnum_insight.spans.otlp import ALL
 from regnum_insight.spans.span import Kind, Span
@@ -43,6 +47,14 @@ def test_a_span_is_read_as_it_was_written(tmp_path):
     assert (span.parent_id, span.links) == ("00000000000000ff", ((f"{9:032x}", f"{8:016x}"),))
     assert span.attributes == {"text": "a", "number": "5", "truth": "true"}
     assert span.end_ns - span.start_ns == 1_000_000
+
+
+@pytest.mark.parametrize("kind", [None, 9, -1, "SPAN_KIND_OF_A_LATER_RELEASE", "9", 2.5, []])
+def test_a_span_whose_kind_is_missing_or_unknown_is_read_as_one_without(tmp_path, kind):
+    one = Spans(1).add("x", 1, 2) | {"kind": kind}
+    (tmp_path / "a.jsonl").write_text(line([one]), encoding="utf-8")
+    _, (span,) = read(tmp_path)
+    assert (span.name, span.kind) == ("x", Kind.UNSPECIFIED)
 
 
 def capitals(of: dict[str, Any]) -> dict[str, Any]:
@@ -204,6 +216,92 @@ def test_what_is_no_span_is_counted_with_its_reason(tmp_path):
     assert [span.name for span in found] == ["good"]
     assert intake.spans_refused_n == len(bad)
     assert len(intake.aside) == len(bad)
+
+
+BEGIN = b'{"resourceSpans": 1'
+HOSTILE = {
+    "spaces on a torn document's next line": BEGIN + b"\n" + b" " * 50_000,
+    "spaces behind a torn document": BEGIN + b" " * 50_000,
+    "spaces behind brackets": BEGIN + (b"[" + b" " * 3000) * 60,
+    "torn documents without lines": BEGIN * 50_000,
+}
+
+
+@pytest.mark.parametrize("form", HOSTILE)
+def test_what_is_torn_takes_time_by_its_length(form):
+    begun_s = time.process_time()
+    found = list(documents_on(HOSTILE[form].splitlines(keepends=True)))
+    assert found
+    # Milliseconds. What grows with the square of the length took from ten seconds to days.
+    assert time.process_time() - begun_s < 3
+
+
+def test_what_is_torn_takes_no_memory_for_each_of_its_characters():
+    torn = b'{"' + b"a" * 2**22
+    tracemalloc.start()
+    found = list(documents_on([torn]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [type(one) for one in found] == [Torn]
+    assert peak < 32 * len(torn)
+
+
+@pytest.mark.parametrize("packed", [
+    framed(bytes(cramjam.zstd.compress(b" " * (DOCUMENT_BYTES_MAX + 1)))),
+    gzip.compress(as_protobuf(document()) + bytes(DOCUMENT_BYTES_MAX), 1),
+], ids=["zstd in a frame", "protobuf in gzip"])  # fmt: skip
+def test_a_message_that_unpacks_beyond_the_bound_is_torn(tmp_path, packed):
+    (tmp_path / "large").write_bytes(packed)
+    (tmp_path / "whole.jsonl").write_bytes(text(document()))
+    found = analyse(tmp_path)
+    assert len(found.changes) == 1
+    assert ["more than 67,108,864 bytes" in one.reason for one in found.intake.aside] == [True]
+
+
+def nested(depth: int, innermost: Any, around: Callable[[Any], Any]) -> Any:
+    for _ in range(depth):
+        innermost = around(innermost)
+    return innermost
+
+
+DEEP = 450
+"""Deeper than a function can call itself for each level, and not too deep for readers of JSON."""
+
+
+@pytest.mark.parametrize("around", [
+    lambda value: [value],
+    lambda value: {"arrayValue": {"values": [value]}},
+    lambda value: {"kvlistValue": {"values": [{"key": "k", "value": value}]}},
+])  # fmt: skip
+def test_a_value_that_is_too_deep_costs_itself(tmp_path, around):
+    one = Spans(1).add("x", 1, 2, good="y")
+    one["attributes"].append({"key": "deep", "value": nested(DEEP // 3, {"stringValue": "z"}, around)})
+    one["attributes"].append({"key": "deeper", "value": nested(DEEP, {"stringValue": "z"}, lambda value: [value])})
+    (tmp_path / "a.jsonl").write_text(line([one]), encoding="utf-8")
+    _, (span,) = read(tmp_path)
+    assert span.attributes["good"] == "y"
+
+
+def test_documents_and_spans_that_are_too_deep_cost_themselves(tmp_path):
+    deep = nested(DEEP * 2, 7, lambda value: [value])
+    lines = [
+        json.dumps(nested(DEEP * 2, document(), lambda value: [value])),
+        line([deep, Spans(9).add("x", 1, 2) | {"name": deep}, Spans(9).add("good", 1, 2)]),
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    intake, found = read(tmp_path)
+    assert len(found) == len(spans_in(document())) + 1
+    assert intake.spans_refused_n == 2
+
+
+@pytest.mark.parametrize("moment", ["9" * 5_000, "-" + "9" * 5_000, float("inf"), float("nan"), 1e300])
+def test_a_time_that_no_clock_shows_costs_its_span(tmp_path, moment):
+    spans = Spans(9)
+    bad = spans.add("bad", 1, 2) | {"startTimeUnixNano": moment}
+    (tmp_path / "a.jsonl").write_text(line([bad, spans.add("good", 1, 2)]), encoding="utf-8")
+    intake, found = read(tmp_path)
+    assert [span.name for span in found] == ["good"]
+    assert intake.spans_refused_n == 1
 
 
 def test_foreign_and_empty_files_end_nothing_and_are_named(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 import re
 from html.parser import HTMLParser
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from regnum_insight.engine import analyse
-from regnum_insight.reporting.comparing import compare, comparison_text
+from regnum_insight.reporting.comparing import CHANGES_MIN, compare, comparison_text, differences
 from regnum_insight.reporting.files import CSV, JSON, PAGE, ZIPKIN, document_of, text_of, write_files
 from regnum_insight.reporting.page import page_of, verdict
 from regnum_insight.reporting.statistics import difference, percentile
@@ -18,7 +19,7 @@ from regnum_insight.reporting.text import chain_lines
 from regnum_insight.reporting.timing import COLUMNS, change_of_partition, timing_text
 from regnum_insight.spans.otlp import Process
 from regnum_telemetry import conventions as names
-from regnum_testing.change_traces import STEPS_MS, ChangeTrace, FullChangeTrace
+from regnum_testing.change_traces import FULL_STEPS_MS, STEPS_MS, ChangeTrace, FullChangeTrace
 from regnum_testing.otlp_lines import Spans, line, succession
 
 WHOLE_MS = sum(STEPS_MS.values())
@@ -72,6 +73,15 @@ def test_the_files_agree_with_one_another(tmp_path):
         ]
         assert sum(of) == pytest.approx(row["total_ms"], abs=1e-4)
     assert page.fetched == []
+
+
+def test_a_file_whose_name_is_no_text_keeps_no_report_from_being_written(tmp_path):
+    write_changes(tmp_path / "traces", 1)
+    (tmp_path / "traces" / os.fsdecode(b"\xff.jsonl")).write_bytes(b"torn\n")
+    analysis = analyse(tmp_path / "traces")
+    write_files(analysis, tmp_path / "out", source="traces", now_s=1_800_000_000)
+    assert "\\udcff.jsonl" in (tmp_path / "out" / PAGE).read_text(encoding="utf-8")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, JSON, CSV, ZIPKIN}
 
 
 def test_a_name_is_never_markup(tmp_path):
@@ -141,6 +151,26 @@ def test_equal_sets_seldom_differ(tmp_path):
         one, other = (analyse(tmp_path / f"{pair}-{side}").changes for side in (0, 1))
         raised += any(step.is_clear for step in compare(one, other).steps)
     assert raised <= 1
+
+
+@pytest.mark.parametrize("n", [5, CHANGES_MIN])
+def test_few_lengths_of_one_distribution_seldom_differ(n):
+    raised = 0
+    for seed in range(60):
+        chance = random.Random(seed)
+        one, other = ({step: [chance.uniform(900, 1100) for _ in range(n)] for step in FULL_STEPS_MS} for _ in "ab")
+        raised += any(step.is_clear for step in differences(one, other))
+    assert raised <= 1
+
+
+def test_a_comparison_says_where_planned_changes_have_another_share(tmp_path):
+    planned = FullChangeTrace(1, kind=names.KIND_BALANCE)
+    planned.write(tmp_path / "planned")
+    FullChangeTrace(2).write(tmp_path / "failure")
+    (balance,), (failure,) = (analyse(tmp_path / name).changes for name in ("planned", "failure"))
+    mixed = comparison_text(compare([failure] * 9 + [balance], [failure] + [balance] * 9))
+    assert "planned changes: 1 of 10 before, 9 of 10 after" in mixed
+    assert "planned changes" not in comparison_text(compare([failure, balance], [failure, balance] * 2))
 
 
 def test_few_changes_say_nothing(tmp_path):

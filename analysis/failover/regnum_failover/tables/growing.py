@@ -135,7 +135,7 @@ def _grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growi
     if not pieces:
         return Grew(run=0, tally=Tally())
     run = ledger.run + 1
-    keys = {} if is_bucket(of.traces) else {file.name: key for key, file in found.items()}
+    keys = {} if is_bucket(of.traces) else {file.name: file.inode for file in found.values()}
     with tempfile.TemporaryDirectory(prefix="regnum-tables-") as folder, session() as spark:
         plan = Path(folder) / "plan.json"
         read = {piece.file for piece in pieces}

@@ -1,20 +1,24 @@
 """The documents in a piece of a file, wherever it lies.
 
-A file is cut only where it has a document on each line, which its first line says: every reader of a piece looks at
-that one. Of any other (packed, framed, over many lines) the first piece is all of it, and there is nothing in the rest.
+A file is cut only where it has a document on each line, which its first lines say: every reader of a piece looks at
+those. (The first one alone may be torn, or empty: a disk was full.) Of any other (packed, framed, over many lines) the
+first piece is all of it, and there is nothing in the rest.
 """
 
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from regnum_insight.spans.documents import DOCUMENT_BYTES_MAX, documents_in, documents_on, is_document
 from regnum_insight.spans.growth import Piece
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+FIRST_LINES: Final = 4
+"""Lines of a file that are looked at."""
 
 Opened = Callable[[str, int], IO[bytes]]
 """Opens a file for reading from a byte on, buffered. Raises OSError."""
@@ -24,7 +28,7 @@ def documents_of_piece(piece: Piece, opened: Opened) -> Iterator[object]:
     """What ``documents_of`` gives for the whole file, as far as it begins in the piece. Raises OSError."""
     if not piece.is_whole:
         with opened(piece.file, 0) as file:
-            in_lines = is_document(file.readline(DOCUMENT_BYTES_MAX))
+            in_lines = _is_in_lines(file)
         if in_lines:
             with opened(piece.file, max(0, piece.begin - 1)) as file:
                 yield from documents_on(_lines_between(file, piece.begin, piece.end))
@@ -33,6 +37,12 @@ def documents_of_piece(piece: Piece, opened: Opened) -> Iterator[object]:
             return
     with opened(piece.file, 0) as file:
         yield from documents_in(file)
+
+
+def _is_in_lines(file: IO[bytes]) -> bool:
+    """Whether a file that is open at its begin has a document on each line."""
+    first, *others = (file.readline(DOCUMENT_BYTES_MAX) for _ in range(FIRST_LINES))
+    return is_document(first) or any(line.startswith(b"{") and is_document(line) for line in others)
 
 
 def _lines_between(file: IO[bytes], begin: int, end: int | None) -> Iterator[bytes]:

@@ -142,7 +142,7 @@ class TracesStreamReader(DataSourceStreamReader):
         # A step that is repeated after a restart has not been looked at.
         known = self._files or self._options.look(start["files"], self._now_s())
         parts = parts_between(pieces_since(start["files"], end["files"], known))
-        keys = {file.name: key for key, file in known.items()}
+        keys = {file.name: file.inode for file in known.values()}
         moment_us = end["clock_s"] * 1_000_000
         return [
             TracesPart(pieces, moment_us=moment_us, keys={piece.file: keys[piece.file] for piece in pieces})

@@ -23,6 +23,7 @@ from regnum_client.commands.invocation import (
     OutputOption,
     note,
     run,
+    visible,
     wrong_use,
 )
 from regnum_client.commands.local import DATA_DIR
@@ -92,7 +93,7 @@ def report(
 
     printed = run(work())
     if output is Output.TABLE:
-        typer.echo(printed, nl=False)
+        typer.echo(visible(printed), nl=False)
     else:
         emit_one(json.loads(printed), output)
 
@@ -118,7 +119,7 @@ def trends(
 
     printed = run(work())
     if output is Output.TABLE:
-        typer.echo(printed)
+        typer.echo(visible(printed))
     else:
         emit_one(json.loads(printed), output)
 

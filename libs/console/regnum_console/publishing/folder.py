@@ -66,7 +66,8 @@ class TraceFiles:
         known = self._known()
         found = look_at_folder(self._folder, {key: one.offset for key, one in known.items()})
         heads: dict[str, tuple[Path, Position]] = {}
-        for key, file in found.items():
+        for file in found.values():
+            key = file.inode
             path = Path(file.name)
             head = _head(path, key) if file.by_line and path.suffix == SUFFIX else None
             if head is None:

@@ -6,7 +6,7 @@ partition, which is a path; how the others did stands beside it.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple
@@ -208,7 +208,7 @@ def change_of(spans: Sequence[Span]) -> Change | None:
     if root is None and not sorted_out.has_parts and not sorted_out.waits:
         return None
     trace = _trace(sorted_out)
-    waited = [span for span in sorted_out.waits if _waited(span, root)]
+    waited = [span for span in sorted_out.waits if _waited(span, trace)]
     producers = [span for span in waited if span.name == names.OUTAGE]
     chains = _ranked(chain_of_outage(span, trace) for span in producers)
     readers = _ranked(chain_of_outage(span, trace) for span in waited if span.name != names.OUTAGE)
@@ -333,16 +333,33 @@ def _ranked(chains: Iterable[Chain]) -> tuple[Chain, ...]:
     )
 
 
-def _waited(outage: Span, root: Span | None) -> bool:
+def _waited(outage: Span, trace: Trace) -> bool:
     """Whether a client waited in an outage: an idle one has a silence of its own, however long."""
     if outage.attributes.get(names.RETRIED) == "true" or leader_stayed(outage):
         return True
     waiting = outage.number(names.WAITING_SINCE_UNIX_NANO)
     learned = outage.number(names.LEARNED_UNIX_NANO)
-    if waiting is None or learned is None:
+    if waiting is None or learned is None or waiting > learned:
         return False
-    # Its records came while the leadership moved: not before any of it, and not after the new leader was known.
-    return waiting <= learned if root is None else root.start_ns - MS * 1000 <= outage.start_ns and waiting <= learned
+    # Its records came while the leadership moved: not before any of it, and not after all was over. That the client
+    # knew the new leader only afterwards says nothing: an idle one asks when it has something to send.
+    root, ahead_ns = trace.root, trace.offsets.get(outage.process, UNKNOWN).correction_ns
+    if root is not None and outage.start_ns - ahead_ns < root.start_ns - MS * 1000:
+        return False
+    return waiting - ahead_ns <= max(_ends_ns(outage, trace), default=waiting - ahead_ns)
+
+
+def _ends_ns(outage: Span, trace: Trace) -> Iterator[int]:
+    """When a change was over, as far as that was recorded; also when its leader led that ended an outage."""
+    if trace.root is not None and trace.root.name != names.CHANGE_OPENED:
+        yield _over_ns(trace.root)
+    for order in (outage.parent_id, *(span_id for _, span_id in outage.links)):
+        if (led := trace.leaderships.get(order)) is not None:
+            yield led.end_ns - trace.offsets.get(led.process, UNKNOWN).correction_ns
+
+
+def _over_ns(root: Span) -> int:
+    return max(root.end_ns, root.number(names.ACKNOWLEDGED_UNIX_NANO) or 0)
 
 
 def _of_no_client(trace: Trace, waits: Iterable[Span]) -> list[Span]:
@@ -351,7 +368,7 @@ def _of_no_client(trace: Trace, waits: Iterable[Span]) -> list[Span]:
     if root is None or root.name != names.LEADERSHIP_CHANGE:
         return []
     known = {batch_of(span) for span in waits if span.name == names.OUTAGE}
-    until_ns = max(root.end_ns, root.number(names.ACKNOWLEDGED_UNIX_NANO) or 0)
+    until_ns = _over_ns(root)
     return [
         span
         for batch, span in trace.appends.items()

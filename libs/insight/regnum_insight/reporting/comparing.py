@@ -14,8 +14,8 @@ from regnum_insight.reporting.rows import label_of, title
 from regnum_insight.reporting.statistics import Difference, difference
 from regnum_insight.spans.otlp import Process
 
-CHANGES_MIN: Final = 5
-"""With fewer changes on a side nothing is said to differ."""
+CHANGES_MIN: Final = 8
+"""With fewer changes on a side nothing is said to differ: resampling five tells too little of how they vary."""
 LEAST_MS: Final = 1.0
 """A smaller difference is none."""
 _CONFIDENCE: Final = 0.99
@@ -135,6 +135,14 @@ def _around(first: Sequence[Change], second: Sequence[Change]) -> tuple[str, ...
         one, other = Counter(map(of, first)), Counter(map(of, second))
         if one.keys() != other.keys():
             texts.append(f"{what}: {_told(one)} before, {_told(other)} after")
+    (planned, n), (planned_after, n_after) = (
+        (sum(c.kind in steps.PLANNED for c in of), len(of)) for of in (first, second)
+    )
+    if planned * n_after != planned_after * n:
+        texts.append(
+            f"planned changes: {planned} of {n} before, {planned_after} of {n_after} after; "
+            "what differs may be their share, since they have no failure to find out"
+        )
     return tuple(texts)
 
 

@@ -99,7 +99,8 @@ def write_files(analysis: Analysis, out: Path, *, source: str, now_s: float) -> 
     made = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
     zipkin = zipkin_of(analysis.changes, analysis.pictured)
     writers: Mapping[str, Callable[[IO[bytes]], object]] = {
-        PAGE: lambda file: file.write(page_of(analysis, made=made, source=source).encode()),
+        # Names of files may be no text, here and below.
+        PAGE: lambda file: file.write(page_of(analysis, made=made, source=source).encode("utf-8", "backslashreplace")),
         JSON: lambda file: _write_document(file, analysis, out),
         CSV: lambda file: write_csv(file, analysis.changes),
         ZIPKIN: lambda file: file.write(json.dumps(zipkin).encode() + b"\n"),

@@ -33,9 +33,16 @@ _BOM: Final = b"\xef\xbb\xbf"
 _LENGTH: Final = struct.Struct(">I")
 _RESOURCE_SPANS_TAG: Final = 0x0A
 """First byte of a protobuf message with resource spans: field 1, of a length."""
-_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\]]')
-_NEW_DOCUMENT: Final = re.compile(rb'\s*\[?\s*\{\s*"(?:resource_?[sS]pans|scope_?[sS]pans)"')
+# Possessive, so that each takes time by the length of what it looks at, and no memory: what is torn is anything.
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]]')
+_BEGIN: Final = r'(?:\[\s*+)?\{\s*+"(?:resource_?[sS]pans|scope_?[sS]pans)"'
+_NEW_DOCUMENT: Final = re.compile(rb"\s*+" + _BEGIN.encode())
+_NEXT_DOCUMENT: Final = re.compile(_BEGIN)
+_TORN_OF_A_TEXT_MAX: Final = 100
+"""After so many torn documents in one text without lines its rest is given up: each costs a look at all of it."""
+_STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _SPACE: Final = b" \t\r\n\x00"
+_BETWEEN: Final = re.compile(r"[ \t\r\n\x00,]*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,12 @@ class Torn:
     """Why."""
     text: str
     """Its beginning."""
+
+
+_OFTEN_TIMES: Final = 64
+"""Spans are seldom packed to less than this part of what they are."""
+_BUFFER_FULL: Final = "failed to write whole buffer"
+_TOO_LARGE: Final = Torn(f"a message of more than {DOCUMENT_BYTES_MAX:,} bytes, as it is or unpacked", "")
 
 
 def documents_of(path: Path) -> Iterator[object]:
@@ -68,7 +81,8 @@ def documents_in(file: IO[bytes]) -> Iterator[object]:
     elif head[:1] == b"\x00" or _is_framed(head):
         yield from _framed(file)
     elif head[:1] == bytes([_RESOURCE_SPANS_TAG]) and not _is_text(_peek(file, 64)):
-        yield _protobuf(file.read())
+        message = file.read(DOCUMENT_BYTES_MAX + 1)
+        yield _protobuf(message) if len(message) <= DOCUMENT_BYTES_MAX else _TOO_LARGE
     else:
         yield from documents_on(_lines(file))
 
@@ -115,12 +129,24 @@ def _framed(file: IO[bytes]) -> Iterator[object]:
             yield Torn("the file ends within a message", "")
             return
         if message.startswith(_ZSTD):
-            try:
-                message = bytes(cramjam.zstd.decompress(message))
-            except cramjam.DecompressionError as error:
-                yield Torn(f"a message whose compressed data is damaged: {error}", "")
+            unpacked = _unpacked_message(message)
+            if isinstance(unpacked, Torn):
+                yield unpacked
                 continue
+            message = unpacked
         yield _loaded(message) if _is_text(message) else _protobuf(message)
+
+
+def _unpacked_message(packed: bytes) -> bytes | Torn:
+    """What zstd packed, into buffers of a size that is known before: the packed data may say any, or none."""
+    for size in (min(_OFTEN_TIMES * len(packed) + 4096, DOCUMENT_BYTES_MAX), DOCUMENT_BYTES_MAX):
+        plain = bytearray(size)
+        try:
+            return bytes(memoryview(plain)[: cramjam.zstd.decompress_into(packed, plain)])
+        except cramjam.DecompressionError as error:
+            if str(error) != _BUFFER_FULL:
+                return Torn(f"a message whose compressed data is damaged: {error}", "")
+    return _TOO_LARGE
 
 
 def _protobuf(message: bytes) -> object:
@@ -171,26 +197,33 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _depth(line: bytes) -> int:
-    return sum({b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(token[:1], 0) for token in _BRACKETS.findall(line))
+    return sum(_STEP.get(line[token.start() : token.start() + 1], 0) for token in _BRACKETS.finditer(line))
 
 
 def _several(text: bytes) -> Iterator[object]:
     """Documents one behind the other, and what is torn among them."""
-    rest = text.decode("utf-8", "replace").replace("\ufeff", "").strip(" \t\r\n\x00,")
+    rest = text.decode("utf-8", "replace").replace("\ufeff", "")
     decoder = json.JSONDecoder()
-    while rest:
+    torn_n = 0
+    at = _behind(_BETWEEN.match(rest))
+    while at < len(rest):
         try:
-            value, end = decoder.raw_decode(rest)
+            value, end = decoder.raw_decode(rest, at)
             value = _encodable(value)
         except (ValueError, RecursionError):
-            following = _NEW_DOCUMENT.search(rest.encode(), 1)
-            yield _torn(rest.encode())
-            if following is None:
+            yield _torn(rest[at : at + QUOTED_CHARS].encode())
+            torn_n += 1
+            following = _NEXT_DOCUMENT.search(rest, at + 1)
+            if following is None or torn_n == _TORN_OF_A_TEXT_MAX:
                 return
-            rest = rest.encode()[following.start() :].decode()
+            at = following.start()
             continue
         yield value
-        rest = rest[end:].strip(" \t\r\n\x00,")
+        at = _behind(_BETWEEN.match(rest, end))
+
+
+def _behind(match: re.Match[str] | None) -> int:
+    return 0 if match is None else match.end()
 
 
 def _loaded(text: bytes) -> object:

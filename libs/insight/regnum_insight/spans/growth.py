@@ -1,11 +1,16 @@
 """What has come to files since they were looked at last.
 
 Offsets are bytes, by the identity of a file: a process sets its file aside under another name, and its bytes stay the
-same. What is written as text grows line by line, and counts up to the end of its last line; anything else (packed, or
-an object of a bucket) is there at once, and is read once.
+same. The inode alone is none: of a file that was removed it comes again, often for the next file of the same process.
+The checksum of the first line goes with it, which has the ids of spans. Offsets that were kept before, by the inode
+alone, are read on.
+
+What is written as text grows line by line, and counts up to the end of its last line; anything else (packed, or an
+object of a bucket) is there at once, and is read once.
 """
 
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +19,8 @@ from regnum_insight.spans.intake import files_below
 
 TAIL_BYTES: Final = 2**16
 """Read at a time, from the end of a file, in search of the end of a line."""
+FIRST_LINE_BYTES: Final = 2**16
+"""So much of the first line tells a file from others of its inode."""
 
 
 class Piece(NamedTuple):
@@ -41,18 +48,25 @@ class Grown(NamedTuple):
     """Bytes up to which it may be read."""
     by_line: bool
     """Whether more may be appended; otherwise it is read whole, when it is seen first."""
+    inode: str = ""
+    """Device and inode; empty for an object of a bucket."""
 
 
 def pieces_since(start: Mapping[str, int], end: Mapping[str, int], files: Mapping[str, Grown]) -> list[Piece]:
     """What lies between two looks, of the files that are still there, by their identities."""
     found = []
+    known = {**{file.inode: file for file in files.values()}, **files}
     for key in sorted(end):
-        file, begin = files.get(key), start.get(key, 0)
-        if file is None or end[key] == begin:
+        file = known.get(key)
+        if file is None:
+            continue
+        seen = key in start or file.inode in start
+        begin = start.get(key, start.get(file.inode, 0))
+        if end[key] == begin:
             continue
         if not file.by_line:
             # However its size may have changed: what is packed cannot be read on.
-            found += [Piece(file.name)] if key not in start else []
+            found += [] if seen else [Piece(file.name)]
         else:
             # A file that is shorter than what was read of it was begun anew.
             found.append(Piece(file.name, begin if begin < end[key] else 0, end[key]))
@@ -66,14 +80,17 @@ def look_at_folder(folder: Path, before: Mapping[str, int]) -> dict[str, Grown]:
         try:
             with path.open("rb") as file:
                 stat = os.fstat(file.fileno())
-                key = f"{stat.st_dev}:{stat.st_ino}"
-                by_line = file.read(1) in (b"{", b"[", b" ", b"\n", b"\r", b"\t", b"\xef")
-                size = _end_of_lines(file.fileno(), before.get(key, 0), stat.st_size) if by_line else stat.st_size
+                key = inode = f"{stat.st_dev}:{stat.st_ino}"
+                size, first = stat.st_size, file.readline(FIRST_LINE_BYTES)
+                by_line = first[:1] in (b"{", b"[", b" ", b"\n", b"\r", b"\t", b"\xef")
+                if by_line:
+                    key = f"{inode}:{zlib.crc32(first)}"
+                    size = _end_of_lines(file.fileno(), before.get(key, before.get(inode, 0)), size)
         except OSError:
             # It went away since it was listed, or may not be read: the next look will tell.
             continue
         if size:
-            found[key] = Grown(str(path.absolute()), size, by_line)
+            found[key] = Grown(str(path.absolute()), size, by_line, inode)
     return found
 
 

@@ -7,7 +7,8 @@ one object. One odd field costs that field: a span is given up only where it has
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -30,8 +31,13 @@ _VALUES: Final = frozenset({
     "stringValue", "intValue", "boolValue", "doubleValue", "bytesValue",
     "string_value", "int_value", "bool_value", "double_value", "bytes_value",
 })  # fmt: skip
+_NO_KIND: Final = Kind.UNSPECIFIED.value
+"""A plain number, as all of a span is: a member of the enumeration cannot be packed."""
 _KIND_MAX: Final = max(Kind).value
 _KINDS: Final = {kind.name: kind.value for kind in Kind}
+_ABOUT: Final = reprlib.Repr()
+"""Says what was given up, however deep it is or long."""
+_ABOUT.maxstring = _ABOUT.maxlong = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +108,29 @@ def spans_of(
     return found
 
 
-def _groups(document: object) -> Sequence[Any]:
+def _groups(document: object) -> Iterator[Any]:
     """The ``ResourceSpans`` of a document."""
-    if isinstance(document, list):
-        return [group for item in document for group in _groups(item)]
-    if not isinstance(document, dict):
-        return []
-    return _list(document, "resourceSpans", "resource_spans") or ([document] if _scopes(document) else [])
+    for one in _objects(document):
+        yield from _list(one, "resourceSpans", "resource_spans") or ([one] if _scopes(one) else [])
+
+
+def _objects(document: object) -> Iterator[dict[str, Any]]:
+    """A document, or those of a list of documents, however deep lists lie in lists."""
+    pending = [document]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, list):
+            pending += reversed(one)
+        elif isinstance(one, dict):
+            yield one
 
 
 def is_request(document: object) -> bool:
     """Whether a document is one that holds spans, or could: also one without any."""
-    if isinstance(document, list):
-        return any(is_request(item) for item in document)
-    return isinstance(document, dict) and any(
-        name in document for name in ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans")
+    return any(
+        name in one
+        for one in _objects(document)
+        for name in ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans")
     )
 
 
@@ -142,7 +156,7 @@ def _span(raw: Any, writer: _Writer, selection: Selection) -> Span | Refused | P
             and 0 <= kind <= _KIND_MAX
             and 0 < start_ns <= end_ns < INTEGER_LIMIT
         )
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
         plain = False
     if not plain:
         return _odd_span(raw, writer, selection)
@@ -156,7 +170,7 @@ def _span(raw: Any, writer: _Writer, selection: Selection) -> Span | Refused | P
 
 def _odd_span(raw: object, writer: _Writer, selection: Selection) -> Span | Refused | Passed:
     if not isinstance(raw, dict):
-        return Refused("a span that is no object", repr(raw)[:200])
+        return Refused("a span that is no object", _ABOUT.repr(raw)[:200])
     name = raw.get("name")
     if isinstance(name, str) and name and not selection.is_wanted(name):
         return Passed.PASSED
@@ -192,7 +206,7 @@ def _refused(raw: Mapping[str, Any], *, has_ids: bool, start_ns: int, end_ns: in
     else:
         reason = "no name"
     about = {key: raw.get(key) for key in ("traceId", "trace_id", "spanId", "span_id", "name") if key in raw}
-    return Refused(f"a span with {reason}", repr(about)[:300])
+    return Refused(f"a span with {reason}", _ABOUT.repr(about)[:300])
 
 
 def _scopes(group: Mapping[str, Any]) -> Sequence[Any]:
@@ -237,7 +251,7 @@ def _attributes(raw: object, kept: Collection[str] | None = None) -> dict[str, s
                         text = _text(pair["value"])
                     if text is not None:
                         found[key] = text
-        except (TypeError, KeyError, ValueError, AttributeError):
+        except (TypeError, KeyError, ValueError, AttributeError, RecursionError):
             # One odd attribute costs itself.
             return _odd_attributes(raw, kept)
         return found
@@ -255,8 +269,16 @@ def _odd_attributes(raw: object, kept: Collection[str] | None) -> dict[str, str]
     return {
         key: text
         for key, value in pairs
-        if isinstance(key, str) and (kept is None or key in kept) and (text := _text(value)) is not None
+        if isinstance(key, str) and (kept is None or key in kept) and (text := _text_if_flat(value)) is not None
     }
+
+
+def _text_if_flat(value: object) -> str | None:
+    """The same as ``_text``; None also where values lie in values so deep that nobody can have meant it."""
+    try:
+        return _text(value)
+    except RecursionError:
+        return None
 
 
 def _text(value: object) -> str | None:
@@ -303,12 +325,11 @@ def _id(raw: object, length: int) -> str:
 
 
 def _integer(raw: object) -> int | None:
-    if type(raw) is str and raw.isdigit() and raw.isascii():
-        return int(raw)
     if isinstance(raw, bool):
         return None
     if isinstance(raw, str | int):
         try:
+            # (Digits by the thousand are refused, too.)
             return int(raw)
         except ValueError:
             return None
@@ -319,9 +340,9 @@ def _kind(raw: object) -> int:
     if type(raw) is int and 0 <= raw <= _KIND_MAX:
         return raw
     if isinstance(raw, str) and not raw.isdigit():
-        return _KINDS.get(raw.upper().removeprefix("SPAN_KIND_"), Kind.UNSPECIFIED)
+        return _KINDS.get(raw.upper().removeprefix("SPAN_KIND_"), _NO_KIND)
     value = _integer(raw)
-    return value if value is not None and Kind.UNSPECIFIED <= value <= Kind.CONSUMER else Kind.UNSPECIFIED
+    return value if value is not None and _NO_KIND <= value <= _KIND_MAX else _NO_KIND
 
 
 def _of(raw: Mapping[str, Any], camel: str, snake: str) -> object:

@@ -21,6 +21,8 @@ ALL: Final = "all"
 """In the place of a step: the whole chain."""
 OUTAGE: Final = "outage"
 """In the place of a step: the longest outage of a producer."""
+PLACES_MAX: Final = 64
+"""A change is of one cluster, and over within a day or two; spans that somebody made may name any of both."""
 _DAY_NS: Final = 86_400 * 10**9
 _HOUR_NS: Final = 3_600 * 10**9
 
@@ -45,11 +47,16 @@ def place_of(change: Change) -> Place:
 
 
 def places_of(spans: Iterable[Span]) -> list[Place]:
-    """Everywhere that rows of a trace could be which were told from some of its spans."""
+    """Everywhere that rows of a trace could be which were told from some of its spans.
+
+    Empty for a trace of more than PLACES_MAX places, which nobody recorded: its rows are where its change is, alone.
+    """
     clusters, dates = set(), set()
     for span in spans:
         clusters.add(span.cluster or UNKNOWN_CLUSTER)
         dates.add(span.start_ns // _DAY_NS)
+    if len(clusters) * len(dates) > PLACES_MAX:
+        return []
     return [Place(cluster, _date(day * _DAY_NS)) for cluster in sorted(clusters) for day in sorted(dates)]
 
 
