@@ -77,7 +77,8 @@ def taken(files: TraceFiles) -> list[bytes]:
 
 def append(path: Path, *numbers: int) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(f'{{"resourceSpans": [], "n": {n}}}\n' for n in numbers)
+        # A resource, which all lines of a process have in common, is some hundred bytes.
+        file.writelines(f'{{"resourceSpans": [], "resource": "{300 * "r"}", "n": {n}}}\n' for n in numbers)
 
 
 def numbers(lines: list[bytes]) -> list[int]:
@@ -87,7 +88,7 @@ def numbers(lines: list[bytes]) -> list[int]:
 def test_each_line_is_published_once_though_files_are_set_aside_and_the_process_is_another(tmp_path: Path) -> None:
     path = tmp_path / "regnum-broker-1.jsonl"
     append(path, *range(10))
-    files = TraceFiles(tmp_path, chunk_bytes=64)
+    files = TraceFiles(tmp_path, chunk_bytes=400)
     assert numbers(taken(files)) == [*range(10)]
     append(path, 10)
     path.rename(tmp_path / "regnum-broker-1.000001.jsonl")
@@ -123,13 +124,13 @@ def test_what_was_removed_or_is_too_long_before_it_is_published_is_counted(tmp_p
     path = tmp_path / "a.jsonl"
     append(path, *range(10))
     size = path.stat().st_size
-    files = TraceFiles(tmp_path, chunk_bytes=64)
+    files = TraceFiles(tmp_path, chunk_bytes=400)
     first = files.next()
     assert first is not None
     files.published(first)
     path.unlink()
     assert (files.next(), files.lost_bytes) == (None, size - first.end)
-    (tmp_path / "b.jsonl").write_text('{"resourceSpans": []}\n' + "x" * 200 + '\n{"resourceSpans": [], "n": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"resourceSpans": []}\n' + "x" * 800 + '\n{"resourceSpans": [], "n": 1}\n')
     before = files.lost_bytes
     assert taken(files)[-1] == b'{"resourceSpans": [], "n": 1}'
     assert files.lost_bytes - before >= 128

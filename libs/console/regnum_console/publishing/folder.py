@@ -3,27 +3,25 @@
 Goals: every line is published, also by a process that was killed, and once as far as that can be; files that were
 removed before their lines were read are counted.
 
-Algorithm: a file beside the traces has how far each of them was published, by device, inode and the begin of the first
-line: an inode comes again, often for the next file of the same process. It is replaced when the cluster has
-acknowledged lines, so that after a kill the last of them come twice, and are one span each to every reader.
+Algorithm: a file beside the traces has how far each of them was published, by identity (``growth``: device, inode and
+the first line). It is replaced when the cluster has acknowledged lines, so that after a kill the last of them come
+twice, and are one span each to every reader.
 """
 
 import json
 import os
-import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from regnum_insight.spans.growth import look_at_folder
+from regnum_insight.spans.growth import Grown, look_at_folder
 from regnum_insight.spans.intake import SUFFIX
 
 CHUNK_BYTES: Final = 8 * 2**20
 """Read at a time. A line that is longer is passed over, and counted."""
 POSITIONS: Final = ".published.json"
 """Name of the file that says how far the others were published."""
-_HEAD_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +32,13 @@ class Position:
     """Bytes."""
     size: int
     """Bytes of whole lines that it had when it was seen last."""
-    head: int
-    """Checksum of the begin of its first line."""
 
 
 class Chunk(NamedTuple):
     """Lines that come next."""
 
     key: str
-    """Device and inode of their file."""
+    """Identity of their file."""
     lines: list[bytes]
     """Without their ends; none where one line has no end within CHUNK_BYTES."""
     end: int
@@ -65,22 +61,17 @@ class TraceFiles:
         """Lines that come next, of one file; None: all is published. Raises OSError, ValueError for bad positions."""
         known = self._known()
         found = look_at_folder(self._folder, {key: one.offset for key, one in known.items()})
-        heads: dict[str, tuple[Path, Position]] = {}
-        for file in found.values():
-            key = file.inode
-            path = Path(file.name)
-            head = _head(path, key) if file.by_line and path.suffix == SUFFIX else None
-            if head is None:
-                continue
-            before = known.get(key)
-            is_same = before is not None and before.head == head and file.size >= before.offset
-            offset = before.offset if before is not None and is_same else 0
-            heads[key] = (path, Position(offset, file.size, head))
-        self._count_lost(known, {key: position for key, (_, position) in heads.items()})
-        self._positions = {key: position for key, (_, position) in heads.items()}
-        for key, (path, position) in heads.items():
+        present: dict[str, tuple[Grown, Position]] = {}
+        for key, file in found.items():
+            if file.by_line and Path(file.name).suffix == SUFFIX:
+                before = known.get(key)
+                offset = before.offset if before is not None and file.size >= before.offset else 0
+                present[key] = file, Position(offset, file.size)
+        self._count_lost(known, present)
+        self._positions = {key: position for key, (_, position) in present.items()}
+        for key, (file, position) in present.items():
             if position.offset < position.size:
-                chunk = self._chunk(path, key, position)
+                chunk = self._chunk(key, file, position)
                 if chunk is not None:
                     return chunk
         return None
@@ -91,7 +82,7 @@ class TraceFiles:
         before = known[chunk.key]
         if not chunk.lines:
             self.lost_bytes += chunk.end - before.offset
-        known[chunk.key] = Position(chunk.end, max(chunk.end, before.size), before.head)
+        known[chunk.key] = Position(chunk.end, max(chunk.end, before.size))
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps({key: asdict(one) for key, one in known.items()}), encoding="utf-8")
         new.replace(self._path)
@@ -110,13 +101,11 @@ class TraceFiles:
                 ) from error
         return self._positions
 
-    def _count_lost(self, before: Mapping[str, Position], now: Mapping[str, Position]) -> None:
-        for key, was in before.items():
-            if key not in now or now[key].head != was.head:
-                self.lost_bytes += was.size - was.offset
+    def _count_lost(self, before: Mapping[str, Position], now: Collection[str]) -> None:
+        self.lost_bytes += sum(was.size - was.offset for key, was in before.items() if key not in now)
 
-    def _chunk(self, path: Path, key: str, position: Position) -> Chunk | None:
-        data = _read(path, key, position.offset, min(position.size - position.offset, self._chunk_bytes))
+    def _chunk(self, key: str, file: Grown, position: Position) -> Chunk | None:
+        data = _read(file, position.offset, min(position.size - position.offset, self._chunk_bytes))
         if not data:
             # It was set aside under another name since: the next look finds it there.
             return None
@@ -126,18 +115,12 @@ class TraceFiles:
         return Chunk(key, [line for line in whole.split(b"\n") if line.strip()], position.offset + len(whole) + 1)
 
 
-def _head(path: Path, key: str) -> int | None:
-    """Checksum of the begin of the first line; None: the file has gone."""
-    data = _read(path, key, 0, _HEAD_BYTES)
-    return zlib.crc32(data.partition(b"\n")[0]) if data else None
-
-
-def _read(path: Path, key: str, offset: int, length: int) -> bytes:
+def _read(found: Grown, offset: int, length: int) -> bytes:
     """Bytes of a file; none where its name has gone, or stands for another file by now. Raises OSError."""
     try:
-        with path.open("rb") as file:
+        with Path(found.name).open("rb") as file:
             stat = os.fstat(file.fileno())
-            if f"{stat.st_dev}:{stat.st_ino}" != key:
+            if f"{stat.st_dev}:{stat.st_ino}" != found.inode:
                 return b""
             file.seek(offset)
             return file.read(length)
