@@ -31,8 +31,8 @@ class IncompleteTopics:
             )
             if known.get(topic.name) != reason:
                 known[topic.name] = reason
-                # (Where nodes are looked through it may have been found before.)
-                if self._context.refused.get(topic.name) != unreadable:
+                # (Where nodes are looked through it may have been found before, and advice stands behind it there.)
+                if not self._context.refused.get(topic.name, "").startswith(unreadable):
                     note_unreadable(self._context, topic, unreadable)
             return
         if not topic.misses_numbers:
