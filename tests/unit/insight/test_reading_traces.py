@@ -154,6 +154,8 @@ FORMS = {
     "JSON in frames": lambda of: framed(text(of)),
     "zstd in frames": lambda of: framed(bytes(cramjam.zstd.compress(text(of)))),
     "zstd protobuf in frames": lambda of: framed(bytes(cramjam.zstd.compress(as_protobuf(of)))),
+    "gzip of gzip": lambda of: gzip.compress(gzip.compress(text(of))),
+    "gzip of zstd": lambda of: gzip.compress(bytes(cramjam.zstd.compress(text(of)))),
     "gzip of frames": lambda of: gzip.compress(framed(as_protobuf(of))),
     "behind a torn line": lambda of: text(of)[:700] + b"\n" + text(of) + b"\n",
     "behind a torn line without an end": lambda of: text(of)[:700] + text(of) + b"\n",
@@ -180,6 +182,17 @@ def test_every_form_of_a_file_gives_the_same_changes(tmp_path, form):
     found = analyse(tmp_path / "other")
     assert found.changes == analyse(tmp_path / "plain").changes
     assert found.intake.documents_torn_n == ("torn" in form)
+
+
+@pytest.mark.parametrize("packing", [gzip.compress, lambda data: bytes(cramjam.zstd.compress(data))])
+def test_a_file_that_is_packed_hundreds_of_times_over_is_set_aside(tmp_path, packing):
+    data = text(document())
+    for _ in range(300):
+        data = packing(data)
+    (tmp_path / "deep").write_bytes(data)
+    (tmp_path / "whole.jsonl").write_bytes(text(document()))
+    found = analyse(tmp_path)
+    assert (len(found.changes), [one.file for one in found.intake.aside]) == (1, ["deep"])
 
 
 @pytest.mark.parametrize("packing", [gzip.compress, lambda data: bytes(cramjam.zstd.compress(data))])

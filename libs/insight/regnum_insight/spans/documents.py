@@ -55,6 +55,8 @@ class Torn:
     """Its beginning."""
 
 
+_UNPACKED_MAX: Final = 3
+"""A collector packs once, and who stores its files perhaps once more."""
 _OFTEN_TIMES: Final = 64
 """Spans are seldom packed to less than this part of what they are."""
 _BUFFER_FULL: Final = "failed to write whole buffer"
@@ -67,17 +69,24 @@ def documents_of(path: Path) -> Iterator[object]:
         yield from documents_in(file)
 
 
-def documents_in(file: IO[bytes]) -> Iterator[object]:
-    """The same of a file that is open: it can ``peek``, as a buffered one can. Raises OSError."""
+def documents_in(file: IO[bytes], *, unpacked: int = 0) -> Iterator[object]:
+    """The same of a file that is open: it can ``peek``, as a buffered one can. Raises OSError.
+
+    Args:
+        file: at its begin.
+        unpacked: how often its content was packed.
+    """
     head = _peek(file, 5)
-    if head.startswith(_GZIP):
+    if head.startswith((_GZIP, _ZSTD)) and unpacked == _UNPACKED_MAX:
+        yield Torn(f"it is packed more than {_UNPACKED_MAX} times over", repr(head))
+    elif head.startswith(_GZIP):
         try:
-            with gzip.GzipFile(fileobj=file) as plain:
-                yield from documents_in(cast("IO[bytes]", plain))
+            with gzip.GzipFile(fileobj=file, mode="rb") as plain:
+                yield from documents_in(cast("IO[bytes]", plain), unpacked=unpacked + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             yield Torn(f"the file ends within its compressed data or is damaged: {error}", "")
     elif head.startswith(_ZSTD):
-        yield from _unpacked(file)
+        yield from _unpacked(file, unpacked + 1)
     elif head[:1] == b"\x00" or _is_framed(head):
         yield from _framed(file)
     elif head[:1] == bytes([_RESOURCE_SPANS_TAG]) and not _is_text(_peek(file, 64)):
@@ -101,7 +110,7 @@ def _is_text(head: bytes) -> bool:
     return head.lstrip(_SPACE)[:1] in (b"{", b"[")
 
 
-def _unpacked(file: IO[bytes]) -> Iterator[object]:
+def _unpacked(file: IO[bytes], unpacked: int) -> Iterator[object]:
     # Through a file, so that memory is bounded whatever comes out; what came out before an error counts.
     with tempfile.TemporaryDirectory(prefix="regnum-traces-") as folder:
         plain = Path(folder) / "plain"
@@ -113,7 +122,8 @@ def _unpacked(file: IO[bytes]) -> Iterator[object]:
             torn = Torn(f"the file ends within its compressed data or is damaged: {error}", "")
         del target
         if plain.stat().st_size:
-            yield from documents_of(plain)
+            with plain.open("rb", buffering=2**20) as content:
+                yield from documents_in(content, unpacked=unpacked)
         if torn is not None:
             yield torn
 
