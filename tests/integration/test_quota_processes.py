@@ -52,6 +52,11 @@ class Process:
         with (self._folder / f"quota-{self.id}.log").open("ab") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
+    def log(self) -> str:
+        """The last that it said."""
+        path = self._folder / f"quota-{self.id}.log"
+        return path.read_text(encoding="utf-8")[-4_000:] if path.exists() else ""
+
     def send(self, signum: signal.Signals) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signum)
@@ -115,6 +120,8 @@ def pair(tmp_path: Path, coordination: str, request: pytest.FixtureRequest) -> I
     yield processes
     for process in processes:
         process.end()
+        # Shown where a test failed.
+        print(process.log())
 
 
 async def start_both(pair: tuple[Process, Process], store: Store) -> None:
