@@ -121,7 +121,7 @@ def pair(tmp_path: Path, coordination: str, request: pytest.FixtureRequest) -> I
     for process in processes:
         process.end()
         # Shown where a test failed.
-        print(process.log())
+        sys.stdout.write(process.log())
 
 
 async def start_both(pair: tuple[Process, Process], store: Store) -> None:
