@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -29,6 +29,12 @@ LOCAL_SETTINGS: Final = {
 }
 """What suits one machine; given only where nobody submitted the job to a cluster."""
 
+SUBMITTED_SETTINGS: Final = {
+    # Of the default's 200 most partitions are empty, and of a stream each costs every step.
+    "spark.sql.shuffle.partitions": "16",
+}
+"""What suits a run that was submitted; given where the submission names nothing else."""
+
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
     """Whether spark-submit runs this, perhaps on a cluster."""
@@ -38,6 +44,11 @@ def is_submitted(environment: Mapping[str, str]) -> bool:
 def use_this_python() -> None:
     """Have Spark's workers run the interpreter that has this package, and not whichever ``python3`` is found first."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def unnamed(is_named: Callable[[str], bool]) -> dict[str, str]:
+    """Those of SUBMITTED_SETTINGS that a submission does not name."""
+    return {key: value for key, value in SUBMITTED_SETTINGS.items() if not is_named(key)}
 
 
 @contextmanager
@@ -60,5 +71,8 @@ def open_session(master: str = "local[*]") -> SparkSession:
     for key, value in {**({} if submitted else LOCAL_SETTINGS), **SETTINGS}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if submitted:
+        for key, value in unnamed(spark.sparkContext.getConf().contains).items():
+            spark.conf.set(key, value)
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -4,11 +4,14 @@ import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from regnum_failover.__main__ import main
+from regnum_failover.objects.folder import FolderStore
 from regnum_failover.tables.growing import Grew, Growing, grow
+from regnum_failover.tables.ledger import Ledger, Shelf, read_kept, read_ledger
 from regnum_failover.tables.merging import file_of
 from regnum_insight.tables.rows import Place
 from regnum_testing.change_tables import content, put, questions, told_of, viewed
@@ -20,7 +23,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "tables.md"
 NOW_S = 1_795_400_000.0
 
 
-def grown(spark, traces: Path | str, tables: Path | str, *, settle_s: float = 10**6, **variables: str) -> Grew:
+def grown(
+    spark, traces: Path | str, tables: Path | str, *, settle_s: float = 10**6, here: bool = False, **variables: str
+) -> Grew:
+    """A run by Spark; or, where it is ``here``, by this process."""
     growing = Growing(
         traces=str(traces),
         tables=str(tables),
@@ -29,6 +35,7 @@ def grown(spark, traces: Path | str, tables: Path | str, *, settle_s: float = 10
         settle_s=settle_s,
         with_spans=True,
         variables=variables,
+        **({} if here else {"here_bytes_max": 0}),
     )
     return grow(lambda: nullcontext(spark), growing, now_s=NOW_S)
 
@@ -77,6 +84,34 @@ def test_runs_over_files_as_they_come_tell_what_one_process_tells(spark, tmp_pat
     second = grown(spark, traces, tables)
     assert (second.run, second.late) == (2, 0)
     assert content(tables) == expected
+
+
+def ledger_of(tables: Path) -> tuple[Ledger, list[dict[str, Any]]]:
+    """What is known after a run, and the spans that it keeps, in some order of theirs."""
+    shelf = Shelf(FolderStore(tables), "")
+    ledger = read_ledger(shelf)
+    rows = [row for batch in read_kept(shelf, ledger.kept) for row in batch.to_pylist()]
+    return ledger, sorted(rows, key=lambda row: (row["trace_id"], row["span"]))
+
+
+def test_runs_of_spark_and_runs_without_it_are_the_same_runs(spark, tmp_path):
+    """Of each run rows, counts, ledger and what it keeps: halves of changes, changes told for good, late spans."""
+    whole, traces = tmp_path / "whole", tmp_path / "traces"
+    golden(whole / "golden")
+    two_releases(whole / "releases")
+    by_spark, plain_run = tmp_path / "spark", tmp_path / "plain"
+    files = sorted(file.relative_to(whole) for file in whole.rglob("*.jsonl"))
+    for step in range(3):
+        for file in files[step::3]:
+            (traces / file.parent).mkdir(parents=True, exist_ok=True)
+            shutil.copy(whole / file, traces / file)
+        (traces / f"torn-{step}.jsonl").write_text("nonsense\n", encoding="utf-8")
+        told = [grown(spark, traces, out, settle_s=3600, here=out is plain_run) for out in (by_spark, plain_run)]
+        assert told[0].to_json() == told[1].to_json()
+        assert told[0].changes
+        assert content(by_spark) == content(plain_run)
+        assert ledger_of(by_spark) == ledger_of(plain_run)
+    assert ledger_of(plain_run)[0].late
 
 
 def test_spark_and_duckdb_answer_an_analyst_alike(spark, tmp_path):

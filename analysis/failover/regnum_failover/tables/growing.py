@@ -18,31 +18,34 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
 from pyspark.sql.pandas.functions import arrow_udf
-from regnum_insight.attribution.changes import change_of
 from regnum_insight.spans.growth import pieces_since
 from regnum_insight.spans.intake import Tally
-from regnum_insight.spans.packing import spans_of_trace
 from regnum_insight.tables import columns
-from regnum_insight.tables.rows import UNKNOWN_CLUSTER, Place, place_of, places_of, rows_of
+from regnum_insight.tables.rows import UNKNOWN_CLUSTER, Place
 
 from regnum_failover.changes import gathered
 from regnum_failover.objects.address import is_bucket
-from regnum_failover.tables.ledger import Ledger, Shelf, read_ledger, write_kept, write_ledger
-from regnum_failover.tables.merging import Merged, Told, file_of, merge, packed
+from regnum_failover.tables.in_process import BYTES_MAX, TracesHere, gather
+from regnum_failover.tables.ledger import Ledger, Shelf, read_kept, read_ledger, write_kept, write_ledger
+from regnum_failover.tables.merging import Merged, file_of, merge
 from regnum_failover.tables.parquet import table_of, write
+from regnum_failover.tables.placing import KEPT, TOLD, marked, placed
 from regnum_failover.tables.shelves import alone, shelf_of
 from regnum_failover.traces.options import Options
+from regnum_failover.traces.pieces import of_identity
 from regnum_failover.traces.plan import parts_between
 from regnum_failover.traces.planned import Planned, write_plan
 from regnum_failover.traces.source import records_of
+from regnum_failover.traces.span_rows import rows_of
 
 SETTLE_S: Final = 3_600.0
 """How much later than others a span of a change may come."""
@@ -50,10 +53,6 @@ _PLACED: Final = "ARRAY<STRUCT<cluster: STRING, date: STRING, told: BINARY>>"
 _PLACES: Final = pa.list_(
     pa.struct([pa.field("cluster", pa.string()), pa.field("date", pa.string()), pa.field("told", pa.binary())])
 )
-_KEPT: Final = b"K"
-"""Before a span that the ledger has kept; what is packed begins otherwise."""
-_TOLD: Final = b"T"
-"""In the place of a span of a trace that was told for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +71,8 @@ class Growing:
     """See SETTLE_S."""
     with_spans: bool = False
     """Whether there is a table of spans."""
+    here_bytes_max: int = BYTES_MAX
+    """Packed spans that this process holds; what is more is read by Spark."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """``AWS_*`` variables besides those that each process has."""
 
@@ -112,7 +113,7 @@ def grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growin
     """Add what is new. Raises NoTracesError, StoreError, AddressError, OSError.
 
     Args:
-        session: opens Spark; it is not asked where nothing is new.
+        session: opens Spark; it is not asked where nothing is new, or little.
         of: what grows.
         now_s: this moment.
     """
@@ -134,25 +135,24 @@ def _grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growi
     pieces = pieces_since(ledger.files, sizes, found)
     if not pieces:
         return Grew(run=0, tally=Tally())
-    run = ledger.run + 1
-    keys = {} if is_bucket(of.traces) else {file.name: file.inode for file in found.values()}
+    after = replace(ledger, run=ledger.run + 1, files=sizes)
+    read = {piece.file for piece in pieces}
+    keys = {} if is_bucket(of.traces) else {file.name: file.inode for file in found.values() if file.name in read}
+    parts = parts_between(pieces)
+    if len(parts) == 1:
+        rows = rows_of(pieces, of_identity(keys) if keys else options.opened())
+        kept = read_kept(shelf, ledger.kept) if ledger.kept else ()
+        traces = gather(chain(kept, rows), bytes_max=of.here_bytes_max)
+        if traces is not None:
+            return _write(TracesHere(traces, shelf, after.run, with_spans=of.with_spans), of, shelf, after, now_s)
     with tempfile.TemporaryDirectory(prefix="regnum-tables-") as folder, session() as spark:
         plan = Path(folder) / "plan.json"
-        read = {piece.file for piece in pieces}
-        write_plan(
-            Planned(
-                parts=parts_between(pieces),
-                keys={name: key for name, key in keys.items() if name in read},
-                kept_at=of.tables,
-                kept=ledger.kept,
-            ),
-            plan,
-        )
+        write_plan(Planned(parts=parts, keys=keys, kept_at=of.tables, kept=ledger.kept), plan)
         records = records_of(spark, of.traces, plan=str(plan), store_timeout_s=str(of.store_timeout_s), **of.variables)
-        placed = placed_of(gathered(records.groupBy("trace_id")), run, with_spans=of.with_spans)
+        placed = placed_of(gathered(records.groupBy("trace_id")), after.run, with_spans=of.with_spans)
         placed.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            return _write(placed, of, shelf, replace(ledger, run=run, files=sizes), now_s)
+            return _write(_TracesInSpark(placed, of, after.run), of, shelf, after, now_s)
         finally:
             placed.unpersist()
 
@@ -160,30 +160,13 @@ def _grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growi
 def placed_of(traces: DataFrame, run: int, *, with_spans: bool) -> DataFrame:
     """Of traces as they are ``gathered`` the same, and ``placed``: the rows of each, in each of its places."""
 
-    def placed(trace_ids: pa.Array, spans: pa.Array) -> pa.Array:
+    def of_traces(trace_ids: pa.Array, spans: pa.Array) -> pa.Array:
         told = zip(trace_ids.to_pylist(), spans.to_pylist(), strict=True)
-        return pa.array([_placed(*one, run, with_spans=with_spans) for one in told], _PLACES)
+        return pa.array([placed(*one, run, with_spans=with_spans) for one in told], _PLACES)
 
     # Its kind is told by the hints of the function; Spark's own stubs ask for a number, which Spark warns of.
-    of = arrow_udf(placed, _PLACED)(F.col("trace_id"), F.col("spans"))  # type: ignore[call-overload]
+    of = arrow_udf(of_traces, _PLACED)(F.col("trace_id"), F.col("spans"))  # type: ignore[call-overload]
     return traces.select("trace_id", F.unix_micros("ended").alias("ended_us"), "spans", of.alias("placed"))
-
-
-def _placed(trace_id: str | None, packs: list[bytes], run: int, *, with_spans: bool) -> list[dict[str, Any]]:
-    if trace_id is None or _TOLD in packs:
-        return []
-    known = any(pack.startswith(_KEPT) for pack in packs)
-    if known and all(pack.startswith(_KEPT) for pack in packs):
-        # Nothing is new of it: it was told.
-        return []
-    spans = spans_of_trace(trace_id, [pack.removeprefix(_KEPT) for pack in packs])
-    change = change_of(spans)
-    place = None if change is None else place_of(change)
-    rows = {} if change is None else rows_of(change, spans, run, with_spans=with_spans)
-    return [
-        {**here._asdict(), "told": packed(Told(trace_id, known, rows if here == place else {}))}
-        for here in sorted({*places_of(spans), *([place] if place else [])})
-    ]
 
 
 def merged(
@@ -205,40 +188,80 @@ def merged(
     return [Merged(*row["counts"]) for row in partitions.select(counts.alias("counts")).collect()]
 
 
-def _write(placed: DataFrame, of: Growing, shelf: Shelf, ledger: Ledger, now_s: float) -> Grew:
+class Traces(Protocol):
+    """Traces of a run, gathered: by Spark, or by this process where they are few (``in_process``)."""
+
+    def newest_us(self) -> int:
+        """End of the latest span, in microseconds since 1970; 0: there is none."""
+        ...
+
+    def merged(self) -> list[Merged]:
+        """Put all rows into their places. Raises StoreError, PySparkException."""
+        ...
+
+    def tally(self) -> Tally:
+        """What was read."""
+        ...
+
+    def kept(self, settled_us: int) -> tuple[list[tuple[str, int, bytes]], int]:
+        """What the ledger keeps: spans of traces that are open, and marks of those that were told for good.
+
+        And to how many of the latter more came.
+        """
+        ...
+
+
+class _TracesInSpark:
+    """``Traces`` out of ``placed_of``."""
+
+    def __init__(self, placed: DataFrame, of: Growing, run: int) -> None:
+        self._placed = placed
+        self._of = of
+        self._run = run
+
+    def newest_us(self) -> int:
+        newest_us: int | None = self._placed.agg(F.max("ended_us").alias("newest")).collect()[0]["newest"]
+        return newest_us or 0
+
+    def merged(self) -> list[Merged]:
+        return merged(self._placed, self._of.tables, self._run, self._of.store_timeout_s, self._of.variables)
+
+    def tally(self) -> Tally:
+        tally = Tally()
+        rows = self._placed.where(F.col("trace_id").isNull()).select(F.explode("spans").alias("told"))
+        # An iterator has a job for each partition, and these are few rows.
+        for row in rows.coalesce(1).toLocalIterator():
+            tally.add(pickle.loads(row["told"]))  # noqa: S301 - of this job's own workers
+        return tally
+
+    def kept(self, settled_us: int) -> tuple[list[tuple[str, int, bytes]], int]:
+        spans = F.col("spans")
+        told = F.array_contains(spans, F.lit(TOLD))
+        is_open = (F.col("ended_us") > settled_us) & ~told
+        known = F.exists(spans, lambda span: F.startswith(span, F.lit(KEPT)))
+        rows = self._placed.where(
+            F.col("trace_id").isNotNull() & (is_open | told | known | (F.size("placed") > 0))
+        ).select(
+            "trace_id", "ended_us", F.when(is_open, spans).alias("spans"), (told & (F.size(spans) > 1)).alias("late")
+        )
+        found, late = [], 0
+        for row in rows.toLocalIterator():
+            late += row["late"]
+            packs = None if row["spans"] is None else [bytes(pack) for pack in row["spans"]]
+            found += [(row["trace_id"], row["ended_us"], pack) for pack in marked(packs)]
+        return found, late
+
+
+def _write(traces: Traces, of: Growing, shelf: Shelf, ledger: Ledger, now_s: float) -> Grew:
     # First: what is cached then has been told once.
-    newest_us = placed.agg(F.max("ended_us").alias("newest")).collect()[0]["newest"] or 0
-    newest_us = max(newest_us, ledger.newest_us)
-    partitions = merged(placed, of.tables, ledger.run, of.store_timeout_s, of.variables)
-    tally = Tally()
-    for row in placed.where(F.col("trace_id").isNull()).select(F.explode("spans").alias("told")).toLocalIterator():
-        tally.add(pickle.loads(row["told"]))  # noqa: S301 - of this job's own workers
+    newest_us = max(traces.newest_us(), ledger.newest_us)
+    partitions = traces.merged()
+    tally = traces.tally()
     _set_aside(shelf, tally, ledger.run, now_s)
-    kept, late = _kept(placed, newest_us - round(of.settle_s * 1e6))
+    kept, late = traces.kept(newest_us - round(of.settle_s * 1e6))
     name = write_kept(shelf, ledger.run, kept)
     write_ledger(shelf, replace(ledger, newest_us=newest_us, kept=name, late=ledger.late + late))
     return Grew(run=ledger.run, changes=sum(one.told for one in partitions), late=late, tally=tally)
-
-
-def _kept(placed: DataFrame, settled_us: int) -> tuple[list[tuple[str, int, bytes]], int]:
-    """What the ledger keeps: spans of traces that are open, and marks of those that were told for good.
-
-    And how many of the latter more came to.
-    """
-    spans = F.col("spans")
-    told = F.array_contains(spans, F.lit(_TOLD))
-    is_open = (F.col("ended_us") > settled_us) & ~told
-    known = F.exists(spans, lambda span: F.startswith(span, F.lit(_KEPT)))
-    rows = placed.where(F.col("trace_id").isNotNull() & (is_open | told | known | (F.size("placed") > 0))).select(
-        "trace_id", "ended_us", F.when(is_open, spans).alias("spans"), (told & (F.size(spans) > 1)).alias("late")
-    )
-    found, late = [], 0
-    for row in rows.toLocalIterator():
-        late += row["late"]
-        packs = [_TOLD] if row["spans"] is None else [bytes(pack) for pack in row["spans"]]
-        marked = {pack if pack == _TOLD else _KEPT + pack.removeprefix(_KEPT) for pack in packs}
-        found += [(row["trace_id"], row["ended_us"], pack) for pack in sorted(marked)]
-    return found, late
 
 
 def _set_aside(shelf: Shelf, tally: Tally, run: int, now_s: float) -> None:

@@ -1,0 +1,40 @@
+"""What a run tells of one trace: its rows, in each of its places, and what the ledger keeps of it. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from regnum_insight.attribution.changes import change_of
+from regnum_insight.spans.packing import spans_of_trace
+from regnum_insight.tables.rows import place_of, places_of, rows_of
+
+from regnum_failover.tables.merging import Told, packed
+
+KEPT: Final = b"K"
+"""Before a span that the ledger has kept; what is packed begins otherwise."""
+TOLD: Final = b"T"
+"""In the place of a span of a trace that was told for good."""
+
+
+def placed(trace_id: str | None, packs: Sequence[bytes], run: int, *, with_spans: bool) -> list[dict[str, Any]]:
+    """``cluster``, ``date`` and ``told`` (``merging.packed``) of each place that a trace has rows in, or had."""
+    if trace_id is None or TOLD in packs:
+        return []
+    known = any(pack.startswith(KEPT) for pack in packs)
+    if known and all(pack.startswith(KEPT) for pack in packs):
+        # Nothing is new of it: it was told.
+        return []
+    spans = spans_of_trace(trace_id, [pack.removeprefix(KEPT) for pack in packs])
+    change = change_of(spans)
+    place = None if change is None else place_of(change)
+    rows = {} if change is None else rows_of(change, spans, run, with_spans=with_spans)
+    return [
+        {**here._asdict(), "told": packed(Told(trace_id, known, rows if here == place else {}))}
+        for here in sorted({*places_of(spans), *([place] if place else [])})
+    ]
+
+
+def marked(packs: Sequence[bytes] | None) -> list[bytes]:
+    """What the ledger keeps of a trace: its spans, each once; None: it was told for good, and there is a mark."""
+    if packs is None:
+        return [TOLD]
+    return sorted({pack if pack == TOLD else KEPT + pack.removeprefix(KEPT) for pack in packs})

@@ -1,0 +1,95 @@
+"""Runs over little take no Spark, and leave the tables of one process over everything; more is left to Spark."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from regnum_failover.tables.growing import Grew, Growing, grow
+from regnum_failover.tables.in_process import gather
+from regnum_failover.traces.pieces import of_path
+from regnum_failover.traces.span_rows import rows_of
+from regnum_insight.spans.growth import Piece
+from regnum_testing.change_tables import content, put, told_of
+from regnum_testing.change_traces import golden, two_releases
+
+NOW_S = 1_801_000_000.0
+
+
+class SparkAskedError(Exception):
+    """A run wanted Spark."""
+
+
+@contextmanager
+def no_spark() -> Iterator[SparkSession]:
+    raise SparkAskedError
+    yield
+
+
+def grown(traces: Path, tables: Path, *, settle_s: float = 10**6, now_s: float = NOW_S, **more: int) -> Grew:
+    growing = Growing(
+        traces=str(traces),
+        tables=str(tables),
+        days=30,
+        store_timeout_s=30,
+        settle_s=settle_s,
+        with_spans=True,
+        **more,
+    )
+    return grow(no_spark, growing, now_s=now_s)
+
+
+def copied(files: list[Path], whole: Path, traces: Path) -> None:
+    for file in files:
+        (traces / file.parent).mkdir(parents=True, exist_ok=True)
+        shutil.copy(whole / file, traces / file)
+
+
+def test_runs_over_files_as_they_come_tell_what_one_process_tells(tmp_path):
+    """Changes in thirds, and spans that come twice."""
+    whole, traces, tables = (tmp_path / name for name in ("whole", "traces", "tables"))
+    two_releases(whole / "releases")
+    golden(whole / "golden")
+    put(told_of(whole), tmp_path / "expected")
+    files = sorted(file.relative_to(whole) for file in whole.rglob("*.jsonl"))
+    for step in range(3):
+        copied(files[step::3], whole, traces)
+        told = grown(traces, tables)
+        assert (told.run, told.late) == (step + 1, 0)
+    copied(files[:1], whole, traces / "again")
+    assert grown(traces, tables).late == 0
+    assert content(tables) == content(tmp_path / "expected")
+    assert grown(traces, tables).run == 0
+
+
+def test_what_comes_after_a_change_was_told_for_good_is_counted(tmp_path):
+    whole, traces, tables = (tmp_path / name for name in ("whole", "traces", "tables"))
+    two_releases(whole)
+    late = Path("01/client-7.jsonl")
+    copied([Path("05") / file.name for file in (whole / "05").iterdir()], whole, traces)
+    copied([Path("01") / file.name for file in (whole / "01").iterdir() if file.name != late.name], whole, traces)
+    assert grown(traces, tables, settle_s=3600).changes == 2
+    before = content(tables)
+    copied([late], whole, traces)
+    told = grown(traces, tables, settle_s=3600)
+    assert (told.changes, told.late) == (0, 1)
+    assert content(tables) == before
+
+
+def test_more_than_this_process_may_hold_is_left_to_spark_and_nothing_is_written_before(tmp_path):
+    golden(tmp_path / "traces")
+    with pytest.raises(SparkAskedError):
+        grown(tmp_path / "traces", tmp_path / "tables", here_bytes_max=10_000)
+    assert [path.name for path in (tmp_path / "tables").rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_what_is_gathered_has_a_bound(tmp_path):
+    golden(tmp_path)
+    pieces = [Piece(str(file)) for file in sorted(tmp_path.rglob("*.jsonl"))]
+    size = sum(batch.column("span").nbytes for batch in rows_of(pieces, of_path))
+    assert gather(rows_of(pieces, of_path), bytes_max=size - 1) is None
+    traces = gather(rows_of(pieces, of_path), bytes_max=size)
+    assert traces is not None
+    assert sum(len(pack) for of in traces.values() for pack in of.packs) <= size
