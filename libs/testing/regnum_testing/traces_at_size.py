@@ -33,6 +33,8 @@ from regnum_testing.otlp_lines import BASE_NS, Spans, line
 from regnum_testing.ports import unused_port
 
 GAP_S: Final = 10
+AGE_S: Final = 10**8
+"""The first change began so long before the template's, which is of a year to come."""
 FILE_SPANS: Final = 100_000
 """Spans of a file."""
 BATCHES: Final = 100
@@ -81,11 +83,11 @@ def write(folder: Path, spans: int, changes: int | None) -> tuple[int, int]:
 
 
 def _change(template: str, number: int) -> str:
-    """The template's change, so many gaps later, under ids of its own."""
+    """The template's change, moved by its age and so many gaps, under ids of its own."""
     second = BASE_NS // 10**9
     moved = template.replace(f'"{1:032x}"', f'"{number + 1:032x}"').replace(f'"{1:08x}', f'"{number + 1:08x}')
     for base in (second, second - 1):
-        moved = moved.replace(f'"{base}', f'"{base + GAP_S * number}!')
+        moved = moved.replace(f'"{base}', f'"{base - AGE_S + GAP_S * number}!')
     return moved.replace("!", "")
 
 

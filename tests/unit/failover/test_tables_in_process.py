@@ -12,10 +12,13 @@ from regnum_failover.tables.in_process import gather
 from regnum_failover.traces.pieces import of_path
 from regnum_failover.traces.span_rows import rows_of
 from regnum_insight.spans.growth import Piece
+from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import content, put, told_of
 from regnum_testing.change_traces import golden, two_releases
+from regnum_testing.otlp_lines import BASE_NS, Spans, line
 
 NOW_S = 1_801_000_000.0
+"""After these traces, which are of a year to come."""
 
 
 class SparkAskedError(Exception):
@@ -76,6 +79,23 @@ def test_what_comes_after_a_change_was_told_for_good_is_counted(tmp_path):
     told = grown(traces, tables, settle_s=3600)
     assert (told.changes, told.late) == (0, 1)
     assert content(tables) == before
+
+
+def test_a_span_of_a_clock_that_is_ahead_settles_no_change(tmp_path):
+    """Half a change, and a span of a year later: the other half is told when it comes, in the next run."""
+    whole, traces, tables = (tmp_path / name for name in ("whole", "traces", "tables"))
+    two_releases(whole)
+    files = sorted(file.relative_to(whole) for file in (whole / "01").iterdir())
+    copied(files[1:], whole, traces)
+    ahead = Spans(99)
+    ahead.add(names.OUTAGE, 0, 365 * 86_400_000)
+    (traces / "ahead.jsonl").write_text(f"{line(ahead.made)}\n", encoding="utf-8")
+    soon_s = BASE_NS / 1e9 + 60
+    grown(traces, tables, settle_s=3600, now_s=soon_s)
+    copied(files[:1], whole, traces)
+    assert grown(traces, tables, settle_s=3600, now_s=soon_s).late == 0
+    put(told_of(whole / "01"), tmp_path / "expected")
+    assert content(tables)["changes"] == content(tmp_path / "expected")["changes"]
 
 
 def test_more_than_this_process_may_hold_is_left_to_spark_and_nothing_is_written_before(tmp_path):

@@ -20,7 +20,8 @@ from regnum_testing.s3_server import Bucket, served
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 PAGE = Path(__file__).parents[3] / "docs" / "tables.md"
-NOW_S = 1_795_400_000.0
+NOW_S = 1_801_000_000.0
+"""After these traces, which are of a year to come."""
 
 
 def grown(
@@ -30,7 +31,7 @@ def grown(
     growing = Growing(
         traces=str(traces),
         tables=str(tables),
-        days=30,
+        days=3650,
         store_timeout_s=30,
         settle_s=settle_s,
         with_spans=True,

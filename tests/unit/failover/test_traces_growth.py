@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from regnum_failover.traces.options import Options
-from regnum_failover.traces.pieces import documents_of_piece, of_identity
+from regnum_failover.traces.pieces import documents_of_piece, of_identity, of_path
 from regnum_failover.traces.plan import parts_between
 from regnum_failover.traces.source import TracesStreamReader
+from regnum_failover.traces.span_rows import rows_of
 from regnum_insight.spans.documents import Torn
 from regnum_insight.spans.growth import Piece, look_at_folder, pieces_since
 from regnum_telemetry import conventions as names
-from regnum_testing.otlp_lines import Spans, broker_failover, line
+from regnum_testing.otlp_lines import Spans, at, broker_failover, line
 
 
 class Steps:
@@ -171,3 +172,20 @@ def test_the_clock_of_a_stream_goes_on_for_a_while_after_news_and_then_rests(tmp
     assert ticking.pieces == ()
     now += 60
     assert reader.latestOffset(offset, ReadAllAvailable()) == offset
+
+
+def test_no_span_of_a_stream_ends_after_its_step(tmp_path):
+    """A clock that is ahead takes the watermark no further than the step's: what others record then is not late."""
+    now = at(0) // 10**9 + 7
+    reader = TracesStreamReader(Options.of({"path": str(tmp_path)}), tick_s=60, now_s=lambda: now)
+    spans = Spans(1)
+    spans.add(names.OUTAGE, 0, 500)
+    spans.add(names.OUTAGE, 0, 365 * 86_400_000)
+    (tmp_path / "a.jsonl").write_text(f"{line(spans.made)}\n", encoding="utf-8")
+    start = reader.initialOffset()
+    (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    made = [row for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(row["ended"].timestamp() for row in made) == [at(500) / 1e9, now, now]
+    # In a batch there is no moment, and a span has its own end.
+    (read,) = rows_of([Piece(f"{tmp_path}/a.jsonl")], of_path)
+    assert max(row["ended"] for row in read.to_pylist() if row["trace_id"]).timestamp() > now

@@ -69,7 +69,7 @@ async def test_a_topic_gives_the_rows_of_files_in_a_batch_and_in_a_stream(tmp_pa
             assert (counted.files_n, counted.files_empty) == (2, [])
 
         def streamed() -> None:
-            clock = Moment(1_800_000_000.0)
+            clock = Moment(1_800_000_600.0)
             reader = TopicTracesStreamReader(options_of("__traces", told), tick_s=60, now_s=clock)
             start = reader.initialOffset()
             end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))

@@ -255,6 +255,8 @@ class _TracesInSpark:
 def _write(traces: Traces, of: Growing, shelf: Shelf, ledger: Ledger, now_s: float) -> Grew:
     # First: what is cached then has been told once.
     newest_us = max(traces.newest_us(), ledger.newest_us)
+    # A span of a clock that is ahead settles no change that is not over, now or in the runs to come.
+    newest_us = min(newest_us, round(now_s * 1e6))
     partitions = traces.merged()
     tally = traces.tally()
     _set_aside(shelf, tally, ledger.run, now_s)

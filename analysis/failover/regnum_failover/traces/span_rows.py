@@ -35,7 +35,7 @@ class Text(NamedTuple):
 
 
 def rows_of(pieces: Iterable[Piece], opened: Opened, *, moment_us: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Rows of the source for some pieces of files; the one without a trace has ``moment_us`` for its end."""
+    """Rows of the source for some pieces of files; ``moment_us``: see ``rows_of_texts``."""
     texts = (
         Text(
             piece.file.rpartition("/")[2],
@@ -49,13 +49,20 @@ def rows_of(pieces: Iterable[Piece], opened: Opened, *, moment_us: int | None = 
 
 
 def rows_of_texts(texts: Iterable[Text], *, moment_us: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The same for documents."""
+    """The same for documents.
+
+    Args:
+        texts: where documents come from.
+        moment_us: of a stream the moment of the step, in microseconds since 1970. The row without a trace has it for
+            its end, and no span a later one: a clock that is ahead would take the watermark past all that comes then.
+    """
     tally = Tally()
     rows = _Rows()
     for text in texts:
         own = Tally()
         for span in spans_in(text.file, text.documents, SELECTION, own):
-            rows.add(trace_of(span), span.end_ns // 1000, packed(span))
+            ended_us = span.end_ns // 1000
+            rows.add(trace_of(span), ended_us if moment_us is None else min(ended_us, moment_us), packed(span))
             if rows.are_many:
                 yield rows.batch()
                 rows = _Rows()
