@@ -18,6 +18,7 @@ class Reads(Protocol):
     """What is needed of a consumer (``regnum_client.sync.Consumer``)."""
 
     def partitions_of(self, topic: str) -> Sequence[TopicPartition]: ...  # noqa: D102
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]: ...  # noqa: D102
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...  # noqa: D102
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...  # noqa: D102
     def offsets_for_times(self, moments: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int | None]: ...  # noqa: D102
@@ -50,6 +51,10 @@ class Places:
     def ends(self) -> Offsets:
         """High watermarks."""
         return _by_topic(self._consumer.end_offsets(self._partitions()))
+
+    def ids(self) -> Mapping[str, str]:
+        """Topic ids. Ask for them after offsets: no offsets of a topic may come with the id of an earlier one."""
+        return self._consumer.topic_ids(self._options.topics)
 
     def since(self, ms: int) -> Offsets:
         """The first records from a moment on."""

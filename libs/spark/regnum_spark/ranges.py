@@ -1,18 +1,21 @@
 """Which offsets are read, by which task, and how many at a time. Pure.
 
 Offsets are spelled as Spark keeps them in a checkpoint: topic, partition as text, offset. It is the form of Spark's own
-source for Kafka.
+source for Kafka. Beside them a checkpoint has the ids of topics: offsets of a topic that was deleted mean nothing in
+one of its name that was made later.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 Offsets = Mapping[str, Mapping[str, int]]
 """By topic and by partition: the offset of the next record."""
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+_IDS: Final = "topic ids"
+"""Where a checkpoint has them. No topic can have that name."""
 _ALIASES: Final = {-2: EARLIEST, -1: LATEST}
 """Numbers that stand for places, as with Kafka's."""
 
@@ -129,6 +132,32 @@ def earlier(limit: Offsets, offsets: Offsets) -> dict[str, dict[str, int]]:
         }
         for topic, partitions in limit.items()
     }
+
+
+def checkpoint_of(offsets: Offsets, ids: Mapping[str, str], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What Spark keeps, after the checkpoint ``before``.
+
+    >>> checkpoint_of({"t": {"0": 5}}, {"t": "x"})
+    {'t': {'0': 5}, 'topic ids': {'t': 'x'}}
+    """
+    return {**later({}, offsets), _IDS: {**(before or {}).get(_IDS, {}), **ids}}
+
+
+def made_again(checkpoint: Mapping[str, Any], ids: Mapping[str, str]) -> list[str]:
+    """Topics with another id than in a checkpoint; one of an earlier release has no ids."""
+    known = checkpoint.get(_IDS, {})
+    return sorted(topic for topic, id in ids.items() if known.get(topic, id) != id)
+
+
+def offsets_of(checkpoint: Mapping[str, Any], *, without: Iterable[str] = ()) -> Offsets:
+    """Offsets of a checkpoint, but for those of some topics."""
+    left_out = {_IDS, *without}
+    return {topic: of for topic, of in checkpoint.items() if topic not in left_out}
+
+
+def between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Range]:
+    """Ranges between two checkpoints; of a topic that was made again in between all that it has."""
+    return ranges(offsets_of(start, without=made_again(start, end.get(_IDS, {}))), offsets_of(end))
 
 
 def place_of(option: str, text: str) -> str | Mapping[str, Mapping[str, int | str]]:

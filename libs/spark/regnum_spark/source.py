@@ -25,7 +25,20 @@ from regnum_client.sync import Consumer
 
 from regnum_spark.cluster import Places, consumer_of, records_of
 from regnum_spark.options import Options
-from regnum_spark.ranges import Bounds, Offsets, OptionError, Range, admitted, earlier, later, ranges
+from regnum_spark.ranges import (
+    Bounds,
+    Offsets,
+    OptionError,
+    Range,
+    admitted,
+    between,
+    checkpoint_of,
+    earlier,
+    later,
+    made_again,
+    offsets_of,
+    ranges,
+)
 from regnum_spark.writing import TopicStreamWriter, TopicWriter, check
 
 NAME: Final = "regnum"
@@ -85,6 +98,10 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.fieldNames())
 
 
+class TopicMadeAgainError(Exception):
+    """A topic has another id than when its offsets were kept."""
+
+
 class RangePart(InputPartition):
     """What one task reads."""
 
@@ -123,7 +140,10 @@ class TopicReader(DataSourceReader):
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as records come. What Spark keeps in the checkpoint is the offset of the next record."""
+    """Reads topics as records come.
+
+    What Spark keeps in the checkpoint is the offset of the next record of each partition, and the ids of topics.
+    """
 
     def __init__(self, options: Options, columns: Sequence[str]) -> None:
         self._options = options
@@ -137,7 +157,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint begins."""
-        return later({}, self._places().first())
+        places = self._places()
+        return checkpoint_of(places.first(), places.ids())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """``maxOffsetsPerTrigger``."""
@@ -145,13 +166,22 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next step goes."""
-        end: Offsets = later(start, self._places().ends())
+        """How far the next step goes. Raises TopicMadeAgainError, RegnumError."""
+        places = self._places()
+        ends, ids = places.ends(), places.ids()
+        again = made_again(start, ids)
+        if again and self._options.fail_on_data_loss:
+            raise TopicMadeAgainError(
+                f"{', '.join(again)} was deleted and made again since the last step: offsets of the checkpoint are not "
+                "its own; begin with a new checkpoint, or read it from its beginning (failOnDataLoss false)"
+            )
+        begin = offsets_of(start, without=again)
+        end: Offsets = later(begin, ends)
         if self._target is not None:
-            end = later(start, earlier(self._target, end))
+            end = later(begin, earlier(self._target, end))
         if isinstance(limit, ReadMaxRows):
-            end = admitted(start, end, limit.max_rows)
-        return later({}, end)
+            end = admitted(begin, end, limit.max_rows)
+        return checkpoint_of(end, ids, start)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """What there is now is read, and nothing that comes meanwhile."""
@@ -163,7 +193,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """A part for each task of a step."""
-        return _parts(ranges(start, end), self._options)
+        return _parts(between(start, end), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a part."""

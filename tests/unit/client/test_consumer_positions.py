@@ -138,6 +138,15 @@ async def test_only_what_is_assigned_is_paused_and_then_all_or_nothing(cluster: 
         assert await consumer.partitions_of("t") == (P0, P1)
 
 
+async def test_the_id_of_a_topic_is_asked_for_anew(cluster: FakeCluster) -> None:
+    async with consumer_of(cluster) as consumer:
+        assert await consumer.partitions_of("t") == (P0, P1)
+        assert await consumer.topic_ids(["t", "none"]) == {"t": (before := cluster.topic_ids["t"])}
+        cluster.delete("t")
+        cluster.create("t", partitions=2)
+        assert await consumer.topic_ids(["t"]) == {"t": cluster.topic_ids["t"]} != {"t": before}
+
+
 async def test_to_the_ends_of_some_partitions_or_of_all(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].log_start = 100
     for partition in (0, 1):

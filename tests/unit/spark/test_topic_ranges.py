@@ -12,7 +12,7 @@ from regnum_client.records import ConsumedRecord, TopicPartition
 from regnum_spark.cluster import Places, RangeUnreadError, records_of
 from regnum_spark.options import Options
 from regnum_spark.ranges import Bounds, OptionError, Range, admitted, earlier, later, ranges
-from regnum_spark.source import RegnumSource, TopicStreamReader, _narrow, batch_of
+from regnum_spark.source import RegnumSource, TopicMadeAgainError, TopicStreamReader, _narrow, batch_of
 
 
 def options(**told: str) -> Options:
@@ -78,11 +78,15 @@ class Played:
         self.logs = logs
         self.begins = begins
         self.silent = silent
+        self.ids = {one.topic: f"id of {one.topic}" for one in logs}
         self.at = 0
         self.of: TopicPartition | None = None
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         return [one for one in self.logs if one.topic == topic]
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        return {topic: self.ids[topic] for topic in topics}
 
     def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.begins)
@@ -205,7 +209,39 @@ def test_a_stream_goes_on_in_steps_and_stops_at_its_target():
     while (end := stream.latestOffset(begin, limit)) != begin:
         offsets += [part.part for part in stream.partitions(begin, end)]  # type: ignore[attr-defined]
         begin = end
-    assert begin == {"a": {"0": 40, "1": 40}, "b": {"0": 30}}
+    ids = {"a": "id of a", "b": "id of b"}
+    assert begin == {"a": {"0": 40, "1": 40}, "b": {"0": 30}, "topic ids": ids}
     assert sum(part.end - part.begin for part in offsets) == 20 + 20 + 10
     later_stream = PlayedStream(consumer)
-    assert later_stream.latestOffset(begin, ReadAllAvailable()) == {"a": {"0": 100, "1": 40, "2": 30}, "b": {"0": 30}}
+    assert later_stream.latestOffset(begin, ReadAllAvailable()) == {
+        "a": {"0": 100, "1": 40, "2": 30}, "b": {"0": 30}, "topic ids": ids,
+    }  # fmt: skip
+
+
+def test_a_topic_that_was_made_again_ends_a_stream_or_is_read_from_its_beginning():
+    """Also where it has more records than were read of the one before."""
+    consumer = Played(dict(LOGS), begins=20)
+    begin = PlayedStream(consumer).initialOffset()
+    begin = PlayedStream(consumer).latestOffset(begin, ReadAllAvailable())
+    consumer.logs = {A0: range(50), A1: range(5), B0: LOGS[B0]}
+    consumer.ids = {**consumer.ids, "a": "another"}
+    with pytest.raises(TopicMadeAgainError, match="a was deleted and made again since the last step"):
+        PlayedStream(consumer).latestOffset(begin, ReadAllAvailable())
+    stream = PlayedStream(consumer, failOnDataLoss="false", maxOffsetsPerTrigger="20")
+    read = []
+    while (end := stream.latestOffset(begin, stream.getDefaultReadLimit())) != begin:
+        read += [part.part for part in stream.partitions(begin, end)]  # type: ignore[attr-defined]
+        begin = end
+    assert {part.topic for part in read} == {"a"}
+    assert sum(part.end - part.begin for part in read) == 50 + 5
+    assert begin == {"a": {"0": 50, "1": 5}, "b": {"0": 30}, "topic ids": consumer.ids}
+
+
+def test_a_checkpoint_of_an_earlier_release_has_no_ids_and_goes_on():
+    consumer = Played(dict(LOGS), begins=20)
+    begin = {"a": {"0": 38, "1": 40}, "b": {"0": 30}}
+    stream = PlayedStream(consumer)
+    end = stream.latestOffset(begin, ReadAllAvailable())
+    (part,) = stream.partitions(begin, end)
+    assert part.part == Range("a", 0, 38, 40)  # type: ignore[attr-defined]
+    assert end["topic ids"] == consumer.ids

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from regnum_spark.ranges import OptionError
-from regnum_spark.source import RegnumSource
+from regnum_spark.source import RegnumSource, TopicMadeAgainError
 from regnum_testing.fake_cluster import FakeCluster
 
 ROWS = [
@@ -82,7 +82,7 @@ def streamed(cluster: FakeCluster) -> int:
     stream = source(cluster, maxOffsetsPerTrigger="20", startingOffsets='{"t": {"0": 5, "1": -2, "2": -1}}')
     reader = stream.streamReader(schema("value"))
     begin, values = reader.initialOffset(), []
-    assert begin == {"t": {"0": 5, "1": 0, "2": 20}}
+    assert begin == {"t": {"0": 5, "1": 0, "2": 20}, "topic ids": {"t": cluster.topic_ids["t"]}}
     while (end := reader.latestOffset(begin, reader.getDefaultReadLimit())) != begin:
         values += [row["value"] for row in rows(reader, reader.partitions(begin, end))]
         begin = end
@@ -99,7 +99,28 @@ def streamed(cluster: FakeCluster) -> int:
     return len(values)
 
 
-@pytest.mark.parametrize("work", [written_and_read, streamed])
+def made_again(cluster: FakeCluster) -> int:
+    """Returns how many records of the new topic came with a stream that had read the one before."""
+    written_and_read(cluster)
+    stream = source(cluster, failOnDataLoss="false").streamReader(schema("value"))
+    begin = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    cluster.delete("t")
+    cluster.create("t", partitions=3)
+    new = pa.Table.from_pylist([{"value": f"new-{n}", "partition": n % 3} for n in range(70)]).to_batches()
+    source(cluster).writer(schema("partition", value=StringType()), overwrite=False).write(iter(new))
+    end = stream.latestOffset(begin, ReadAllAvailable())
+    assert end["topic ids"] == {"t": cluster.topic_ids["t"]}
+    values = [row["value"] for row in rows(stream, stream.partitions(begin, end))]
+    stream.stop()
+    strict = source(cluster).streamReader(schema("value"))
+    with pytest.raises(TopicMadeAgainError):
+        strict.latestOffset(begin, ReadAllAvailable())
+    strict.stop()
+    assert sorted(values) == sorted(b"new-%d" % n for n in range(70))
+    return len(values)
+
+
+@pytest.mark.parametrize("work", [written_and_read, streamed, made_again])
 async def test_rows_are_written_and_read_part_by_part(work: Callable[[FakeCluster], int]) -> None:
     async with FakeCluster() as cluster:
         cluster.create("t", partitions=3)

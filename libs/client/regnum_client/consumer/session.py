@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Annotated, Final, Self
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.ids import TopicId
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
@@ -198,6 +199,14 @@ class ConsumerSession:
         timeout_s = self._settings.topic_wait_s if wait_s is None else wait_s
         view = await self._open()[0].topic(topic, timeout_s=timeout_s)
         return tuple(TopicPartition(topic, number) for number in sorted(view.partitions))
+
+    async def topic_ids(self, topics: Iterable[str]) -> dict[str, TopicId]:
+        """Ids of those topics that there are now, asked for anew: one that was deleted and made again has another.
+
+        Raises RegnumError when no broker answers within ``topic_wait_s``.
+        """
+        found = await self._open()[0].topics(list(topics), timeout_s=self._settings.topic_wait_s)
+        return {name: view.topic_id for name, view in found.items()}
 
     def seek(
         self,

@@ -139,6 +139,7 @@ class Consumer(Face[_Behind]):
     pause = OnLoop(AsyncConsumer.pause, settles=True)
     resume = OnLoop(AsyncConsumer.resume)
     partitions_of = Blocking(AsyncConsumer.partitions_of)
+    topic_ids = Blocking(AsyncConsumer.topic_ids)
     beginning_offsets = Blocking(AsyncConsumer.beginning_offsets)
     end_offsets = Blocking(AsyncConsumer.end_offsets)
     offsets_for_times = Blocking(AsyncConsumer.offsets_for_times)
