@@ -1,5 +1,6 @@
 """Runs over little take no Spark, and leave the tables of one process over everything; more is left to Spark."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from regnum_failover.tables.in_process import gather
 from regnum_failover.traces.pieces import of_path
 from regnum_failover.traces.span_rows import rows_of
 from regnum_insight.spans.growth import Piece
+from regnum_insight.spans.intake import Tally
 from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import content, put, told_of
 from regnum_testing.change_traces import golden, two_releases
@@ -103,6 +105,13 @@ def test_more_than_this_process_may_hold_is_left_to_spark_and_nothing_is_written
     with pytest.raises(SparkAskedError):
         grown(tmp_path / "traces", tmp_path / "tables", here_bytes_max=10_000)
     assert [path.name for path in (tmp_path / "tables").rglob("*") if path.is_file()] == [".lock"]
+
+
+def test_a_run_says_what_it_could_not_read():
+    grew = Grew(run=3, tally=Tally(files_n=5, files_unread_n=2, documents_torn_n=1, spans_refused_n=3))
+    text = grew.to_text("/tables").splitlines()
+    assert text[1:] == ["4 documents and spans were set aside, 2 files could not be read: table quarantine"]
+    assert json.loads(grew.to_json())["files_unread"] == 2
 
 
 def test_what_is_gathered_has_a_bound(tmp_path):

@@ -93,20 +93,30 @@ class Grew:
     def to_json(self) -> str:
         """One JSON document."""
         aside = {"lines": self.tally.documents_torn_n, "spans": self.tally.spans_refused_n}
-        read = {"spans": self.tally.spans_n, "files": self.tally.files_n, "malformed": aside}
+        unread = {"files": self.tally.files_n, "files_unread": self.tally.files_unread_n}
+        read = {"spans": self.tally.spans_n, **unread, "malformed": aside}
         return json.dumps({"run": self.run, "changes": self.changes, "late": self.late, **read}, indent=2)
 
     def to_text(self, tables: str) -> str:
         """A sentence or two for people."""
         if not self.run:
             return f"nothing is new; tables below {tables}"
-        aside = self.tally.documents_torn_n + self.tally.spans_refused_n
+        aside = aside_of(self.tally)
         told = [
             f"run {self.run}: {self.changes:,} changes of {self.tally.spans_n:,} spans; tables below {tables}",
-            f"{aside:,} documents and spans were set aside: table {columns.QUARANTINE.name}" if aside else "",
+            f"{aside}: table {columns.QUARANTINE.name}" if aside else "",
             f"of {self.late:,} changes spans came too late (--settle-s): their rows stay" if self.late else "",
         ]
         return "\n".join(filter(None, told))
+
+
+def aside_of(tally: Tally) -> str:
+    """What could not be read, as the begin of a sentence; empty: all could."""
+    counts = (
+        (tally.documents_torn_n + tally.spans_refused_n, "documents and spans were set aside"),
+        (tally.files_unread_n, "files could not be read"),
+    )
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
 
 def grow(session: Callable[[], AbstractContextManager[SparkSession]], of: Growing, *, now_s: float) -> Grew:
