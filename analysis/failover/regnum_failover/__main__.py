@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from regnum_insight.attribution.changes import Change
 from regnum_insight.reporting.text import tables_of
+from regnum_insight.spans.intake import Tally
 
 from regnum_failover.objects.address import AddressError, is_bucket
 from regnum_failover.objects.store import NoTracesError, StoreError
@@ -141,6 +142,7 @@ def _follow(told: argparse.Namespace, session: Session) -> int:
                 tables,
                 told.checkpoint or f"{tables}/{CHECKPOINT_DIR}",
                 _say,
+                _say_aside,
                 gap_s=told.gap_s,
                 late_s=told.late_s,
                 once=told.once,
@@ -162,6 +164,15 @@ def _follow(told: argparse.Namespace, session: Session) -> int:
 def _say(changes: Sequence[Change]) -> None:
     sys.stdout.write(f"{tables_of(changes)}\n")
     sys.stdout.flush()
+
+
+def _say_aside(tally: Tally) -> None:
+    # Only this needs it.
+    from regnum_failover.tables.growing import aside_of  # noqa: PLC0415
+
+    if text := aside_of(tally):
+        first = "".join(f"; the first: {one.file}: {one.reason}" for one in tally.aside[:1])
+        sys.stderr.write(f"{text}{first}\n")
 
 
 def _told(report: Report, target: Target, form: str) -> int:

@@ -32,13 +32,17 @@ def changes_as_they_come(records: DataFrame, *, gap_s: int, late_s: int) -> Data
 def traces_as_they_come(records: DataFrame, *, gap_s: int, late_s: int) -> DataFrame:
     """Spans of traces of which none ended for ``gap_s`` before the watermark: ``trace_id``, ``spans``, ``ended``.
 
+    Rows without a trace come when the watermark has passed their step.
+
     Args:
         records: rows of ``TracesSource``, without end.
         gap_s: silence of a trace after which it is complete, by the ends of its spans.
         late_s: how much later than others a span may come; what comes later still is dropped, and counted by Spark.
     """
     ended = records.withWatermark("ended", f"{late_s} seconds")
-    return gathered(ended.groupBy(F.session_window("ended", f"{gap_s} seconds"), "trace_id"))
+    # Rows of no trace have the moments of their steps, whole seconds: each step has a session of its own, which ends.
+    gap = F.when(F.col("trace_id").isNotNull(), f"{gap_s} seconds").otherwise("1 millisecond")
+    return gathered(ended.groupBy(F.session_window("ended", gap), "trace_id"))
 
 
 def gathered(grouped: GroupedData) -> DataFrame:

@@ -11,6 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from regnum_insight.attribution.changes import UNTRACED, Change
+from regnum_insight.spans.intake import Tally
 
 from regnum_failover.changes import attribute, traces_as_they_come
 from regnum_failover.tables.growing import merged, placed_of
@@ -22,6 +23,7 @@ def follow(
     tables: str,
     checkpoint: str,
     told: Callable[[Sequence[Change]], None],
+    read: Callable[[Tally], None],
     *,
     gap_s: int,
     late_s: int,
@@ -36,6 +38,7 @@ def follow(
         tables: where tables lie: a folder that executors see under this path, or a bucket.
         checkpoint: folder in which Spark keeps how far it came; on a file system that outlives the process.
         told: hears the changes of each step, once they are in the tables.
+        read: hears what tasks read, ``late_s`` later, and so what they could not read.
         gap_s: see ``traces_as_they_come``.
         late_s: likewise.
         once: end when what is there now is read.
@@ -48,8 +51,15 @@ def follow(
         try:
             merged(placed_of(traces, number + 1, with_spans=with_spans), tables, number + 1, store_timeout_s)
             found = attribute(traces)
-            rows = found.where(found["of.change"].isNotNull()).select("of.change").toLocalIterator()
-            changes = [pickle.loads(row["change"]) for row in rows]  # noqa: S301 - of this job's own workers
+            changes: list[Change] = []
+            tally = Tally()
+            rows = found.where(found["of.change"].isNotNull() | found["told"].isNotNull()).select("of.change", "told")
+            for row in rows.toLocalIterator():
+                for one in row["told"] or ():
+                    tally.add(pickle.loads(one))  # noqa: S301 - of this job's own workers
+                if row["change"] is not None:
+                    changes.append(pickle.loads(row["change"]))  # noqa: S301 - likewise
+            read(tally)
             changes = [change for change in changes if change.kind != UNTRACED]
             if changes:
                 told(sorted(changes, key=lambda change: (change.start_ns, change.trace_id)))

@@ -11,8 +11,9 @@ from pyspark.sql.types import StructType
 from regnum_failover.following import follow, late_spans
 from regnum_failover.traces.options import Options
 from regnum_failover.traces.source import TracesSource, TracesStreamReader
-from regnum_insight.attribution.changes import UNTRACED, Change
+from regnum_insight.attribution.changes import SELECTION, UNTRACED, Change
 from regnum_insight.engine import analyse
+from regnum_insight.spans.intake import Tally, read_folder
 from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import content, put, told_of
 from regnum_testing.change_traces import golden
@@ -42,10 +43,10 @@ class KilledError(Exception):
     """The process dies."""
 
 
-def begun(spark, folder: Path, told) -> StreamingQuery:
+def begun(spark, folder: Path, told, read) -> StreamingQuery:
     spark.dataSource.register(played())
     records = spark.readStream.format("played_traces").load(f"{folder}/traces")
-    return follow(records, f"{folder}/out", f"{folder}/checkpoint", told, gap_s=30, late_s=5, with_spans=True)
+    return follow(records, f"{folder}/out", f"{folder}/checkpoint", told, read, gap_s=30, late_s=5, with_spans=True)
 
 
 def clock_at(folder: Path, after_ms: float) -> None:
@@ -74,8 +75,9 @@ def test_a_stream_that_is_killed_tells_the_same_changes_once(spark, tmp_path):
     chance.shuffle(lines)
     (tmp_path / "traces").mkdir()
     told: list[Change] = []
+    tallies: list[Tally] = []
     clock_at(tmp_path, 20_000)
-    query = begun(spark, tmp_path, told.extend)
+    query = begun(spark, tmp_path, told.extend, tallies.append)
     append(tmp_path, *lines[:40])
     query.processAllAvailable()
     append(tmp_path, *lines[40:])
@@ -89,15 +91,17 @@ def test_a_stream_that_is_killed_tells_the_same_changes_once(spark, tmp_path):
         died.append(changes)
         raise KilledError
 
-    query = begun(spark, tmp_path, die)
+    query = begun(spark, tmp_path, die, [].append)
     clock_at(tmp_path, END_MS)
     append(tmp_path, one_span(98, END_MS))
     with pytest.raises(StreamingQueryException):
         query.processAllAvailable()
     assert [len(changes) for changes in died] == [len(expected)]
-    query = begun(spark, tmp_path, told.extend)
+    query = begun(spark, tmp_path, told.extend, tallies.append)
     query.processAllAvailable()
     assert sorted(told, key=lambda one: one.trace_id) == sorted(expected, key=lambda one: one.trace_id)
+    torn = read_folder(tmp_path / "traces", SELECTION).documents_torn_n
+    assert sum(tally.documents_torn_n for tally in tallies) == torn > 0
     # What is later than the watermark is dropped and counted.
     append(tmp_path, one_span(99, 0))
     query.processAllAvailable()
@@ -105,3 +109,20 @@ def test_a_stream_that_is_killed_tells_the_same_changes_once(spark, tmp_path):
     query.stop()
     put(told_of(tmp_path / "golden"), tmp_path / "plain")
     assert content(tmp_path / "out") == content(tmp_path / "plain")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_what_tasks_tell_of_their_work_is_told_and_is_no_state_any_more(spark, tmp_path):
+    """However close steps follow one another: each tells when the watermark has passed it."""
+    (tmp_path / "traces").mkdir()
+    tallies: list[Tally] = []
+    clock_at(tmp_path, 0)
+    append(tmp_path, '{"resourceSpans": []}')
+    query = begun(spark, tmp_path, [].extend, tallies.append)
+    for step in range(6):
+        clock_at(tmp_path, step * 10_000)
+        append(tmp_path, f"nonsense of step {step}")
+        query.processAllAvailable()
+    query.stop()
+    assert [one.text for tally in tallies for one in tally.aside] == [f"nonsense of step {step}" for step in range(5)]
