@@ -52,7 +52,9 @@ _TYPES: Final = {
     "timestamp": pa.timestamp("us", tz="UTC"), "headers": _HEADERS,
 }  # fmt: skip
 _ROWS: Final = 10_000
-"""Records of a batch of Arrow, about."""
+"""Records of a batch of Arrow, about; or"""
+_BYTES: Final = 32 * 2**20
+"""bytes of keys and values."""
 
 
 class RegnumSource(DataSource):
@@ -249,15 +251,23 @@ _BEFORE: Final[dict[type, int]] = {EqualTo: 1, LessThanOrEqual: 1, LessThan: 0}
 
 
 def _rows(part: Range, options: Options, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    waiting: list[ConsumedRecord] = []
     with consumer_of(options) as consumer:
-        for records in records_of(part, consumer, options):
-            waiting += records
-            if len(waiting) >= _ROWS:
-                yield batch_of(waiting, columns)
-                waiting = []
+        for records in gathered(records_of(part, consumer, options)):
+            yield batch_of(records, columns)
+
+
+def gathered(batches: Iterable[list[ConsumedRecord]]) -> Iterator[list[ConsumedRecord]]:
+    """Records of several batches together, as many as a task may hold: about _ROWS, or _BYTES."""
+    waiting: list[ConsumedRecord] = []
+    size = 0
+    for records in batches:
+        waiting += records
+        size += sum(len(one.key or b"") + len(one.value or b"") for one in records)
+        if len(waiting) >= _ROWS or size >= _BYTES:
+            yield waiting
+            waiting, size = [], 0
     if waiting:
-        yield batch_of(waiting, columns)
+        yield waiting
 
 
 def batch_of(records: Sequence[ConsumedRecord], columns: Sequence[str]) -> pa.RecordBatch:

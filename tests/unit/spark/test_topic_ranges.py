@@ -12,7 +12,7 @@ from regnum_client.records import ConsumedRecord, TopicPartition
 from regnum_spark.cluster import Places, RangeUnreadError, records_of
 from regnum_spark.options import Options
 from regnum_spark.ranges import Bounds, OptionError, Range, admitted, earlier, later, ranges
-from regnum_spark.source import RegnumSource, TopicMadeAgainError, TopicStreamReader, _narrow, batch_of
+from regnum_spark.source import RegnumSource, TopicMadeAgainError, TopicStreamReader, _narrow, batch_of, gathered
 
 
 def options(**told: str) -> Options:
@@ -186,6 +186,14 @@ def test_records_become_columns_and_only_those_that_are_asked_for():
     assert row["timestamp"] == datetime.fromtimestamp(1_700_000_000.005, UTC)
     with pytest.raises(OptionError, match="records have no colour"):
         RegnumSource({"subscribe": "a"}).reader(StructType().add("colour", "string"))
+
+
+def test_a_task_holds_many_small_records_and_few_large_ones():
+    small = [[record(A0, at + n) for n in range(30)] for at in range(0, 24_000, 30)]
+    assert [len(records) for records in gathered(small)] == [10_020, 10_020, 3_960]
+    large = record(A0, 5)._replace(value=bytes(8 * 2**20))
+    held = [sum(len(one.value or b"") for one in records) for records in gathered([[large]] * 9)]
+    assert held == [32 * 2**20, 32 * 2**20, 8 * 2**20]
 
 
 class PlayedStream(TopicStreamReader):
