@@ -189,3 +189,21 @@ def test_no_span_of_a_stream_ends_after_its_step(tmp_path):
     # In a batch there is no moment, and a span has its own end.
     (read,) = rows_of([Piece(f"{tmp_path}/a.jsonl")], of_path)
     assert max(row["ended"] for row in read.to_pylist() if row["trace_id"]).timestamp() > now
+
+
+def test_a_pattern_is_looked_at_as_the_folders_and_files_that_it_matches(tmp_path):
+    for name in ("a/1.jsonl", "b/2.jsonl", "b/3.json", "c.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"resourceSpans": []}\n', encoding="utf-8")
+
+    def looked(place: str) -> set[str]:
+        return {Path(file.name).name for file in Options.of({"path": f"{tmp_path}/{place}"}).look({}, 0.0).values()}
+
+    assert looked("*/*.jsonl") == {"1.jsonl", "2.jsonl"}
+    assert looked("[bc]*") == {"2.jsonl", "3.json", "c.jsonl"}
+    assert looked("") == {"1.jsonl", "2.jsonl", "3.json", "c.jsonl"}
+    assert looked("none*") == set()
+    # What comes to a folder later is news of a pattern, too.
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "4.jsonl").write_text('{"resourceSpans": []}\n', encoding="utf-8")
+    assert looked("*/*.jsonl") == {"1.jsonl", "2.jsonl", "4.jsonl"}

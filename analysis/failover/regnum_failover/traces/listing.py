@@ -30,14 +30,20 @@ class Listing:
 
 def in_folder(place: str) -> Listing:
     """Files of a folder and of all below it, or of what a pattern matches. Raises NoTracesError, OSError."""
-    # What is there under just that name is no pattern.
-    found = [Path(place)] if os.path.exists(place) else map(Path, sorted(glob(place)))  # noqa: PTH110, PTH207
-    files = [TraceFile(str(file.absolute()), file.stat().st_size) for path in found for file in files_below(path)]
+    files = [
+        TraceFile(str(file.absolute()), file.stat().st_size) for path in found_at(place) for file in files_below(path)
+    ]
     if not files:
         if _URL.match(place):
             raise NoTracesError(f"{place} is neither a folder nor a bucket; write s3://BUCKET/PREFIX, or a path")
         raise NoTracesError(nothing_at(place))
     return Listing(files=files)
+
+
+def found_at(place: str) -> list[Path]:
+    """The folder or file of that name, or what a pattern matches."""
+    # What is there under just that name is no pattern.
+    return [Path(place)] if os.path.exists(place) else [*map(Path, sorted(glob(place)))]  # noqa: PTH110, PTH207
 
 
 def in_bucket(store: ObjectStore, address: BucketAddress, *, now_s: float, days: float) -> Listing:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Final
 
 from regnum_insight.spans.growth import Grown, look_at_folder
@@ -13,7 +12,7 @@ from regnum_failover.objects.selection import select
 from regnum_failover.objects.store import ObjectGoneError, ObjectStore
 from regnum_failover.tables.ledger import Shelf
 from regnum_failover.tables.shelves import shelf_of
-from regnum_failover.traces.listing import Listing, in_bucket, in_folder, store_of
+from regnum_failover.traces.listing import Listing, found_at, in_bucket, in_folder, store_of
 from regnum_failover.traces.pieces import Opened, of_path, of_pieces
 
 DAYS: Final = 30.0
@@ -72,7 +71,8 @@ class Options:
         """What there is now, by identity; ``before``: how far it was read. Raises StoreError, AddressError."""
         address = self.address
         if address is None:
-            return look_at_folder(Path(self.place), before)
+            looks = (look_at_folder(path, before) for path in found_at(self.place))
+            return {key: file for look in looks for key, file in look.items()}
         chosen = select(self.store(address).objects(address.prefix), since_s=now_s - self.days * 86_400)
         return {found.key: Grown(found.key, found.size, by_line=False) for found in chosen.kept}
 
