@@ -100,6 +100,22 @@ def test_a_span_of_a_clock_that_is_ahead_settles_no_change(tmp_path):
     assert content(tables)["changes"] == content(tmp_path / "expected")["changes"]
 
 
+def test_an_odd_span_stops_no_run(tmp_path):
+    """A name of a cluster that no folder can have, and a number that no column has room for."""
+    spans = Spans(1)
+    for number, name in ((7, names.LEADERSHIP_CHANGE), (3_000_000_000, names.FIRST_APPEND), (2**40, names.OUTAGE)):
+        spans.add(name, 0, 5, **{names.PARTITION: number, names.TOPIC: "t"})
+    odd = line(spans.made, resource={names.CLUSTER_ID: "\u00e4" * 300})
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "a.jsonl").write_text(f"{odd}\n", encoding="utf-8")
+    assert grown(tmp_path / "traces", tmp_path / "tables").changes == 1
+    rows = content(tmp_path / "tables")["spans"]
+    assert sorted((row["partition"] or 0, row["place"].partition("/")[0]) for row in rows) == [
+        (0, "cluster=unknown"), (0, "cluster=unknown"), (7, "cluster=unknown"),
+    ]  # fmt: skip
+    assert {dict(row["attributes"])[names.PARTITION] for row in rows} == {"3000000000", str(2**40), "7"}
+
+
 def test_more_than_this_process_may_hold_is_left_to_spark_and_nothing_is_written_before(tmp_path):
     golden(tmp_path / "traces")
     with pytest.raises(SparkAskedError):

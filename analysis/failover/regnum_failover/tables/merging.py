@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 from regnum_insight.tables import columns
-from regnum_insight.tables.rows import Place, Rows, percentiles_of
+from regnum_insight.tables.rows import UNKNOWN_CLUSTER, Place, Rows, percentiles_of
 
 from regnum_failover.objects.store import ObjectStore
 from regnum_failover.tables.ledger import Shelf
@@ -27,6 +27,8 @@ from regnum_failover.tables.parquet import key_of, read, table_of, write
 
 FILE: Final = "part-0.parquet"
 """The one file of a partition."""
+CLUSTER_BYTES_MAX: Final = 200
+"""Of the name of a cluster as it is quoted in the name of a folder, which has 255 bytes at most."""
 _CHUNK: Final = 2_000
 """Traces whose rows are Python's at a time."""
 
@@ -65,6 +67,12 @@ def unpacked(text: bytes) -> Told:
 def file_of(table: str, place: Place, prefix: str = "", file: str = FILE) -> str:
     """Key of a file of a partition, as Hive names folders."""
     return key_of((prefix, table, *(f"{name}={quote(of, safe='')}" for name, of in place._asdict().items()), file))
+
+
+def fit(place: Place) -> Place:
+    """A place that can be a folder: a cluster whose name is too long counts as unknown."""
+    fits = len(quote(place.cluster, safe="")) <= CLUSTER_BYTES_MAX
+    return place if fits else place._replace(cluster=UNKNOWN_CLUSTER)
 
 
 def merge(shelf: Shelf, place: Place, told: Sequence[bytes], run: int) -> Merged:

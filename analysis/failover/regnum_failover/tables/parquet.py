@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,8 +34,19 @@ def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
         return schema.empty_table()
     columns = zip(*rows, strict=True)
     return pa.Table.from_arrays(
-        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+        [_array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
     )
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column; a number that its type does not hold is null: what an attribute says is whatever wrote it."""
+    try:
+        return pa.array(values, kind)
+    except pa.ArrowInvalid:
+        if not pa.types.is_integer(kind):
+            raise
+        limit = 1 << kind.bit_width - 1
+        return pa.array([one if one is not None and -limit <= one < limit else None for one in values], kind)
 
 
 def write(store: ObjectStore, key: str, table: pa.Table) -> None:

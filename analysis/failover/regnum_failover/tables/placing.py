@@ -7,7 +7,7 @@ from regnum_insight.attribution.changes import change_of
 from regnum_insight.spans.packing import spans_of_trace
 from regnum_insight.tables.rows import place_of, places_of, rows_of
 
-from regnum_failover.tables.merging import Told, packed
+from regnum_failover.tables.merging import Told, fit, packed
 
 KEPT: Final = b"K"
 """Before a span that the ledger has kept; what is packed begins otherwise."""
@@ -25,11 +25,11 @@ def placed(trace_id: str | None, packs: Sequence[bytes], run: int, *, with_spans
         return []
     spans = spans_of_trace(trace_id, [pack.removeprefix(KEPT) for pack in packs])
     change = change_of(spans)
-    place = None if change is None else place_of(change)
+    place = None if change is None else fit(place_of(change))
     rows = {} if change is None else rows_of(change, spans, run, with_spans=with_spans)
     return [
         {**here._asdict(), "told": packed(Told(trace_id, known, rows if here == place else {}))}
-        for here in sorted({*places_of(spans), *([place] if place else [])})
+        for here in sorted({*map(fit, places_of(spans)), *([place] if place else [])})
     ]
 
 
