@@ -27,7 +27,9 @@ from regnum_failover.traces.source import records_of, stream_of
 Session = Callable[[str], AbstractContextManager[SparkSession]]
 """Opens Spark with a master, and closes it."""
 CHECKPOINT_DIR = "_checkpoint"
-PROGRESS_S = 5
+LATE_S = 15
+LATE_OF_A_TOPIC_S = 300
+"""Spans come to a topic when the process that publishes them is back."""
 NOT_FOUND = 3
 """Exit status when there are no traces, as of the `regnum` command."""
 CLOCKS = Clocks(now_s=time.time, monotonic_s=time.monotonic)
@@ -129,14 +131,18 @@ def _grow(told: argparse.Namespace, clocks: Clocks, session: Session) -> int:
 def _follow(told: argparse.Namespace, session: Session) -> int:
     """The job without end, or with what is new since the checkpoint."""
     # Only this needs it.
-    from regnum_failover.following import follow, late_spans  # noqa: PLC0415
+    from regnum_failover.following import LateSpans, follow  # noqa: PLC0415
 
     tables = told.out if is_bucket(told.out) else str(Path(told.out).absolute())
+    late_s = late_s_of(told.traces, told.late_s)
     options = {"store_timeout_s": str(told.store_timeout_s), "days": str(told.days)}
     try:
         with session(told.master) as spark:
             # The clock goes on until what came last is told.
-            records = stream_of(spark, told.traces, tick_s=str(2 * (told.gap_s + told.late_s)), **options)
+            records = stream_of(spark, told.traces, tick_s=str(2 * (told.gap_s + late_s)), **options)
+            spark.streams.addListener(
+                LateSpans(lambda count: _warn(f"{count:,} spans came too late for their change (--late-s {late_s})"))
+            )
             query = follow(
                 records,
                 tables,
@@ -144,21 +150,25 @@ def _follow(told: argparse.Namespace, session: Session) -> int:
                 _say,
                 _say_aside,
                 gap_s=told.gap_s,
-                late_s=told.late_s,
+                late_s=late_s,
                 once=told.once,
                 with_spans=told.spans,
                 store_timeout_s=told.store_timeout_s,
             )
-            while not query.awaitTermination(PROGRESS_S):
-                late = late_spans(query)
-                if late:
-                    sys.stderr.write(f"{late:,} spans came too late for their change (--late-s {told.late_s})\n")
+            query.awaitTermination()
     except PySparkException as error:
         sys.stderr.write(f"the job failed: {error}\n")
         return 1
     except KeyboardInterrupt:
         return 0
     return 0
+
+
+def late_s_of(traces: str, told: int | None) -> int:
+    """How many seconds later than others a span may come, of that place; None: no option says it."""
+    if told is not None:
+        return told
+    return LATE_S if topic_of(traces) is None else LATE_OF_A_TOPIC_S
 
 
 def _say(changes: Sequence[Change]) -> None:
@@ -172,7 +182,12 @@ def _say_aside(tally: Tally) -> None:
 
     if text := aside_of(tally):
         first = "".join(f"; the first: {one.file}: {one.reason}" for one in tally.aside[:1])
-        sys.stderr.write(f"{text}{first}\n")
+        _warn(f"{text}{first}")
+
+
+def _warn(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def _told(report: Report, target: Target, form: str) -> int:
@@ -214,7 +229,12 @@ def parser() -> argparse.ArgumentParser:
     add("--once", action="store_true", help="with --follow: end when what is new since the checkpoint is told")
     add("--checkpoint", help=f"with --follow: folder that says how far it came; default OUT/{CHECKPOINT_DIR}")
     add("--gap-s", type=int, default=30, help="with --follow: a change is told when its spans are silent for so long")
-    add("--late-s", type=int, default=15, help="with --follow: how much later than others a span may come")
+    add(
+        "--late-s",
+        type=int,
+        help=f"with --follow: how much later than others a span may come; default {LATE_S}, of a topic "
+        f"{LATE_OF_A_TOPIC_S}",
+    )
     add("--tables", action="store_true", help="add what is new to tables by cluster and date; OUT may be a bucket")
     add("--settle-s", type=_positive, default=3600.0, help="with --tables: how much later than others a span may come")
     add("--spans", action="store_true", help="with --tables or --follow: a table of spans as well")

@@ -9,6 +9,12 @@ from collections.abc import Callable, Sequence
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 from regnum_insight.attribution.changes import UNTRACED, Change
 from regnum_insight.spans.intake import Tally
@@ -72,7 +78,23 @@ def follow(
     return writer.outputMode("append").option("checkpointLocation", checkpoint).start()
 
 
-def late_spans(query: StreamingQuery) -> int:
-    """Spans that its last step dropped because they came too late."""
-    progress = query.lastProgress
-    return 0 if progress is None else sum(one.numRowsDroppedByWatermark for one in progress.stateOperators)
+class LateSpans(StreamingQueryListener):
+    """Adds up the spans that a stream drops because they come too late for their change."""
+
+    def __init__(self, told: Callable[[int], None]) -> None:
+        """``told`` hears how many they are by now, when there are more."""
+        self._told = told
+        self._late = 0
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing was dropped yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - likewise
+        """A step has ended."""
+        late = sum(one.numRowsDroppedByWatermark for one in event.progress.stateOperators)
+        if late:
+            self._late += late
+            self._told(self._late)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - likewise
+        """Nothing more comes."""

@@ -3,14 +3,17 @@
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
-from regnum_failover.following import follow, late_spans
+from regnum_failover.following import LateSpans, follow
 from regnum_failover.traces.options import Options
 from regnum_failover.traces.source import TracesSource, TracesStreamReader
+from regnum_failover.traces.ticks import Ticks
 from regnum_insight.attribution.changes import SELECTION, UNTRACED, Change
 from regnum_insight.engine import analyse
 from regnum_insight.spans.intake import Tally, read_folder
@@ -18,8 +21,8 @@ from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import content, put, told_of
 from regnum_testing.change_traces import golden
 from regnum_testing.otlp_lines import Spans, at, line
+from regnum_testing.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 END_MS = 600_000
 
 
@@ -64,6 +67,8 @@ def one_span(trace: int, at_ms: float) -> str:
     return line(spans.made)
 
 
+@pytest.mark.full
+@pytest.mark.timeout(900)
 def test_a_stream_that_is_killed_tells_the_same_changes_once(spark, tmp_path):
     """Lines shuffled, doubled and torn, in several steps; the third dies after its tables and before its checkpoint."""
     golden(tmp_path / "golden")
@@ -103,9 +108,13 @@ def test_a_stream_that_is_killed_tells_the_same_changes_once(spark, tmp_path):
     torn = read_folder(tmp_path / "traces", SELECTION).documents_torn_n
     assert sum(tally.documents_torn_n for tally in tallies) == torn > 0
     # What is later than the watermark is dropped and counted.
+    late: Queue[int] = Queue()
+    listener = LateSpans(late.put)
+    spark.streams.addListener(listener)
     append(tmp_path, one_span(99, 0))
     query.processAllAvailable()
-    assert late_spans(query) == 1
+    assert late.get(timeout=DEADLINE_S) == 1
+    spark.streams.removeListener(listener)
     query.stop()
     put(told_of(tmp_path / "golden"), tmp_path / "plain")
     assert content(tmp_path / "out") == content(tmp_path / "plain")
@@ -126,3 +135,27 @@ def test_what_tasks_tell_of_their_work_is_told_and_is_no_state_any_more(spark, t
         query.processAllAvailable()
     query.stop()
     assert [one.text for tally in tallies for one in tally.aside] == [f"nonsense of step {step}" for step in range(5)]
+
+
+def test_each_step_counts_once_what_it_dropped():
+    """Also a step that is over before another one is looked at; what drops nothing is not told."""
+    told: list[int] = []
+    listener = LateSpans(told.append)
+    for dropped in ([], [0], [2], [0, 0], [1, 3]):
+        operators = [SimpleNamespace(numRowsDroppedByWatermark=count) for count in dropped]
+        listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(stateOperators=operators)))
+    assert told == [2, 6]
+
+
+def test_the_clock_of_a_long_wait_goes_in_long_steps():
+    """Minutes after the last span a step for each second would cost what they wait for."""
+    clock = SimpleNamespace(now=1_800_000_000)
+    ticks = Ticks(600, lambda: clock.now)
+    at_s = ticks.next(0, has_news=True)
+    moments = []
+    for clock.now in range(1_800_000_001, 1_800_001_000):
+        moment = ticks.next(at_s, has_news=False)
+        if moment is not None:
+            moments.append(moment)
+            at_s = moment
+    assert moments == [1_800_000_000 + 10 * step for step in range(1, 61)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from regnum_client import Producer
-from regnum_failover.__main__ import main
+from regnum_failover.__main__ import late_s_of, main, parser
 from regnum_failover.traces.options import topic_of
 from regnum_failover.traces.source import TracesSource
 from regnum_failover.traces.topic import TopicTracesStreamReader, options_of
@@ -101,3 +101,12 @@ def test_tables_grow_from_a_topic_by_following_it(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         main(["topic:__traces", "/tables", "--tables"])
     assert (ended.value.code, "--follow" in capsys.readouterr().err) == (2, True)
+
+
+def test_what_is_published_late_is_waited_for_unless_an_option_says_otherwise() -> None:
+    """A publisher that was down for two minutes brings its spans then; a folder has them at once."""
+    given = parser().parse_args(["topic:__traces", "/tables", "--follow", "--late-s", "7"]).late_s
+    default = parser().parse_args(["topic:__traces", "/tables", "--follow"]).late_s
+    assert late_s_of("topic:__traces", default) == 300
+    assert (late_s_of("/traces", default), late_s_of("s3://bucket/x", default)) == (15, 15)
+    assert (late_s_of("topic:__traces", given), late_s_of("/traces", given)) == (7, 7)
