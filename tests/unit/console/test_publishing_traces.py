@@ -56,7 +56,9 @@ class FakeTopic:
     async def send(self, topic: str, value: bytes) -> asyncio.Future[None]:
         assert topic == TRACES_TOPIC
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.trouble is not None:
+        if not self.exists:
+            done.set_exception(NONE_THERE)
+        elif self.trouble is not None:
             done.set_exception(self.trouble)
         elif len(value) > self.bytes_max:
             done.set_exception(TOO_LARGE)
@@ -163,6 +165,19 @@ async def test_of_two_processes_that_make_the_topic_both_go_on() -> None:
     fake.bytes_max = 5
     assert await topic.write([b"short", b"too long"]) == [True, False]
     assert (topic.counted.records, topic.counted.bytes, topic.counted.refused) == (1, 5, 1)
+
+
+async def test_a_topic_that_was_deleted_is_there_again_when_its_sender_comes_again() -> None:
+    """Also where nothing but what senders bring goes into it."""
+    fake = FakeTopic()
+    topic = TracesTopic(fake, fake)
+    await topic.write([b"first"])
+    fake.exists = False
+    with pytest.raises(RegnumError, match="no such topic"):
+        await topic.write([b"second"])
+    assert fake.exists
+    assert await topic.write([b"second"]) == [True]
+    assert (fake.values, topic.counted.failures) == ([b"first", b"second"], 1)
 
 
 async def test_while_the_topic_is_away_traces_wait_in_their_files(tmp_path: Path) -> None:

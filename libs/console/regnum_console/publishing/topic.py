@@ -71,13 +71,16 @@ class TracesTopic:
     async def write(self, documents: Iterable[bytes]) -> list[bool]:
         """Return when the cluster has all of them but those that are too large: of each whether it was taken.
 
-        Raises RegnumError where one of the others did not get there: any of them may have.
+        Raises RegnumError where one of the others did not get there: any of them may have. A topic that was deleted is
+        there again when it does.
         """
         outcomes = await asyncio.gather(*map(self._write, documents), return_exceptions=True)
         taken = []
         for one in outcomes:
             if isinstance(one, BaseException):
                 self.counted.failures += 1
+                if isinstance(one, RegnumError) and one.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION:
+                    await self.ensure()
                 raise one
             taken.append(one)
         return taken
