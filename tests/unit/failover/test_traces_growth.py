@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +141,32 @@ def test_a_file_that_was_set_aside_or_removed_after_the_look_is_found_or_said(tm
     path.rename(tmp_path / "a.000001.jsonl")
     path.write_text("another\n", encoding="utf-8")
     assert list(documents_of_piece(Piece(str(path), 0, None), opened)) == documents(1)
+    path.unlink()
+    assert list(documents_of_piece(Piece(str(path), 0, None), opened)) == documents(1), "no other has its name yet"
     (tmp_path / "a.000001.jsonl").unlink()
     with pytest.raises(FileNotFoundError):
         list(documents_of_piece(Piece(str(path), 0, None), opened))
+
+
+def test_a_folder_is_looked_through_only_for_files_that_were_set_aside(tmp_path):
+    for number in range(20):
+        (tmp_path / f"{number}.jsonl").write_text("{}\n", encoding="utf-8")
+    keys = {file.name: file.inode for file in look_at_folder(tmp_path, {}).values()}
+    opened, looks, looking = of_identity(keys), [], True
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if looking and event == "os.scandir":
+            looks.append(str(arguments[0]))
+
+    # (There is no way to take a hook away.)
+    sys.addaudithook(heard)
+    for path in keys:
+        opened(path, 0).close()
+    assert looks == []
+    (tmp_path / "7.jsonl").rename(tmp_path / "7.000001.jsonl")
+    opened(f"{tmp_path}/7.jsonl", 0).close()
+    looking = False
+    assert looks == [str(tmp_path)]
 
 
 def test_the_clock_of_a_stream_goes_on_for_a_while_after_news_and_then_rests(tmp_path):

@@ -71,14 +71,20 @@ def of_identity(keys: Mapping[str, str]) -> Opened:
         keys: device and inode of each path, as ``growth`` spells them.
     """
 
+    def names(path: str, key: str) -> Iterator[str]:
+        yield path
+        # Only of a file that is set aside: to look through a folder for each of its files takes its square.
+        with os.scandir(Path(path).parent) as entries:
+            others = [entry.path for entry in entries if key.endswith(f":{entry.inode()}")]
+        yield from others
+
     def opened(path: str, begin: int) -> IO[bytes]:
         key = keys[path]
-        names = (
-            path,
-            *(entry.path for entry in os.scandir(Path(path).parent) if key.endswith(f":{entry.inode()}")),
-        )
-        for name in names:
-            file = of_path(name, begin)
+        for name in names(path, key):
+            try:
+                file = of_path(name, begin)
+            except FileNotFoundError:
+                continue
             stat = os.fstat(file.fileno())
             if f"{stat.st_dev}:{stat.st_ino}" == key:
                 return file
