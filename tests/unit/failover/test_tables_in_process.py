@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from regnum_failover.objects.folder import FolderStore
 from regnum_failover.tables.growing import Grew, Growing, grow
 from regnum_failover.tables.in_process import gather
+from regnum_failover.tables.ledger import Shelf, read_kept, read_ledger
 from regnum_failover.traces.pieces import of_path
 from regnum_failover.traces.span_rows import rows_of
 from regnum_insight.spans.growth import Piece
@@ -114,6 +116,35 @@ def test_an_odd_span_stops_no_run(tmp_path):
         (0, "cluster=unknown"), (0, "cluster=unknown"), (7, "cluster=unknown"),
     ]  # fmt: skip
     assert {dict(row["attributes"])[names.PARTITION] for row in rows} == {"3000000000", str(2**40), "7"}
+
+
+def test_traces_that_are_no_change_are_kept_while_more_may_come_and_leave_no_mark(tmp_path):
+    """Each traced batch of a producer is one: marks of them all would fill the ledger."""
+    whole, traces, tables = (tmp_path / name for name in ("whole", "traces", "tables"))
+    two_releases(whole)
+    traces.mkdir()
+    batches = Spans(77)
+    batches.add(names.SEND_TO_TOPIC.format(topic="orders"), 0, 5)
+    (traces / "client.jsonl").write_text(f"{line(batches.made)}\n", encoding="utf-8")
+    shelf = Shelf(FolderStore(tables), "")
+
+    def kept() -> set[str]:
+        found = [row for batch in read_kept(shelf, read_ledger(shelf).kept) for row in batch.to_pylist()]
+        assert len({(row["trace_id"], row["span"]) for row in found}) == len(found)
+        return {row["trace_id"] for row in found}
+
+    grown(traces, tables, settle_s=3600)
+    assert kept() == {batches.trace_id}
+    # A change of days later, and nothing new of the batch.
+    copied([Path("05") / file.name for file in (whole / "05").iterdir()], whole, traces)
+    changes = grown(traces, tables, settle_s=3600).changes
+    assert changes == 1
+    assert batches.trace_id not in kept()
+    # Changes that are told for good have their marks.
+    copied([Path("09") / file.name for file in (whole / "09").iterdir()], whole, traces)
+    before = kept()
+    grown(traces, tables, settle_s=3600)
+    assert before < kept()
 
 
 def test_more_than_this_process_may_hold_is_left_to_spark_and_nothing_is_written_before(tmp_path):

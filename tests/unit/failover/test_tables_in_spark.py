@@ -14,8 +14,10 @@ from regnum_failover.tables.growing import Grew, Growing, grow
 from regnum_failover.tables.ledger import Ledger, Shelf, read_kept, read_ledger
 from regnum_failover.tables.merging import file_of
 from regnum_insight.tables.rows import Place
+from regnum_telemetry import conventions as names
 from regnum_testing.change_tables import content, put, questions, told_of, viewed
 from regnum_testing.change_traces import golden, two_releases
+from regnum_testing.otlp_lines import Spans, line
 from regnum_testing.s3_server import Bucket, served
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
@@ -96,7 +98,7 @@ def ledger_of(tables: Path) -> tuple[Ledger, list[dict[str, Any]]]:
 
 
 def test_runs_of_spark_and_runs_without_it_are_the_same_runs(spark, tmp_path):
-    """Of each run rows, counts, ledger and what it keeps: halves of changes, changes told for good, late spans."""
+    """Of each run rows, counts, ledger and what it keeps: parts of changes, late spans, traces of no change."""
     whole, traces = tmp_path / "whole", tmp_path / "traces"
     golden(whole / "golden")
     two_releases(whole / "releases")
@@ -106,7 +108,9 @@ def test_runs_of_spark_and_runs_without_it_are_the_same_runs(spark, tmp_path):
         for file in files[step::3]:
             (traces / file.parent).mkdir(parents=True, exist_ok=True)
             shutil.copy(whole / file, traces / file)
-        (traces / f"torn-{step}.jsonl").write_text("nonsense\n", encoding="utf-8")
+        batch = Spans(900 + step)
+        batch.add(names.SEND_TO_TOPIC.format(topic="orders"), step * 86_400_000.0, step * 86_400_000.0 + 5)
+        (traces / f"torn-{step}.jsonl").write_text(f"nonsense\n{line(batch.made)}\n", encoding="utf-8")
         told = [grown(spark, traces, out, settle_s=3600, here=out is plain_run) for out in (by_spark, plain_run)]
         assert told[0].to_json() == told[1].to_json()
         assert told[0].changes

@@ -7,7 +7,7 @@ repeated, also after it was killed in its middle, is the same run.
 Algorithm: the ledger says how far files were read, and keeps the spans of changes of the last ``settle_s``. A run reads
 what is new and what is kept, attributes each trace of which anything is new, puts its rows into the partitions where
 they belong (``merging``), takes them out of others, and replaces the ledger last. Of older changes the ledger keeps a
-mark: what comes to them later is counted, and their rows stay.
+mark: what comes to them later is counted, and their rows stay. Of traces that are no change it keeps nothing then.
 """
 
 import json
@@ -49,10 +49,9 @@ from regnum_failover.traces.span_rows import rows_of
 
 SETTLE_S: Final = 3_600.0
 """How much later than others a span of a change may come."""
-_PLACED: Final = "ARRAY<STRUCT<cluster: STRING, date: STRING, told: BINARY>>"
-_PLACES: Final = pa.list_(
-    pa.struct([pa.field("cluster", pa.string()), pa.field("date", pa.string()), pa.field("told", pa.binary())])
-)
+_PLACED: Final = "ARRAY<STRUCT<cluster: STRING, date: STRING, told: BINARY, is_change: BOOLEAN>>"
+_PLACE: Final = {"cluster": pa.string(), "date": pa.string(), "told": pa.binary(), "is_change": pa.bool_()}
+_PLACES: Final = pa.list_(pa.struct([pa.field(name, kind) for name, kind in _PLACE.items()]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,17 +247,22 @@ class _TracesInSpark:
         spans = F.col("spans")
         told = F.array_contains(spans, F.lit(TOLD))
         is_open = (F.col("ended_us") > settled_us) & ~told
-        known = F.exists(spans, lambda span: F.startswith(span, F.lit(KEPT)))
-        rows = self._placed.where(
-            F.col("trace_id").isNotNull() & (is_open | told | known | (F.size("placed") > 0))
-        ).select(
-            "trace_id", "ended_us", F.when(is_open, spans).alias("spans"), (told & (F.size(spans) > 1)).alias("late")
+        is_change = F.exists(spans, lambda span: F.startswith(span, F.lit(KEPT))) | F.exists(
+            "placed", lambda one: one["is_change"]
+        )
+        rows = self._placed.where(F.col("trace_id").isNotNull() & (is_open | told | is_change)).select(
+            "trace_id",
+            "ended_us",
+            F.when(is_open, spans).alias("spans"),
+            is_change.alias("is_change"),
+            (told & (F.size(spans) > 1)).alias("late"),
         )
         found, late = [], 0
         for row in rows.toLocalIterator():
             late += row["late"]
             packs = None if row["spans"] is None else [bytes(pack) for pack in row["spans"]]
-            found += [(row["trace_id"], row["ended_us"], pack) for pack in marked(packs)]
+            kept = marked(packs, is_change=row["is_change"])
+            found += [(row["trace_id"], row["ended_us"], pack) for pack in kept]
         return found, late
 
 

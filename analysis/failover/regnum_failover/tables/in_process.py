@@ -59,7 +59,7 @@ class TracesHere:
         self._shelf: Final = shelf
         self._run: Final = run
         self._with_spans: Final = with_spans
-        self._placed: Final[set[str]] = set()
+        self._changes: Final[set[str]] = set()
 
     def newest_us(self) -> int:
         """End of the latest span, in microseconds since 1970."""
@@ -71,7 +71,8 @@ class TracesHere:
         for trace_id, of in self._traces.items():
             for one in placed(trace_id, of.packs, self._run, with_spans=self._with_spans):
                 told[Place(one["cluster"], one["date"])].append(one["told"])
-                self._placed.add(trace_id)
+                if one["is_change"]:
+                    self._changes.add(trace_id)
         return [merge(self._shelf, place, told.pop(place), self._run) for place in sorted(told)]
 
     def tally(self) -> Tally:
@@ -87,7 +88,9 @@ class TracesHere:
         for trace_id, of in self._traces.items():
             is_told = TOLD in of.packs
             is_open = of.ended_us > settled_us and not is_told
-            if is_open or is_told or trace_id in self._placed or any(pack.startswith(KEPT) for pack in of.packs):
+            is_change = trace_id in self._changes or any(pack.startswith(KEPT) for pack in of.packs)
+            if is_open or is_told or is_change:
                 late += is_told and len(of.packs) > 1
-                found += [(trace_id, of.ended_us, pack) for pack in marked(of.packs if is_open else None)]
+                packs = marked(of.packs if is_open else None, is_change=is_change)
+                found += [(trace_id, of.ended_us, pack) for pack in packs]
         return found, late
