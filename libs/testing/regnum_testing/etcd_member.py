@@ -6,6 +6,9 @@ from typing import Any, Final, Self
 
 import grpc
 from regnum_coordination.drivers import etcd_rpc
+from regnum_service.listening import make_server
+
+from regnum_testing.ports import unused_port
 
 etcd_rpc.install()
 
@@ -19,7 +22,7 @@ class EtcdMember:
     """
 
     def __init__(self, *, port: int = 0, tls: grpc.ServerCredentials | None = None) -> None:
-        """``port``: 0: any that is free; ``tls``: None: in plaintext."""
+        """``port``: 0: an unused one; ``tls``: None: in plaintext."""
         self.no_space = False
         """Whether the alarm NOSPACE is on."""
         self.reads = 0
@@ -37,8 +40,8 @@ class EtcdMember:
         self._changes: Final[asyncio.Queue[bytes]] = asyncio.Queue()
         self._works = asyncio.Event()
         self._works.set()
-        self._server: Final = grpc.aio.server()
-        self._port = port
+        self._server: Final = make_server()
+        self._port = port or unused_port()
         self._tls = tls
 
     async def __aenter__(self) -> Self:
@@ -54,7 +57,10 @@ class EtcdMember:
             )
         where = f"127.0.0.1:{self._port}"
         tls = self._tls
-        self._port = self._server.add_insecure_port(where) if tls is None else self._server.add_secure_port(where, tls)
+        if tls is None:
+            self._server.add_insecure_port(where)
+        else:
+            self._server.add_secure_port(where, tls)
         await self._server.start()
         return self
 

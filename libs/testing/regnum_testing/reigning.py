@@ -363,8 +363,12 @@ class FakeCluster:
         access_warnings: tuple[str, ...] = (),
         store_warnings: tuple[str, ...] = (),
         predecessor: Predecessor | None = None,
+        watches_store: bool = False,
     ) -> Controller:
-        """Win an election and begin to reign, with a predecessor's picture or without one."""
+        """Win an election and begin to reign, with a predecessor's picture or without one.
+
+        Where ``watches_store``, a write that cannot happen is among those of the store every two seconds.
+        """
         store = self.open_store(self.server)
         self.controller_store = store
         self.leadership = Leadership(store, self.clock, id=ElectionId(id))
@@ -383,6 +387,7 @@ class FakeCluster:
         controller = Controller(
             reign=reign,
             store=store,
+            watched_store=store if watches_store else None,
             cluster_id="cluster",
             client_listener=Address(host="127.0.0.1", port=9000),
             open_channel=self._open,

@@ -129,6 +129,7 @@ class Controller:
         moving_max: int = MOVING_MAX,
         followed: Followed | None = None,
         limits: Limits | None = None,
+        watched_store: Store | None = None,
         metrics: Metrics | None = None,
         record: Callable[[Entry], None] = nowhere,
         logged_leaders: AskLog = nothing_logged,
@@ -182,7 +183,7 @@ class Controller:
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue, refuses=WENT_BACK if reign.went_back else "")
-        self.health: Final = HealthWatch(self._context, limits or Limits(), store, self._requests.store_refuses)
+        self.health: Final = HealthWatch(self._context, limits or Limits(), watched_store, self._requests.store_refuses)
         """What is wrong, and what has been for too long."""
         self._quotas = Quotas(
             reign,

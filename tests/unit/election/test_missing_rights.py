@@ -84,7 +84,7 @@ async def begun(cluster: FakeCluster) -> tuple[Controller, ClosedStore]:
 
     cluster.open_store = open_store
     await cluster.begin(1, 2, 3)
-    controller = await cluster.reign()
+    controller = await cluster.reign(watches_store=True)
     await create(controller, "t", 1, 2, 3)
     await create(controller, "u", 1, 2, 3)
     return controller, stores[0]

@@ -186,7 +186,7 @@ async def test_a_store_that_takes_no_writes_is_told_of_and_callers_do_not_wait_f
 
     cluster.open_store = open_store
     await cluster.begin(1, 2, 3)
-    controller = await cluster.reign()
+    controller = await cluster.reign(watches_store=True)
     await create(controller, "before", (1, 2, 3))
     (store,), watch = stores, controller.health.store
     assert watch is not None
