@@ -387,7 +387,7 @@ class FakeCluster:
         controller = Controller(
             reign=reign,
             store=store,
-            watched_store=store if watches_store else None,
+            watches_store=watches_store,
             cluster_id="cluster",
             client_listener=Address(host="127.0.0.1", port=9000),
             open_channel=self._open,

@@ -129,7 +129,7 @@ class Controller:
         moving_max: int = MOVING_MAX,
         followed: Followed | None = None,
         limits: Limits | None = None,
-        watched_store: Store | None = None,
+        watches_store: bool = True,
         metrics: Metrics | None = None,
         record: Callable[[Entry], None] = nowhere,
         logged_leaders: AskLog = nothing_logged,
@@ -183,9 +183,11 @@ class Controller:
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue, refuses=WENT_BACK if reign.went_back else "")
-        self.health: Final = HealthWatch(self._context, limits or Limits(), watched_store, self._requests.store_refuses)
+        self.health: Final = HealthWatch(
+            self._context, limits or Limits(), store if watches_store else None, self._requests.store_refuses
+        )
         """What is wrong, and what has been for too long."""
-        self._quotas = Quotas(
+        self.quotas: Final = Quotas(
             reign,
             self._context.store,
             open_channel=open_quota,
@@ -194,13 +196,14 @@ class Controller:
             spawn=spawn,
             metrics=counted,
         )
+        # Quotas and who judges by them.
         self.topics: Final = TopicCalls(
-            self._context, deleter=self._deleter, requests=self._requests, admissions=self._quotas.admissions
+            self._context, deleter=self._deleter, requests=self._requests, admissions=self.quotas.admissions
         )
         # Creation and deletion of topics.
         self._remover = PartitionRemover(self._context)
         self.partitions: Final = PartitionCalls(
-            self._context, remover=self._remover, requests=self._requests, admissions=self._quotas.admissions
+            self._context, remover=self._remover, requests=self._requests, admissions=self.quotas.admissions
         )
         """Partitions added to topics and removed from them."""
         self._orders_by_hand = OrdersByHand(self._context, self._remover, patience_s=2 * corrections_interval_s)
@@ -239,7 +242,7 @@ class Controller:
         """Who takes what others answer."""
         self.brokers: Final = BrokerCalls(self._context, self._requests, tell_in_sync)
         """What brokers ask for."""
-        self.quota_calls: Final = QuotaCalls(self._quotas.book)
+        self.quota_calls: Final = QuotaCalls(self.quotas.book)
         self.acls: Final = AclCalls(self._context.store, clock.wall_ms)
         """Quotas, changed and described."""
         self._ready = asyncio.Event()
@@ -285,7 +288,7 @@ class Controller:
             watches += self.upkeep.start(self._spawn, self.wait_ready)
             watches.append(self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)))
             watches.append(self._spawn("restored", restored.run(self.wait_ready)))
-        self._quotas.start(self._store)
+        self.quotas.start(self._store)
         try:
             await self._begin()
             watches.append(self._spawn("unlogged states", self._context.events.tell_of_unlogged(self.picture)))
@@ -313,7 +316,7 @@ class Controller:
             waiting = (*in_hand, *self._queue.drain())
             # Why the reign ends is on its way from here; a cancellation that comes meanwhile has nothing to add.
             with contextlib.suppress(asyncio.CancelledError):
-                ending = end_reign(watches, waiting, self._quotas.close, self._dispatch.close, self._metadata.close)
+                ending = end_reign(watches, waiting, self.quotas.close, self._dispatch.close, self._metadata.close)
                 await carried_through(ending)
             self._context.release()
 
@@ -447,11 +450,6 @@ class Controller:
     def configs(self) -> ConfigCalls:
         """Settings of the cluster and of topics."""
         return self._configs
-
-    @property
-    def quotas(self) -> Quotas:
-        """Quotas and who judges by them."""
-        return self._quotas
 
 
 async def _watch(

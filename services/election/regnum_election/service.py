@@ -388,7 +388,6 @@ class ElectionService:
         controller = Controller(
             reign=reign,
             store=store,
-            watched_store=store,
             cluster_id=cluster_id,
             client_listener=self._listeners["client"],
             open_channel=self._open_channel,
