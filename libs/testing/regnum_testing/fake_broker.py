@@ -396,6 +396,7 @@ class FakeBroker(
             result = answer.results.add(topic=part.topic, partition=part.partition)
             found = self.cluster.find(part.topic, part.partition, part.topic_id, self.number)
             if isinstance(found, int):
+                self.cluster.deletions_refused += 1
                 result.error_code, result.error_message = found, "said the test"
                 continue
             offset = found.end if part.HasField("all_committed") else part.before_offset

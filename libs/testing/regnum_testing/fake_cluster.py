@@ -46,6 +46,8 @@ class FakeCluster:
 
     after_deletion: Callable[[FakePartition], Code] | None = None
     """Called when records of a partition were deleted: the error that is answered all the same."""
+    deletions_refused = 0
+    """Partitions of which no records were deleted, by any broker."""
     id_refusal: RegnumError | None = None
     """What brokers say in place of a producer id."""
 
