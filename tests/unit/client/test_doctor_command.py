@@ -5,6 +5,7 @@ import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from regnum.admin.v1 import admin_pb2
@@ -13,13 +14,16 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_client.admin.describing.quota_usage import ClientUsage
 from regnum_client.admin.health.figures import BrokerFigures
 from regnum_client.admin.health.views import health_view
-from regnum_client.commands.doctor.bundle import without_secrets
+from regnum_client.commands.doctor.bundle import without_secrets, write_bundle
 from regnum_client.commands.doctor.checks import CHECKS, NAMED_MAX, examine
 from regnum_client.commands.doctor.findings import Certificate, Gathered, Level
 from regnum_client.commands.doctor.gathering import certificates_of
 from regnum_client.commands.groups.lags import Lag
 from regnum_client.commands.status.asking import Found
 from regnum_client.commands.status.services import Services
+from regnum_local.cluster import ProcessRow, ProcessState
+from regnum_local.plan import Role
+from regnum_model.nodes import Address
 from regnum_model.wire_times import duration_of
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -27,6 +31,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.tls.files import TlsFiles
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import DEADLINE_S
 
 SILENT = RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "nothing listens there")
 
@@ -212,6 +217,35 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield running
 
 
+def broker_here(state: ProcessState) -> ProcessRow:
+    """Broker 1 of a cluster of this machine."""
+    address = Address(host="127.0.0.1", port=7001)
+    return ProcessRow(name="broker-1", role=Role.BROKER, id=1, pid=None, state=state, addresses={"client": address})
+
+
+def status_in(bundle: Path) -> Any:
+    """What a bundle has of the cluster's status."""
+    with tarfile.open(bundle) as packed:
+        file = packed.extractfile("regnum-doctor/status.json")
+        assert file is not None
+        return json.load(file)
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"), [(ProcessState.EXITED, "not running: broker-1"), (ProcessState.PAUSED, "paused: broker-1")]
+)
+async def test_a_bundle_has_the_problems_of_the_status_those_of_processes_too(
+    cluster: FakeCluster, tmp_path: Path, state: ProcessState, problem: str
+) -> None:
+    one = gathered(answer(store_trouble="answers late"))
+    one = replace(one, status=replace(one.status, processes=[broker_here(state)]))
+    path = tmp_path / "bundle.tar.gz"
+    await write_bundle(path, one, [], data_dir=tmp_path, bootstrap=cluster.bootstrap, timeout_s=DEADLINE_S)
+    told = status_in(path)
+    assert told["problems"] == [problem, "the coordination store answers late"]
+    assert told["healthy"] is False
+
+
 async def test_the_command_and_its_bundle(cluster: FakeCluster, tmp_path: Path) -> None:
     cluster.create("orders")
     record = NewRecord(key=b"SECRET-KEY", value=b"SECRET-VALUE")
@@ -231,5 +265,7 @@ async def test_the_command_and_its_bundle(cluster: FakeCluster, tmp_path: Path) 
     assert not any(b"SECRET" in text for text in texts)
     assert path.stat().st_mode & 0o777 == 0o600
     cluster.health = answer(store_trouble="answers late")
-    sick = await regnum("doctor")
+    sick = await regnum("doctor", "--bundle", str(path))
     assert (sick.status, "answers late" in sick.out, "error" in sick.err) == (5, True, True)
+    told = status_in(path)
+    assert (told["healthy"], told["problems"]) == (False, ["the coordination store answers late"])

@@ -23,6 +23,7 @@ from regnum_client.admin.admin import Admin
 from regnum_client.commands.doctor.findings import Finding, Gathered, as_row
 from regnum_client.commands.local import process_rows
 from regnum_client.commands.looking.event_words import document_of
+from regnum_client.commands.status.command import assess
 from regnum_client.commands.status.shown import document
 
 LOG_BYTES: Final = 256 * 1024
@@ -55,10 +56,11 @@ async def write_bundle(
     timeout_s: float,
 ) -> None:
     """Write a bundle, with mode 0600. What cannot be asked for is named in it. Raises OSError."""
+    rows = process_rows(gathered.status.processes)
     documents: dict[str, Any] = {
         "findings.json": [as_row(finding) for finding in findings],
         "build.json": {"client": this_build(), "made_unix_ms": time.time_ns() // 1_000_000},
-        "status.json": document(process_rows(gathered.status.processes), gathered.status, ()),
+        "status.json": document(rows, gathered.status, assess(rows, gathered.status)[-1]),
         "lags.json": _or_message(
             gathered.lags
             if isinstance(gathered.lags, RegnumError)

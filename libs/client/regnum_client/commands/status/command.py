@@ -54,7 +54,7 @@ def status(
     ask = functools.partial(find, data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions, with_lags=lag)
     found = run(ask() if wait is None else _wait_until_well(ask, wait))
     rows = process_rows(found.processes)
-    resting, paused, problems = _problems(rows, found)
+    resting, paused, problems = assess(rows, found)
     show(rows, found, problems, output)
     said = "; ".join(problems)
     if resting:
@@ -87,12 +87,12 @@ async def _wait_until_well(ask: Callable[[], Awaitable[Found]], wait_s: float) -
                 raise
             # `regnum up` may only be starting.
         else:
-            if late or not _problems(process_rows(found.processes), found)[-1]:
+            if late or not assess(process_rows(found.processes), found)[-1]:
                 return found
         await clock.sleep(LOOK_S)
 
 
-def _problems(rows: Sequence[Mapping[str, Any]], found: Found) -> tuple[list[str], dict[str, int], list[str]]:
+def assess(rows: Sequence[Mapping[str, Any]], found: Found) -> tuple[list[str], dict[str, int], list[str]]:
     """Names of processes that do not run, pids of those that are paused, and all that is wrong."""
     resting = [row["name"] for row in rows if row["state"] == "exited"]
     paused = {row["name"]: row["pid"] for row in rows if row["state"] == "paused"}
