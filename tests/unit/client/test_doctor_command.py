@@ -17,7 +17,7 @@ from regnum_client.admin.health.views import health_view
 from regnum_client.commands.doctor.bundle import without_secrets, write_bundle
 from regnum_client.commands.doctor.checks import CHECKS, NAMED_MAX, examine
 from regnum_client.commands.doctor.findings import Certificate, Gathered, Level
-from regnum_client.commands.doctor.gathering import certificates_of
+from regnum_client.commands.doctor.gathering import brokers_of, certificates_of
 from regnum_client.commands.groups.lags import Lag
 from regnum_client.commands.status.asking import Found
 from regnum_client.commands.status.services import Services
@@ -229,6 +229,15 @@ def status_in(bundle: Path) -> Any:
         file = packed.extractfile("regnum-doctor/status.json")
         assert file is not None
         return json.load(file)
+
+
+def test_brokers_of_the_folder_that_was_named_are_asked_wherever_other_commands_go() -> None:
+    status = gathered().status
+    assert brokers_of(status, "10.0.0.1:7001") == "10.0.0.1:7001"
+    assert brokers_of(status, None) is None
+    here = replace(status, processes=[broker_here(ProcessState.RUNNING)])
+    assert brokers_of(here, None) == "127.0.0.1:7001"
+    assert brokers_of(here, "10.0.0.1:7001") == "127.0.0.1:7001", "REGNUM_BOOTSTRAP is of another cluster"
 
 
 @pytest.mark.parametrize(

@@ -31,20 +31,24 @@ async def gather(data_dir: Path | None, bootstrap: str | None, *, timeout_s: flo
         lag_max: records that a group may be behind.
     """
     status = await find(data_dir, bootstrap, timeout_s=timeout_s, partitions_max=PARTITIONS_MAX)
-    lags, usages = await _of_brokers(brokers_of(status, bootstrap), timeout_s)
+    brokers = brokers_of(status, bootstrap)
+    lags, usages = await _of_brokers(brokers, timeout_s)
     return Gathered(
         status=status,
         lags=lags,
         usages=usages,
-        certificates=certificates_of(tls_files(bootstrap, None), time.time()),
+        certificates=certificates_of(tls_files(brokers, None), time.time()),
         lag_max=lag_max,
     )
 
 
 def brokers_of(status: Found, bootstrap: str | None) -> str | None:
-    """Where to ask brokers: as was said, or where those of this machine's cluster are."""
+    """Where to ask brokers: where those of this machine's cluster are, or as was said.
+
+    Both are known where a folder was named beside a bootstrap, or a profile. One cluster is meant, that of the folder.
+    """
     here = [str(one.addresses["client"]) for one in status.processes if one.role.value == "broker"]
-    return bootstrap or ",".join(here) or None
+    return ",".join(here) or bootstrap
 
 
 async def _of_brokers(
