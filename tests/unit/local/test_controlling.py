@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +88,15 @@ async def test_lines_are_followed_as_they_come_and_only_whole(tmp_path: Path) ->
         log.flush()
         assert await anext(following) == ["half of it"]
         await following.aclose()
+
+
+def test_many_lines_of_a_long_log_cost_no_more_than_some_reads_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "broker-1.log"
+    path.write_bytes(b"".join(b"line %0200d\n" % number for number in range(150_000)))
+    began_s = time.thread_time()
+    read = path.read_bytes().decode().splitlines()
+    read_s = time.thread_time() - began_s
+    began_s = time.thread_time()
+    lines, _ = last_lines(path, 149_000)
+    assert time.thread_time() - began_s < 12 * read_s
+    assert lines == read[1_000:]

@@ -17,13 +17,15 @@ def last_lines(path: Path, count: int) -> tuple[list[str], int]:
     with path.open("rb") as file:
         end = at = file.seek(0, 2)
         blocks: list[bytes] = []
+        ends = 0
         # One line feed more than lines: the last one ends with it.
-        while at and sum(block.count(b"\n") for block in blocks) <= count:
+        while at and ends <= count:
             size = min(BLOCK_BYTES, at)
             at -= size
             file.seek(at)
-            blocks.insert(0, file.read(size))
-    lines = b"".join(blocks).splitlines()
+            blocks.append(file.read(size))
+            ends += blocks[-1].count(b"\n")
+    lines = b"".join(reversed(blocks)).splitlines()
     return [line.decode("utf-8", errors="replace") for line in lines[-count:]] if count else [], end
 
 
