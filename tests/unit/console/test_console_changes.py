@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_console.live.feed import ChangeFeed, Changes
-from regnum_console.live.tail import TraceTail
+from regnum_console.live.tail import Found, TraceTail, files_in
 from regnum_insight.attribution.changes import SELECTION, change_of
 from regnum_insight.engine import analyse
 from regnum_insight.reporting.page import page_of
@@ -72,6 +72,30 @@ def test_a_file_that_is_set_aside_is_read_to_its_end_and_the_next_from_its_begin
     assert sorted(seen(tail)) == ["first of the new", "last of the old"]
     aside.unlink()
     assert seen(tail) == []
+
+
+def test_a_file_that_a_look_misses_while_it_is_set_aside_is_not_read_again(tmp_path: Path) -> None:
+    missing = 0
+
+    def find(folder: Path) -> Found:
+        """Files of the folder, without the first ``missing``."""
+        nonlocal missing
+        names = sorted(files_in(folder).items(), key=lambda one: one[1][0].name)[missing:]
+        missing = 0
+        return dict(names)
+
+    for name in ("regnum-broker-1", "regnum-broker-2"):
+        (tmp_path / f"{name}.jsonl").write_text(spans_named(1, name))
+    tail = TraceTail(tmp_path, ALL, find=find)
+    assert len(seen(tail)) == 2
+    for gone in (1, 2):
+        missing = gone
+        assert seen(tail) == []
+        assert seen(tail) == []
+    with (tmp_path / "regnum-broker-1.jsonl").open("a") as writing:
+        writing.write(spans_named(2, "new"))
+    missing = 1
+    assert seen(tail) == ["new"]
 
 
 @pytest.mark.parametrize("torn", ["", '{"resourceSpans": [{', "\x00\x00", "[]", "7"])

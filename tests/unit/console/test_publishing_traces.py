@@ -15,6 +15,7 @@ from regnum_console.publishing.folder import POSITIONS, TraceFiles
 from regnum_console.publishing.publisher import RETRY_S, follow
 from regnum_console.publishing.topic import TracesTopic
 from regnum_insight.engine import analyse
+from regnum_insight.spans.growth import Grown, look_at_folder
 from regnum_insight.spans.intake import files_below
 from regnum_model.nodes import Address
 from regnum_model.topics import TRACES_TOPIC
@@ -104,6 +105,25 @@ def test_each_line_is_published_once_though_files_are_set_aside_and_the_process_
     assert numbers(taken(files)) == [12]
     assert (files.next(), files.lost_bytes) == (None, 0)
     assert [one.name for one in files_below(tmp_path) if one.name == POSITIONS] == [], "it is no file of traces"
+
+
+def test_a_file_that_a_look_misses_while_it_is_set_aside_is_not_published_again(tmp_path: Path) -> None:
+    path = tmp_path / "regnum-broker-1.jsonl"
+    append(path, *range(10))
+    misses = 0
+
+    def look(folder: Path, before: Mapping[str, int]) -> dict[str, Grown]:
+        nonlocal misses
+        misses -= 1
+        return {} if misses == 0 else look_at_folder(folder, before)
+
+    files = TraceFiles(tmp_path, look=look)
+    assert numbers(taken(files)) == [*range(10)]
+    append(path, 10)
+    path.rename(tmp_path / "regnum-broker-1.000001.jsonl")
+    misses = 1
+    assert numbers(taken(files)) == [10]
+    assert files.lost_bytes == 0
 
 
 def test_lines_that_were_not_acknowledged_come_again(tmp_path: Path) -> None:

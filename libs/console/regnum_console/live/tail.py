@@ -12,7 +12,8 @@ itself.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,21 @@ LOOK_BYTES: Final = 16 * 2**20
 LINE_BYTES_MAX: Final = 8 * 2**20
 """A line that is longer is left out."""
 _NAME: Final = re.compile(r"(?P<stem>.+?)(\.\d{6,})?\.jsonl")
+
+Found = dict[tuple[int, int], tuple[Path, os.stat_result]]
+"""Files by device and inode."""
+
+
+def files_in(folder: Path) -> Found:
+    """Files of traces in a folder, without those that go while it is looked at; none where there is no folder yet."""
+    found: Found = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for one in entries:
+            with suppress(FileNotFoundError):
+                if _NAME.fullmatch(one.name) and one.is_file():
+                    stat = one.stat()
+                    found[stat.st_dev, stat.st_ino] = Path(one.path), stat
+    return found
 
 
 @dataclass(slots=True)
@@ -48,13 +64,20 @@ class TraceTail:
     """Reads what is new in a folder. Not for several threads at once."""
 
     def __init__(
-        self, folder: Path, selection: Selection, *, backlog_bytes: int = BACKLOG_BYTES, look_bytes: int = LOOK_BYTES
+        self,
+        folder: Path,
+        selection: Selection,
+        *,
+        backlog_bytes: int = BACKLOG_BYTES,
+        look_bytes: int = LOOK_BYTES,
+        find: Callable[[Path], Found] = files_in,
     ) -> None:
-        """Only assigns; ``selection`` says what is held of the spans."""
+        """Only assigns; ``selection`` says what is held of the spans, ``find`` lists the files of a folder."""
         self._folder: Final = folder
         self._selection: Final = selection
         self._backlog_bytes: Final = backlog_bytes
         self._look_bytes: Final = look_bytes
+        self._find: Final = find
         self._known: dict[tuple[int, int], _Followed] = {}
         self._looked = False
         self.lines_torn = 0
@@ -87,13 +110,12 @@ class TraceTail:
 
     def _files(self) -> list[tuple[Path, os.stat_result]]:
         """Files and what they are, those that were written last at the end."""
-        try:
-            with os.scandir(self._folder) as entries:
-                found = [(Path(one.path), one.stat()) for one in entries if _NAME.fullmatch(one.name) and one.is_file()]
-        except FileNotFoundError:
-            # No folder yet, or a file that went while it was looked at: the next look finds what there is.
-            return []
-        return sorted(found, key=lambda one: (one[1].st_mtime_ns, one[0].name))
+        found = self._find(self._folder)
+        if not self._known.keys() <= found.keys():
+            # One that was set aside during the look may have been missed under both its names. It is no removed one:
+            # what is forgotten is read again from its begin.
+            found |= self._find(self._folder)
+        return sorted(found.values(), key=lambda one: (one[1].st_mtime_ns, one[0].name))
 
     def _begin(self, files: list[tuple[Path, os.stat_result]]) -> None:
         """Of what is there already, begin with the newest."""
