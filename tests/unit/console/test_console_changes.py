@@ -174,6 +174,14 @@ def test_long_texts_count_for_what_they_take() -> None:
     assert sum(len(of.spans) for of in changes._waiting.values()) <= 300 // 17
 
 
+def test_links_count_for_what_they_take() -> None:
+    changes = Changes(held_max=300)
+    links = tuple((f"{number:032x}", "1" * 16) for number in range(1, 65))
+    for number in range(100):
+        changes.take([Span(f"{number:032x}", "1" * 16, "", "send orders", 4, 1, 2, "client 1", {}, links)])
+    assert len(changes._waiting) == 300 // 17
+
+
 def test_an_opening_record_alone_is_drawn(tmp_path: Path) -> None:
     FullChangeTrace().write(tmp_path)
     opened = [span for span in read_back(tmp_path) if span.name == names.CHANGE_OPENED]

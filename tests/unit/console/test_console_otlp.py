@@ -7,7 +7,7 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from regnum_console.live.feed import ChangeFeed, Sources
-from regnum_console.live.otlp import MESSAGE_BYTES_MAX, SPAN_BYTES_MAX, SpanReceiver, receiving
+from regnum_console.live.otlp import LINKS_MAX, MESSAGE_BYTES_MAX, SPAN_BYTES_MAX, SpanReceiver, receiving
 from regnum_insight.attribution.changes import SELECTION
 from regnum_insight.engine import analyse
 from regnum_insight.spans.otlp import ALL
@@ -70,6 +70,16 @@ async def test_a_span_that_is_too_large_is_let_go_and_its_sender_hears_it() -> N
     told = (await receiver.Export(sent_as(line(made.made)), None)).partial_success
     assert (told.rejected_spans, "1 spans have more than" in told.error_message) == (1, True)
     assert [span.name for span in receiver.look()] == ["a"]
+
+
+async def test_of_the_links_of_a_span_only_so_many_wait_and_the_span_stays() -> None:
+    made = Spans(1)
+    made.add("a", 0, 1)
+    made.made[0]["links"] = [{"traceId": f"{number:032x}", "spanId": "1" * 16} for number in range(1, 101)]
+    receiver = SpanReceiver(ALL)
+    assert (await receiver.Export(sent_as(line(made.made)), None)).partial_success.rejected_spans == 0
+    (span,) = receiver.look()
+    assert [int(trace, 16) for trace, _ in span.links] == [*range(1, LINKS_MAX + 1)]
 
 
 @pytest.mark.parametrize("changed", [{"traceId": ""}, {"spanId": "ab"}, {"name": ""}, {"endTimeUnixNano": "1"}])

@@ -21,6 +21,8 @@ CHANGES_MAX: Final = 200
 """Changes that are held, the newest."""
 UNIT_BYTES: Final = 1_024
 """A span counts as one, and as one more for each such part of its text: an attribute may be of any length."""
+UNIT_LINKS: Final = 4
+"""And as one more for so many links, which take as much."""
 SPANS_MAX: Final = 20_000
 """Spans that are held of one change, counted so; what comes beyond them is left out."""
 HELD_MAX: Final = 200_000
@@ -63,7 +65,8 @@ class Known(NamedTuple):
 
 
 def _size(span: Span) -> int:
-    return 1 + sum(len(name) + len(text) for name, text in span.attributes.items()) // UNIT_BYTES
+    text = sum(len(name) + len(text) for name, text in span.attributes.items())
+    return 1 + text // UNIT_BYTES + len(span.links) // UNIT_LINKS
 
 
 class _Trace:

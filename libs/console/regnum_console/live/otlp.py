@@ -34,6 +34,8 @@ PENDING_MAX: Final = 50_000
 """Spans that wait to be looked at, the newest."""
 SPAN_BYTES_MAX: Final = 16 * 2**10
 """Of one span: those of changes have some hundreds."""
+LINKS_MAX: Final = 32
+"""Of one span, the first: decoded, each takes seven times its bytes. Some changes have one for each failed broker."""
 MESSAGE_BYTES_MAX: Final = 4 * 2**20
 """Of one message, as collectors have it."""
 MESSAGES_MAX: Final = 8
@@ -83,6 +85,8 @@ class SpanReceiver(TraceServiceServicer):
                 wanted = [one for one in scope.spans if self._selection.is_wanted(one.name)]
                 taken = [one for one in wanted if one.ByteSize() <= SPAN_BYTES_MAX]
                 large += len(wanted) - len(taken)
+                for one in taken:
+                    del one.links[LINKS_MAX:]
                 if taken:
                     spans = {"spans": [MessageToDict(one) for one in taken]}
                     document = {"resourceSpans": [{"resource": MessageToDict(group.resource), "scopeSpans": [spans]}]}
