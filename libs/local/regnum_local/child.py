@@ -31,7 +31,6 @@ class Child:
         self._process = process
         self._log_path = log_path
         self._identity = ProcessIdentity.of(process.pid)
-        self._paused = False
         self.expected_to_end = False
         """Set by whoever ends it, so that its exit is no news."""
 
@@ -84,11 +83,7 @@ class Child:
 
     @property
     def paused(self) -> bool:
-        """Whether it was stopped by ``pause``."""
-        return self._paused and self.running
-
-    def is_stopped(self) -> bool:
-        """Whether it was stopped by whoever, as the machine shows it."""
+        """Whether it was stopped, by whoever that was: `regnum pause` is another process."""
         return self._identity is not None and self._identity.state() == "T"
 
     def send(self, signum: signal.Signals) -> None:
@@ -99,12 +94,10 @@ class Child:
 
     def pause(self) -> None:
         """SIGSTOP: alive for the machine, silent for everybody else."""
-        self._paused = True
         self.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._paused = False
         self.send(signal.SIGCONT)
 
     async def wait(self) -> int:
@@ -121,8 +114,8 @@ class Child:
         """SIGTERM, and SIGKILL when that does not end it in time; returns whether SIGTERM sufficed."""
         self.expected_to_end = True
         self.send(signal.SIGTERM)
-        if self._paused:
-            self.resume()
+        # A stopped process ends only when it goes on.
+        self.resume()
         try:
             async with asyncio.timeout(timeout_s):
                 await self.wait()

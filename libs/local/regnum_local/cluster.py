@@ -318,7 +318,7 @@ class LocalCluster:
         """Wait until a process serves; LaunchError when it ends instead, or takes longer than ``timeout_s``."""
         member, child = self._member(name), self._child(name)
         deadline_s = self._deadline_s(timeout_s)
-        with self._awaited.waiting(name, lambda: "is paused" if child.is_stopped() else "runs and does not serve yet"):
+        with self._awaited.waiting(name, lambda: "is paused" if child.paused else "runs and does not serve yet"):
             while not await probes.healthy(member, self._open_to, self._tls.store_context):
                 if not child.running:
                     said = _ended(child, "fix the cause and run `up` again; a port in use will be replaced")

@@ -14,7 +14,7 @@ from regnum_local.data_dir import DataDirLock
 from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import Role, command
 from regnum_local.probes import accepts, serves
-from regnum_local.restarting import REQUESTS, ask_for_restart, serve_requests
+from regnum_local.restarting import REQUESTS, ask_for_restart, check_restart, serve_requests
 from regnum_local.runtime_record import read_record, record_path
 from regnum_service.clock import SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
@@ -117,6 +117,22 @@ async def test_a_paused_process_is_ended_too(tmp_path):
         cluster.pause("broker-1")
         await cluster.stop()
         assert not paused.alive()
+        assert not any("killed" in line for line in lines)
+
+
+async def test_a_process_that_others_paused_is_called_so_and_ends_in_order(tmp_path):
+    async with running(tmp_path) as (cluster, lines):
+        broker, election = (identities(tmp_path)[name] for name in ("broker-1", "election-1"))
+        for paused in (broker, election):
+            paused.send(signal.SIGSTOP)
+            await until(lambda paused=paused: paused.state() == "T")
+        with pytest.raises(StartRefusedError, match=r"broker-1 is paused \(pid \d+\); give --force"):
+            check_restart(cluster.status(), "broker-1", force=False)
+        await cluster.restart("broker-1")
+        await cluster.wait_healthy("broker-1")
+        await cluster.stop()
+        assert not broker.alive()
+        assert not election.alive()
         assert not any("killed" in line for line in lines)
 
 
