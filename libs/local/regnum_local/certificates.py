@@ -31,6 +31,8 @@ AUTHORITY_DAYS: Final = 3_650
 """Days for which an authority is valid."""
 DAYS: Final = 365
 """Days for which what it signs is valid."""
+DAYS_LEFT: Final = dt.timedelta(days=30)
+"""One that is valid for less is made anew."""
 CLOCK_SKEW: Final = dt.timedelta(minutes=5)
 """Certificates are valid from so long ago, for machines whose clocks are behind."""
 NAME_LENGTH_MAX: Final = 64
@@ -93,43 +95,48 @@ def add_missing(
 ) -> list[Path]:
     """What ``make`` makes, in a folder that may have a part of it. Returns the new files.
 
-    What is there stays as it is, but for certificates of processes that do not name all hosts.
+    What is there stays as it is, but for certificates that are not valid for DAYS_LEFT, and those of processes that do
+    not name all hosts.
 
-    Raises StartRefusedError for an authority without its key.
+    Raises StartRefusedError for an authority that has expired, or without its key.
     """
     names = [*processes]
     if not (folder / CLUSTER_CA).exists():
         return make(folder, names, hosts=hosts, clients=clients, days=days)
+    _check_authorities(folder)
     made: list[Path] = []
     for name in names:
-        if not _names(folder / f"{name}.pem", hosts):
+        if not _is_good(folder / f"{name}.pem", hosts):
             made += renew(folder, name, hosts=hosts, days=days)
     for name in clients:
         certificate, _ = client_files(folder, name)
-        if not certificate.exists():
+        if not _is_good(certificate):
             made += _write(certificate, _signed(name, "Clients", _read(folder / CLIENT_CA), hosts=(), days=days))
     return made
 
 
-def add_store(folder: Path, store: str) -> list[Path]:
+def add_store(folder: Path, store: str, *, days: float = DAYS) -> list[Path]:
     """What an embedded store and those who look into it show, in a folder that ``make`` was done in; the new files.
+
+    What is there and valid for DAYS_LEFT stays as it is.
 
     The store itself and the certificate of commands are signed by the authority of processes, whose certificates the
     store asks for; their unit is not that of processes, so that no listener of a process takes them for one. Members
     believe one another by an authority of their own.
 
-    Raises StartRefusedError for an authority without its key.
+    Raises StartRefusedError for an authority that has expired, or without its key.
     """
+    _check_authorities(folder)
     made: list[Path] = []
     for name in (store, STORE_ADMIN):
-        if not (folder / f"{name}.pem").exists():
-            signed = _signed(name, "Stores", _read(folder / CLUSTER_CA), hosts=(name, *HOSTS), days=DAYS)
+        if not _is_good(folder / f"{name}.pem"):
+            signed = _signed(name, "Stores", _read(folder / CLUSTER_CA), hosts=(name, *HOSTS), days=days)
             made += _write(folder / f"{name}.pem", signed)
     peer = store_peer(store)
-    if not (folder / f"{peer}.pem").exists():
+    if not _is_good(folder / f"{peer}.pem"):
         if not (folder / STORE_PEER_CA).exists():
             made += _write(folder / STORE_PEER_CA, _authority("Regnum store peer CA"))
-        signed = _signed(peer, "Stores", _read(folder / STORE_PEER_CA), hosts=(peer, *HOSTS), days=DAYS)
+        signed = _signed(peer, "Stores", _read(folder / STORE_PEER_CA), hosts=(peer, *HOSTS), days=days)
         made += _write(folder / f"{peer}.pem", signed)
     return made
 
@@ -213,13 +220,32 @@ def _signed(name: str, unit: str, authority: _Authority, *, hosts: Sequence[str]
     return _Authority(builder.sign(authority.key, hashes.SHA256()), key)
 
 
-def _names(file: Path, hosts: Sequence[str]) -> bool:
-    """Whether there is a certificate, for all these hosts."""
+def _is_good(file: Path, hosts: Sequence[str] = ()) -> bool:
+    """Whether there is a certificate, for all these hosts, that is valid for DAYS_LEFT."""
     if not file.exists():
         return False
-    shown = x509.load_pem_x509_certificate(file.read_bytes()).extensions
-    named = shown.get_extension_for_class(x509.SubjectAlternativeName).value
+    shown = _load(file)
+    if shown.not_valid_after_utc - dt.datetime.now(dt.UTC) < DAYS_LEFT:
+        return False
+    if not hosts:
+        return True
+    named = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return all(_host(host) in named for host in hosts)
+
+
+def _check_authorities(folder: Path) -> None:
+    """Raise StartRefusedError for one that has expired.
+
+    It is not replaced: clients of other machines have copies of it, and would be refused without a word.
+    """
+    for path in (folder / CLUSTER_CA, folder / CLIENT_CA, folder / STORE_PEER_CA):
+        if path.exists() and (end := _load(path).not_valid_after_utc) <= dt.datetime.now(dt.UTC):
+            raise StartRefusedError(
+                f"the authority {path} expired on {end:%Y-%m-%d}, and with it all that it signed; move the .pem and"
+                f" .key files of {folder} to another folder and start again, which makes all anew; clients need the new"
+                " ones",
+                exit_status=ExitStatus.FAILED,
+            )
 
 
 def _host(host: str) -> x509.GeneralName:
@@ -243,9 +269,13 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
+def _load(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
 def _read(path: Path) -> _Authority:
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = _load(path)
         key = serialization.load_pem_private_key(path.with_suffix(".key").read_bytes(), password=None)
     except (OSError, ValueError) as error:
         raise StartRefusedError(

@@ -25,7 +25,7 @@ class LocalTls:
         self._openers: Final[dict[str, Open]] = {}
 
     def prepare(self, plan: Plan) -> None:
-        """Make the certificates that are not there yet or do not name the host of the listeners for clients.
+        """Make the certificates that are not there yet, expire soon, or do not name the host of the clients' listeners.
 
         There is one of a guest, too. Raises StartRefusedError.
         """

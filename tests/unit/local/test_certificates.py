@@ -1,11 +1,14 @@
 """Certificates of a development cluster: who signs what, who may read the keys, and that nothing is overwritten."""
 
+import datetime as dt
 import stat
 import sys
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from regnum_client.cluster.security.channels import TlsFiles, tls_files
 from regnum_client.command import main
@@ -174,3 +177,49 @@ def test_a_certificate_that_does_not_name_a_host_is_made_anew_and_others_stay(tm
     assert [file.name for file in made] == ["broker-1.pem", "broker-1.key"]
     assert (tmp_path / CLUSTER_CA).read_bytes() == authority
     assert add_missing(tmp_path, ["broker-1"], hosts=("10.0.0.5",)) == []
+
+
+def test_certificates_that_expire_within_a_month_are_made_anew_by_the_same_authorities(tmp_path: Path) -> None:
+    make(tmp_path, ["broker-1"], days=29)
+    add_store(tmp_path, "etcd", days=29)
+    authorities = {name: (tmp_path / name).read_bytes() for name in (CLUSTER_CA, CLIENT_CA, STORE_PEER_CA)}
+    LocalTls(tmp_path).prepare(PLAN)
+    names = ("broker-1.pem", "client-admin.pem", "etcd.pem", f"{STORE_ADMIN}.pem", "etcd-peer.pem")
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=300)
+    assert [name for name in names if certificate(tmp_path / name).not_valid_after_utc < soon] == []
+    assert {name: (tmp_path / name).read_bytes() for name in authorities} == authorities
+    LocalTls(tmp_path).store_context()
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    LocalTls(tmp_path).prepare(PLAN)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_those_that_are_valid_for_longer_stay(tmp_path: Path) -> None:
+    make(tmp_path, ["broker-1"], days=31)
+    add_store(tmp_path, "etcd", days=31)
+    assert (add_missing(tmp_path, ["broker-1"]), add_store(tmp_path, "etcd")) == ([], [])
+
+
+@pytest.mark.parametrize("name", [CLUSTER_CA, CLIENT_CA, STORE_PEER_CA])
+def test_an_authority_that_has_expired_is_named_and_nothing_is_made(tmp_path: Path, name: str) -> None:
+    LocalTls(tmp_path).prepare(PLAN)
+    secret = (tmp_path / TOKEN_SECRET).read_bytes()
+    authority, now = certificate(tmp_path / name), dt.datetime.now(dt.UTC)
+    key = serialization.load_pem_private_key((tmp_path / name).with_suffix(".key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    expired = (
+        x509.CertificateBuilder(authority.issuer, authority.subject, authority.public_key(), authority.serial_number)
+        .not_valid_before(now - dt.timedelta(days=2))
+        .not_valid_after(now - dt.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    (tmp_path / name).write_bytes(expired.public_bytes(serialization.Encoding.PEM))
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(StartRefusedError, match=rf"{name} expired on \d{{4}}-.* to another folder and start again"):
+        LocalTls(tmp_path).prepare(PLAN)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    for file in (*tmp_path.glob("*.pem"), *tmp_path.glob("*.key")):
+        file.unlink()
+    LocalTls(tmp_path).prepare(PLAN)
+    assert certificate(tmp_path / name).not_valid_after_utc > now
+    assert (tmp_path / TOKEN_SECRET).read_bytes() == secret, "tokens stay"
