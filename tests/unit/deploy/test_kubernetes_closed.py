@@ -40,6 +40,13 @@ def _restore_pod() -> dict[str, Any]:
     return read
 
 
+def _mounted(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Secrets by the folder in which a Pod's container has them."""
+    secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    (container,) = pod["containers"]
+    return {one["mountPath"]: secrets[one["name"]] for one in container["volumeMounts"] if one["name"] in secrets}
+
+
 def test_callers_show_certificates_have_rights_and_leave_lines(
     objects: list[dict[str, Any]], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +116,19 @@ def test_a_pod_for_backups_and_restores_is_let_in_to_the_store_and_is_in_nobodys
         if any(peer["podSelector"].get("matchLabels") == labels for peer in rule["from"])
     }
     assert let_in == {(item["metadata"]["name"], STORES[component(item)]) for item in members}
+
+
+def test_a_pod_for_backups_and_restores_has_the_files_of_the_stores_url_as_election_processes_have_them(
+    objects: list[dict[str, Any]],
+) -> None:
+    pod = _restore_pod()["spec"]
+    (election,) = [template(item)["spec"] for item in services(objects) if component(item) == "election"]
+    (settings,) = [item["data"] for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum"]
+    named = {str(Path(file).parent) for file in re.findall(r"=(/[^&]+)", settings["REGNUM_COORDINATION"])}
+    for folder, secret in _mounted(election).items():
+        assert folder not in named or _mounted(pod)[folder] == secret | {"optional": True}
+    for key in ("runAsUser", "runAsGroup", "fsGroup"):
+        assert pod["securityContext"][key] == election["securityContext"][key]
 
 
 def test_what_is_open_says_so_in_its_first_line_and_nothing_else_does() -> None:
