@@ -5,6 +5,7 @@ deadline another process may have begun a term. A term never outlives its sessio
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -12,6 +13,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import SessionState, Store
+from regnum_coordination.recipes.announced import Announced, touches_quotas
 from regnum_coordination.recipes.stored_quotas import Complaints, StoreReader, newest_change, read_quotas
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
@@ -49,7 +51,7 @@ class Term:
         self._reading = asyncio.Lock()
         self._ledger: Ledger | None = None
         self._change = 0
-        """Newest change when the quotas were last read."""
+        """Newest change that the quotas are as new as."""
         self._as_new_as = 0
         """Change that somebody had seen before they were last read."""
         self._log = structlog.get_logger("term").bind(incarnation=incarnation)
@@ -89,12 +91,17 @@ class Term:
         await self._read_until_read()
         self._log.info("active", change=self._change)
         async with aclosing(self._store.watch_children(quotas.CHANGES)) as changes:
-            seen: frozenset[str] = frozenset()
+            announced, seen = Announced(), frozenset[str]()
             async for children in changes:
                 names = frozenset(children.names)
-                if self._tells_something(names, names - seen):
+                changed = await self._look(announced, children.names)
+                tells = self._tells_something(names, seen)
+                if tells and touches_quotas(changed):
                     await self._read_until_read()
                     self._log.info("quotas read again", change=self._change)
+                elif tells:
+                    # Settings, access rules, tokens: what is known of quotas is as new as that.
+                    self._change = max(self._change, newest_change(names))
                 seen = names
         raise SessionExpired("the watch on changes of quotas ended; open a new store")
 
@@ -116,9 +123,17 @@ class Term:
             # Also when that change is not there any more: what was read is newer than the question.
             self._as_new_as = max(self._as_new_as, change)
 
-    def _tells_something(self, names: frozenset[str], new: frozenset[str]) -> bool:
+    async def _look(self, announced: Announced, names: Sequence[str]) -> frozenset[str] | None:
+        try:
+            return await announced.look(StoreReader(self._store), names)
+        except ConnectionLoss:
+            # Anything may have changed.
+            return None
+
+    def _tells_something(self, names: frozenset[str], seen: frozenset[str]) -> bool:
         # Not only what is newer: a store that was put back to an older state counts, and whatever people put there.
-        return newest_change(names) != self._change or any(change_number(name) is None for name in new)
+        newest, numbers = newest_change(seen), map(change_number, names - seen)
+        return newest_change(names) != self._change or any(number is None or number < newest for number in numbers)
 
     def _require_session(self) -> None:
         if self._store.session_state is not SessionState.CONNECTED:

@@ -258,10 +258,11 @@ def test_what_processes_registered_is_not_restored_and_tells_which_logs_there_we
 
 def test_a_broker_that_is_gone_for_good_is_not_waited_for_and_one_that_joined_since_is() -> None:
     written, plan = _restored(
-        {"/brokers/epochs/3": b"", "/brokers/epochs/4": b""},
+        {"/brokers/epochs/3": b"", "/brokers/epochs/4": b"", "/brokers/lives/6": b"{}"},
         Choices(more_brokers=frozenset({BrokerId(4), BrokerId(5)})),
     )
-    assert plan.brokers == {4, 5}
+    # (Who unregisters a broker ends its life; its guard stays.)
+    assert plan.brokers == {4, 5, 6}
     assert [path for path in written if path.startswith("/brokers/epochs/")] == [
         "/brokers/epochs/3",
         "/brokers/epochs/4",
@@ -271,7 +272,12 @@ def test_a_broker_that_is_gone_for_good_is_not_waited_for_and_one_that_joined_si
 
 def test_an_id_that_no_broker_can_have_does_not_make_the_mark_unreadable() -> None:
     """A person can write any node; an unreadable mark would hold up every process of the restored cluster."""
-    written, plan = _restored({"/brokers/ids/2147483648": LIVE_BROKER, "/brokers/epochs/9999999999": b""})
+    nodes = {
+        "/brokers/ids/2147483648": LIVE_BROKER,
+        "/brokers/epochs/9999999999": b"",
+        "/brokers/lives/2147483648": b"",
+    }
+    written, plan = _restored(nodes)
     assert (plan.brokers, plan.logs) == (set(), {})
     assert written["/brokers/epochs/9999999999"] == b""
     mark = RestoreMark(whole=True, run="r", backup="b", taken_ms=1, since_ms=1, brokers=frozenset(plan.brokers))

@@ -459,6 +459,25 @@ async def test_a_tree_is_restored_in_place(tmp_path: Path) -> None:
     assert RestoredState.decode((await _everything(again))["/brokers/topics/t0/0/leaderAndISR"])
 
 
+@pytest.mark.parametrize("kept", [1, 12, 30])
+async def test_a_restore_in_place_that_was_cut_off_goes_on_with_all_brokers_that_had_a_life(
+    tmp_path: Path, kept: int
+) -> None:
+    """It deletes the lives with the tree: the file alone knows of a broker that is assigned nothing at present."""
+    server = MemoryServer()
+    store = CutStore(server)
+    for path, data in {**_tree(), "/brokers/lives/2": b"{}", "/brokers/lives/7": b"{}"}.items():
+        await store.create(path, data, make_parents=True)
+    store.writes_left = kept
+    wish = Wish(file=tmp_path / "before", execute=True, replace=False, without_tokens=False, more_brokers=frozenset())
+    with pytest.raises((ConnectionLoss, SessionExpired)):
+        await restore_in_place(store, "memory://x", wish, _nothing)
+    again = MemoryStore(server)
+    done = await _restore(again, wish.file, replace=True)
+    assert (done.row["goes_on_from_one_cut_off"], done.row["waits_for_brokers"]) == (True, [1, 2, 7])
+    assert RestoreMark.decode((await _everything(again))[MARK]).brokers == {1, 2, 7}
+
+
 async def test_nothing_is_restored_in_place_while_a_process_runs(tmp_path: Path) -> None:
     store = await _filled(_tree())
     await store.create("/brokers/ids/1", b"{}", ephemeral=True, make_parents=True)

@@ -1,6 +1,8 @@
 """The account of what is held: what is let go is given to those who wait, and nothing is left over."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -11,6 +13,12 @@ from regnum_testing.clock import settle
 from regnum_testing.waiting import within
 
 A, B, C = "ipv4:10.0.0.1:1", "ipv4:10.0.0.2:1", "ipv4:10.0.0.3:1"
+
+
+class Name(str):
+    """A text of which a test knows whether it is kept."""
+
+    __slots__ = ("__weakref__",)
 
 
 @pytest.fixture
@@ -121,6 +129,27 @@ async def test_who_was_behind_one_that_gave_up_in_the_moment_it_got_in_gets_in(h
     await settle()
     assert (large.cancelled(), small.done()) == (True, True)
     assert (held.of(B), held.waiting) == (40, 0)
+
+
+async def test_nothing_is_kept_of_those_who_give_up_behind_one_that_waits_on(held):
+    held.hold(A, 100, Purpose.REPLICATION)
+    head = waiter(held, B, 5)
+    await settle()
+    names = [Name(f"caller {number}") for number in range(1_000)]
+    kept = weakref.WeakSet(names)
+    gave_up = [asyncio.create_task(held.wait_for(B, 5, Purpose.FETCH, principal=name)) for name in names]
+    names.clear()
+    await settle()
+    behind = waiter(held, B, 7)
+    await settle()
+    while gave_up:
+        gave_up.pop().cancel()
+    await settle()
+    gc.collect()
+    assert (len(kept), held.waiting) == (0, 1)
+    held.let_go(A, 100, Purpose.REPLICATION)
+    await settle()
+    assert (head.done(), behind.done(), held.of(B), held.waiting) == (True, True, 12, 0)
 
 
 async def test_who_gives_up_in_the_moment_it_gets_in_holds_nothing(held):

@@ -28,6 +28,23 @@ CLOSED: Final = ("overlays/production", "overlays/tls")
 OPEN: Final = ("base", "overlays/dev")
 PROCESSES: Final = ("broker", "election", "metadata", "quota")
 SCRIPT: Final = K8S / "components" / "tls" / "secrets-to-try.sh"
+STORES: Final = {"etcd": 2379, "zookeeper": 2181}
+"""Where members of a store listen for clients."""
+
+
+def _restore_pod() -> dict[str, Any]:
+    """The Pod of the page, which CronJobs for backups are like."""
+    text = (K8S.parents[1] / "docs" / "operations" / "kubernetes.md").read_text()
+    (pod,) = [one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "name: regnum-restore" in one]
+    read: dict[str, Any] = yaml.safe_load(pod)
+    return read
+
+
+def _mounted(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Secrets by the folder in which a Pod's container has them."""
+    secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    (container,) = pod["containers"]
+    return {one["mountPath"]: secrets[one["name"]] for one in container["volumeMounts"] if one["name"] in secrets}
 
 
 def test_callers_show_certificates_have_rights_and_leave_lines(
@@ -76,6 +93,42 @@ def test_policies_name_namespaces_by_the_label_that_their_pods_carry_too(objects
                     assert peer["namespaceSelector"] == peer["podSelector"]
                     outside.add(next(iter(peer["podSelector"]["matchLabels"])))
     assert outside == {"regnum.io/client", "regnum.io/metrics"}
+
+
+def test_a_pod_for_backups_and_restores_is_let_in_to_the_store_and_is_in_nobodys_budget_or_service(
+    objects: list[dict[str, Any]],
+) -> None:
+    # A disruption budget that selects a Pod of a Job, which nothing scales, lets no node be drained.
+    pages = K8S.parents[1] / "docs" / "operations"
+    labels = _restore_pod()["metadata"]["labels"]
+    assert all(f"{key}: {value}" in (pages / "recovery.md").read_text() for key, value in labels.items())
+    for kind, where in (("PodDisruptionBudget", "selector"), ("Service", "selector"), ("NetworkPolicy", "podSelector")):
+        for item in of(objects, kind):
+            selector = item["spec"][where]
+            wanted = selector if kind == "Service" else selector["matchLabels"]
+            assert not wanted.items() <= labels.items(), f"{kind} {item['metadata']['name']}"
+    members = [item for item in of(objects, *WORKLOADS) if component(item) in STORES]
+    let_in = {
+        (policy["metadata"]["name"], port["port"])
+        for policy in of(objects, "NetworkPolicy")
+        for rule in policy["spec"].get("ingress", ())
+        for port in rule["ports"]
+        if any(peer["podSelector"].get("matchLabels") == labels for peer in rule["from"])
+    }
+    assert let_in == {(item["metadata"]["name"], STORES[component(item)]) for item in members}
+
+
+def test_a_pod_for_backups_and_restores_has_the_files_of_the_stores_url_as_election_processes_have_them(
+    objects: list[dict[str, Any]],
+) -> None:
+    pod = _restore_pod()["spec"]
+    (election,) = [template(item)["spec"] for item in services(objects) if component(item) == "election"]
+    (settings,) = [item["data"] for item in of(objects, "ConfigMap") if item["metadata"]["name"] == "regnum"]
+    named = {str(Path(file).parent) for file in re.findall(r"=(/[^&]+)", settings["REGNUM_COORDINATION"])}
+    for folder, secret in _mounted(election).items():
+        assert folder not in named or _mounted(pod)[folder] == secret | {"optional": True}
+    for key in ("runAsUser", "runAsGroup", "fsGroup"):
+        assert pod["securityContext"][key] == election["securityContext"][key]
 
 
 def test_what_is_open_says_so_in_its_first_line_and_nothing_else_does() -> None:

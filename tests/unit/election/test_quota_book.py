@@ -7,7 +7,7 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Delete, Set
-from regnum_coordination.recipes.mutating import CHANGES_KEPT
+from regnum_coordination.recipes.mutating import CHANGES_KEPT, announcement
 from regnum_election.admission.quota_book import QuotaBook
 from regnum_election.admission.quota_messages import entity_message
 from regnum_election.decisions.rejection import Rejection
@@ -362,6 +362,26 @@ async def test_a_missing_folder_is_said_and_does_not_hold_up_others(world: Quota
     await world.cluster.outside.multi((Delete("/config/clients", 0),))
     outcomes = await alter(world, change(QuotaEntity(client_id="app"), rate=5.0), change(ANN, rate=5.0))
     assert outcomes == [INVALID, 0]
+
+
+async def test_quotas_are_read_for_quotas_and_not_for_each_setting_or_rule(world: QuotaWorld) -> None:
+    outside, book = world.cluster.outside, world.controller.quotas.book
+    assert await alter(world, change(ANN, rate=5.0)) == [0]
+    await settle(50)
+    # Known to nobody before somebody reads.
+    await outside.set(ANN.path, QuotaNode(config={RATE_KEY: "9"}).encode(), version=0)
+    for number in range(2, 22):
+        await outside.create(change_path(number), announcement("/config/topics/t" if number % 2 else "/acl/topic/t"))
+        name = change_path(number).rpartition("/")[2]
+        await until(lambda name=name: book.has_seen(name), what="the announcement is seen")
+    assert book.table.limits[ANN].rate == 5.0
+    # A quota process that has seen the newest change of a quota need not catch up.
+    assert book.change == 1
+    await outside.create(change_path(22), announcement(ANN.path))
+    await until(lambda: book.table.limits[ANN].rate == 9.0, what="the quota is read")
+    assert book.change == 22
+    assert await alter(world, change(ANN, rate=7.0)) == [0]
+    assert (book.table.limits[ANN].rate, book.change) == (7.0, 23)
 
 
 async def test_what_is_announced_under_a_lower_number_is_read_too(world: QuotaWorld) -> None:

@@ -1,14 +1,15 @@
 """A term: what it reads, when it may judge, and how it follows changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import SessionExpired
-from regnum_coordination.port import Create, Delete, Set
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import Create, Delete, Node, Set
 from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.mutating import announcement
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
 from regnum_model.quota_matching import BucketKey
@@ -23,13 +24,26 @@ ANN = QuotaEntity(user="ann")
 KEY = BucketKey("ann", None)
 
 
+class FailingStore(MemoryStore):
+    """Loses the connection under some reads of several nodes."""
+
+    fails = 0
+
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        """As the store's, unless it is to fail."""
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionLoss("no answer")
+        return await super().get_many(paths, current=current)
+
+
 class World:
     """A store, a clock and a term."""
 
     def __init__(self) -> None:
         self.server = MemoryServer()
         self.clock = FakeClock()
-        self.store = MemoryStore(self.server)
+        self.store = FailingStore(self.server)
         self.outside = MemoryStore(self.server)
         self.changes = 0
         self.term = Term(
@@ -45,12 +59,15 @@ class World:
         self.running = asyncio.create_task(self.term.run())
         await settle(50)
 
-    async def set_quota(self, rate: float, *, announced: bool = True) -> None:
+    async def announce(self, number: int, path: str) -> None:
+        await self.outside.create(quotas.change_path(number), announcement(path) if path else b"")
+
+    async def set_quota(self, rate: float, *, announced: bool = True, path: str = "") -> None:
         data = QuotaNode(config={quotas.RATE_KEY: str(rate), quotas.BURST_KEY: "100"}).encode()
         there = await self.outside.exists(ANN.path)
         operation = Create(ANN.path, data) if there is None else Set(ANN.path, data, there.version)
         self.changes += 1
-        change = (Create(quotas.change_path(self.changes), b""),) if announced else ()
+        change = (Create(quotas.change_path(self.changes), announcement(path) if path else b""),) if announced else ()
         await self.outside.multi([operation, *change])
 
     def judge(self, permits: int) -> tuple[bool, int]:
@@ -157,6 +174,62 @@ async def test_announcements_that_are_tidied_away_cost_no_reading(world: World) 
     world.judge(150)
     await world.clock.advance(1.0)
     assert world.tokens() == -40
+
+
+async def test_what_is_announced_beside_quotas_costs_no_reading_and_is_known(world: World) -> None:
+    await world.begin()
+    await world.set_quota(10)
+    await settle(50)
+    await world.set_quota(20, announced=False)
+    for number in range(2, 22):
+        await world.announce(number, "/config/topics/t")
+        await settle(50)
+    await world.term.catch_up(21)
+    world.judge(150)
+    await world.clock.advance(1.0)
+    assert world.tokens() == -40
+
+
+@pytest.mark.parametrize(
+    ("number", "path"),
+    [
+        (8, ANN.path),
+        (8, QuotaEntity(client_id="app").path),
+        (8, QuotaEntity().path),
+        (8, quotas.USERS),
+        (8, ""),
+        (9, "/config/topics/t"),
+        (4, "/config/topics/t"),
+    ],
+    ids=["user", "client", "windows", "folder", "no path", "one is missing", "by hand, of a number before"],
+)
+async def test_what_may_be_of_a_quota_has_all_read(world: World, number: int, path: str) -> None:
+    await world.begin()
+    world.changes = 4
+    await world.set_quota(10)
+    await world.announce(6, "/config/topics/t")
+    await world.announce(7, "/acl/topic/t")
+    await settle(50)
+    await world.set_quota(20, announced=False)
+    await world.announce(number, path)
+    await settle(50)
+    world.judge(150)
+    await world.clock.advance(1.0)
+    assert world.tokens() == -30
+
+
+async def test_a_quota_is_read_whose_announcement_could_not_be_looked_at_at_first(world: World) -> None:
+    await world.begin()
+    await world.set_quota(10)
+    await settle(50)
+    world.store.fails = 2
+    await world.set_quota(20, path=ANN.path)
+    await settle(50)
+    await world.clock.advance(0.2)
+    await settle(50)
+    world.judge(150)
+    await world.clock.advance(1.0)
+    assert (world.tokens(), world.store.fails) == (-30, 0)
 
 
 async def test_who_has_seen_nothing_new_costs_no_reading(world: World) -> None:

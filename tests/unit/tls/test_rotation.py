@@ -174,6 +174,35 @@ def test_files_that_are_gone_stay_in_use(tmp_path) -> None:
     assert "cannot read" in complaints[0]
 
 
+def test_a_token_whose_mode_is_mended_later_is_taken_up_and_each_reason_is_told_once(tmp_path) -> None:
+    # A change of rights or owner moves nothing that a look shows; so it is with a key that others could not read.
+    clock, complaints = Hand(), []
+    token, renewed = tmp_path / "token", tmp_path / "renewed"
+    token.write_bytes(b"a" * 22 + b"." + b"b" * 86)
+    token.chmod(0o600)
+    files = WatchedFiles(TlsFiles(token=token), complain=complaints.append, monotonic_s=clock)
+
+    def look() -> int:
+        clock.now_s += 1.0
+        return files.check()
+
+    renewed.write_bytes(b"c" * 22 + b"." + b"d" * 86)
+    renewed.chmod(0o644)
+    renewed.replace(token)
+    assert [look() for _ in range(3)] == [1, 1, 1]
+    assert [complaint.partition(";")[0] for complaint in complaints] == [
+        f"others than its owner and this process' own group may read or write {token}"
+    ]
+    token.chmod(0o600)
+    assert [look() for _ in range(3)] == [2, 2, 2]
+    assert files.pem.token == b"c" * 22 + b"." + b"d" * 86
+    token.write_bytes(b"no token")
+    look()
+    token.unlink()
+    look()
+    assert ["holds no credential" in complaints[1], "cannot read" in complaints[2], len(complaints)] == [True, True, 3]
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

@@ -112,11 +112,6 @@ async def look(store: Store) -> Found:
     )
 
 
-async def brokers_that_lived(store: Store) -> frozenset[int]:
-    """Brokers whose log directories the tree knows, and nobody has forgotten."""
-    return frozenset(int(name) for name in await _names(store, paths.BROKER_LIVES) if name.isascii() and name.isdigit())
-
-
 async def _numbers(store: Store) -> Numbers:
     """How far the numbers of a tree have come; what nobody can read counts for nothing."""
     epoch = first = 0

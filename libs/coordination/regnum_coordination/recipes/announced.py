@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.nodes.reading import loaded
-from regnum_model.quotas import CHANGES, change_number
+from regnum_model.quotas import CHANGES, CLIENTS, USERS, QuotaEntity, change_number
 
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import check_path
@@ -46,6 +46,16 @@ class Announced:
         nodes = await reader.read_many([f"{CHANGES}/{name}" for name in new])
         paths = [_path(node) for node in nodes.values()]
         return None if len(paths) < len(new) or None in paths else frozenset(path for path in paths if path)
+
+
+def touches_quotas(changed: frozenset[str] | None) -> bool:
+    """Whether quotas may have changed, by what ``Announced.look`` found."""
+    return changed is None or any(map(_has_quotas, changed))
+
+
+def _has_quotas(path: str) -> bool:
+    # The cluster's node says what windows quotas are measured in.
+    return path == QuotaEntity().path or path.startswith((USERS, CLIENTS))
 
 
 def _path(node: Node) -> str | None:

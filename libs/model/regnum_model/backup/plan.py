@@ -27,7 +27,8 @@ Rules (safety rules S2, S7, S10, S13, S14)
     - Producer ids: 2^40 on, also where none had been given out, and further the older the backup is: one that is
       restored a second time goes on above what was given out since the first.
     - Lives of brokers, the tree's id, and that the store went back: left out. They are of the former tree, and by the
-      new id each broker knows that its log goes on (``regnum_broker.log.life``).
+      new id each broker knows that its log goes on (``regnum_broker.log.life``). Whoever had a life is waited for: it
+      was registered once, and nobody has said that it never comes back.
     - ``/config/changes``: the folder alone. A change is announced to those who follow, and nobody does.
     - Settings, quotas, access rules, tokens, draining, ``/feature``: as they are; tokens may be left out.
     - ``/cluster/id``: last of all. Brokers wait for it.
@@ -248,7 +249,11 @@ class RestorePlan:
         if path.startswith(tuple(f"{one}/" for one in BY_HAND)):
             report.notice("order by hand, left out: give it again if it is still meant", path)
             return True
-        if path in {paths.TREE_ID, paths.WENT_BACK} or path.startswith(f"{paths.BROKER_LIVES}/"):
+        if path.startswith(f"{paths.BROKER_LIVES}/"):
+            if (broker := _broker_of(path.rpartition("/")[2])) is not None:
+                self.brokers.add(broker)
+            return True
+        if path in {paths.TREE_ID, paths.WENT_BACK}:
             return True
         if self._choices.without_tokens and path.startswith(f"{TOKENS}/"):
             report.notice("delegation token, left out", path)

@@ -13,7 +13,7 @@ So one that opens a thousand connections leaves room for all that hold nothing y
 
 import asyncio
 import enum
-from collections import deque
+from collections import OrderedDict
 from typing import Any, Final, NamedTuple, Self
 
 from regnum.types.v1 import errors_pb2
@@ -75,7 +75,6 @@ class _Waiting(NamedTuple):
     size: int
     purpose: Purpose
     principal: str
-    turn: asyncio.Future[None]
 
 
 class HeldBytes:
@@ -89,7 +88,8 @@ class HeldBytes:
         self._by_purpose: Final = dict.fromkeys(Purpose, 0)
         self._by_principal: Final[dict[tuple[str, Purpose], int]] = {}
         """Of those that are named; what is 0 is not in it."""
-        self._waiting: Final[dict[str, deque[_Waiting]]] = {}
+        self._waiting: Final[dict[str, OrderedDict[asyncio.Future[None], _Waiting]]] = {}
+        """By connection, its line in the order of coming: each by what is set when its turn has come."""
         self._looking = False
         self._refused_lately: Final[set[str]] = set()
         """Two of those that were refused since they were asked for: whether it is anybody else is all that counts."""
@@ -215,24 +215,23 @@ class HeldBytes:
             self.hold(connection, size, purpose, principal=principal)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(connection, deque()).append(_Waiting(size, purpose, principal, turn))
+        self._waiting.setdefault(connection, OrderedDict())[turn] = _Waiting(size, purpose, principal)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._forget(connection)
+                self._leave(connection, turn)
                 # Those behind it may be smaller, or ask for another purpose: there may be room for them already.
                 self._look_soon()
             else:
                 self.let_go(connection, size, purpose, principal=principal)
             raise
 
-    def _forget(self, connection: str) -> None:
-        """Drop those at the head of a line who wait no more."""
-        line = self._waiting.get(connection)
-        while line and line[0].turn.done():
-            line.popleft()
-        if line is not None and not line:
+    def _leave(self, connection: str, turn: asyncio.Future[None]) -> None:
+        """Somebody waits no more."""
+        line = self._waiting[connection]
+        del line[turn]
+        if not line:
             del self._waiting[connection]
 
     def _look_soon(self) -> None:
@@ -244,16 +243,13 @@ class HeldBytes:
         """Let in who may: one of each connection at a time, and first those who were not let in before others."""
         self._looking = False
         for connection in tuple(self._waiting):
-            self._forget(connection)
-            line = self._waiting.get(connection)
-            if line is None:
-                continue
-            size, purpose, principal, turn = line[0]
-            if not self._allow(connection, size, purpose, principal):
+            turn, (size, purpose, principal) = next(iter(self._waiting[connection].items()))
+            # (Whoever gives up in this very turn of the loop has it looked again as it leaves.)
+            if turn.done() or not self._allow(connection, size, purpose, principal):
                 continue
             self.hold(connection, size, purpose, principal=principal)
             turn.set_result(None)
-            self._forget(connection)
+            self._leave(connection, turn)
             if (rest := self._waiting.pop(connection, None)) is not None:
                 # Behind the others, and looked at again: there may be room for more.
                 self._waiting[connection] = rest

@@ -3,7 +3,8 @@
 Algorithm: the three files are looked at (size, times and inode) at most once in ``CHECK_INTERVAL_S``, by a listener for
 each connection that comes in, on gRPC's own threads, and by channels on a thread. What changed is read and tried, and
 used only when certificate and key belong together: whoever replaces them replaces one after the other. Otherwise what
-was there before stays in use, and a line in the log says why.
+was there before stays in use, a line in the log says why, and each further look reads again: a right that is given
+later, or descriptors that are free again, change nothing that a look shows.
 """
 
 import re
@@ -132,6 +133,7 @@ class WatchedFiles:
         self._looked = _look(files)
         self._pem = read(files)
         self._checked_s = monotonic_s()
+        self._complained = ""
         self.version = 1
         """Goes up with every change that is in use."""
 
@@ -171,25 +173,27 @@ class WatchedFiles:
 
     def _take_up(self) -> None:
         looked = _look(self._files)
-        if looked == self._looked:
-            return
-        try:
-            pem = read(self._files)
-        except TlsFilesError as error:
-            self._complain(f"{error}; what was there before stays in use")
-        else:
-            if pem != self._pem:
-                self._pem = pem
-                self.version += 1
-        # Files that do not fit are told of once, and read again when they have changed again.
-        self._looked = looked
+        complaint = ""
+        if looked != self._looked:
+            try:
+                pem = read(self._files)
+            except TlsFilesError as error:
+                complaint = f"{error}; what was there before stays in use"
+            else:
+                # Only now: what could not be read may become readable without any change that a look shows.
+                self._looked = looked
+                if pem != self._pem:
+                    self._pem = pem
+                    self.version += 1
+        if complaint and complaint != self._complained:
+            self._complain(complaint)
+        self._complained = complaint
 
 
 def read(files: TlsFiles) -> Pem:
     """The content of the files. Raises TlsFilesError for what is no use."""
     ca, certificate, key, token = (None if path is None else _read(path) for path in (*files.paths, files.token))
-    revoked = frozenset() if files.crl is None else _revoked(files.crl, ca or b"")
-    pem = Pem(ca, certificate, key, token, revoked)
+    pem = Pem(ca, certificate, key, token)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if files.ca is not None and pem.ca is not None:
         try:
@@ -204,6 +208,9 @@ def read(files: TlsFiles) -> Pem:
         _check_pair(context, files.certificate, files.key)
         if (_read(files.certificate), _read(files.key)) != (pem.certificate, pem.key):
             raise TlsFilesError(f"{files.certificate} or {files.key} changed while they were read; they are read again")
+    if files.crl is not None:
+        # Last, for it may take tenths of a second: files that cannot be used are read at each look.
+        pem = replace(pem, revoked=_revoked(files.crl, ca or b""))
     return pem
 
 

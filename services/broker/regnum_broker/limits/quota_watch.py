@@ -10,10 +10,10 @@ from contextlib import aclosing
 import structlog
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Store
-from regnum_coordination.recipes.announced import Announced
+from regnum_coordination.recipes.announced import Announced, touches_quotas
 from regnum_coordination.recipes.stored_quotas import Complaints, StoreReader, read_quotas
 from regnum_coordination.timing import Backoff
-from regnum_model.quotas import CHANGES, CLIENTS, USERS, QuotaEntity, QuotaTable
+from regnum_model.quotas import CHANGES, QuotaTable
 from regnum_service.clock import Clock
 
 
@@ -35,8 +35,7 @@ async def follow_quotas(
         try:
             async with aclosing(store.watch_children(CHANGES)) as changes:
                 async for children in changes:
-                    changed = await announced.look(reader, children.names)
-                    if changed is None or any(map(_has_quotas, changed)):
+                    if touches_quotas(await announced.look(reader, children.names)):
                         # What is announced is written already; each change is read with all others.
                         take_up((await read_quotas(reader, complaints)).table)
                     attempts = 0
@@ -44,8 +43,3 @@ async def follow_quotas(
             log.info("quotas not followed; trying on", reason=str(error))
         attempts += 1
         await clock.sleep(backoff.pause_s(attempts))
-
-
-def _has_quotas(path: str) -> bool:
-    """Whether a node may say something of quotas; the cluster's says what windows they are measured in."""
-    return path == QuotaEntity().path or path.startswith((f"{USERS}/", f"{CLIENTS}/"))

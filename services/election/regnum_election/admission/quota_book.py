@@ -3,7 +3,8 @@
 Quotas share no node with topics, so they are changed beside the controller's task and never hold it up; every write
 carries the reign's fence all the same. One change of one entity is one multi: the entity's node at the version that
 was read, missing folders above it, and the node that announces the change. Whoever edits a quota by hand announces it
-by a node below ``/config/changes`` of any name.
+by a node below ``/config/changes`` of any name. Settings, access rules and tokens are announced there, too; for those
+nothing is read.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Final, TypeAlias, assert_never
 import structlog
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
+from regnum_coordination.recipes.announced import Announced, touches_quotas
 from regnum_coordination.recipes.config_mutations import quota_mutation
 from regnum_coordination.recipes.mutating import NodeMutations
 from regnum_coordination.recipes.stored_quotas import Complaints, StoredQuotas, read_quotas
@@ -69,7 +71,7 @@ class QuotaBook:
 
     @property
     def change(self) -> int:
-        """Newest change that was read or written."""
+        """Newest change when they were read or written: no quota is newer."""
         return self._change
 
     @property
@@ -78,7 +80,7 @@ class QuotaBook:
         return self._read.is_set()
 
     def has_seen(self, announcement: str) -> bool:
-        """Whether the quotas were read since somebody announced a change under that name."""
+        """Whether they are as new as what somebody announced under that name."""
         return announcement in self._announced
 
     async def known(self) -> QuotaTable:
@@ -95,14 +97,18 @@ class QuotaBook:
 
     async def follow(self, store: Store) -> None:
         """Keep up with what is announced; a task that ends with the session."""
+        announced = Announced()
         try:
             async with aclosing(store.watch_children(CHANGES)) as changes:
                 async for children in changes:
                     names = frozenset(children.names)
-                    if names - self._announced or not self._read.is_set():
+                    changed = await announced.look(self._store, children.names)
+                    if changed is None or (names - self._announced and touches_quotas(changed)):
                         await self._read_again()
-                    # A name that is gone may be used again.
-                    self._announced &= names
+                        # A name that is gone may be used again.
+                        self._announced &= names
+                    else:
+                        self._announced = names
         except (SessionExpired, DeposedError):
             self._log.info("watch ended with the session", folder=CHANGES)
 

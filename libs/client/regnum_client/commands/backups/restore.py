@@ -12,7 +12,6 @@ from regnum_coordination.backup.restoring import (
     Found,
     Restore,
     RestoreRefusedError,
-    brokers_that_lived,
     look,
     objection,
 )
@@ -98,17 +97,15 @@ async def restore_from(
 async def restore_in_place(store: Store, url: str, wish: Wish, progress: Callable[[int], None]) -> Restored:
     """The same with the tree that is in the store, which is backed up into the wish's file first.
 
-    It waits for every broker that has lived under the tree and was not forgotten. Without ``execute`` the file goes.
+    Without ``execute`` the file goes.
     """
     found = await look(store)
     against = objection(found, found.cluster_id or "", replace_tree=True)
     if against is not None and wish.execute:
         raise RestoreRefusedError(f"{against}. Nothing was changed")
-    lived = await brokers_that_lived(store)
-    all_of_it = replace(wish, replace=True, more_brokers=wish.more_brokers | lived)
     await back_up(store, url, str(wish.file), BackupFile(wish.file), progress)
     try:
-        return await restore_from(store, all_of_it, progress)
+        return await restore_from(store, replace(wish, replace=True), progress)
     finally:
         if not wish.execute:
             wish.file.unlink()
