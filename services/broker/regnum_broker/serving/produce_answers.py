@@ -170,7 +170,7 @@ class PendingAnswers:
         else:
             # Its request may be answered long before that, and what it brought is counted only until then.
             item.message, item.checked = LET_GO, None
-            item.leadership.partition.acks.tell(end, partial(self._tell, item))
+            item.replicating = item.leadership.partition.acks.tell(end, partial(self._tell, item))
 
     def refused(self, item: Admitted | Waiting, code: Code, message: str) -> None:
         """Nothing was appended to a partition."""
