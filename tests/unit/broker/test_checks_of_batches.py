@@ -1,6 +1,7 @@
 """Batches that take long to be checked cost the writer nothing, and the other callers one piece of it."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.produce_answers import PendingAnswer, PendingAnswers
-from regnum_broker.serving.produce_appends import Admitted, Waiting
+from regnum_broker.serving.produce_appends import Admitted, Checked, Waiting
 from regnum_broker.serving.produce_checks import EXPECTED_BYTES_MIN, SMALL_BYTES
 from regnum_broker.serving.promised_leaders import PromisedLeaders
 from regnum_broker.storage import CHECKERS
@@ -313,6 +314,21 @@ async def test_what_was_checked_goes_behind_what_waits_for_the_next_epoch_and_ca
         return appended == [b"\x01", b"\x02"]
 
     await eventually(all_appended)
+
+
+async def test_what_waits_for_replicas_keeps_no_batch(world: World) -> None:
+    """Its request may be answered long before they have it, and what it brought is counted only until then."""
+    partition = world.partition
+    world.leading.lead(0, epoch=2, isr=(LEADER, FOLLOWER))
+    waiting = world.send(bytes(2_000))
+
+    async def appended() -> bool:
+        return len(partition.acks) == 1
+
+    await eventually(appended)
+    assert not [kept for kept in gc.get_objects() if isinstance(kept, Checked)]
+    partition.acks.committed(partition.log.log_end_offset)
+    assert await code_of(waiting) == NONE
 
 
 async def test_a_call_that_is_given_up_before_it_was_checked_leaves_nothing(world: World) -> None:

@@ -1,7 +1,9 @@
 """What a follower asks when, on its stream to a leader that holds requests back until it has something to say."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from regnum_service.channel import ADDRESSEE, Channels
 from regnum_service.clock import SystemClock
 from regnum_service.listening import make_server
 from regnum_testing.batches import assigned_batch
+from regnum_testing.clock import settle
 from regnum_testing.leading_replicas import LeadingReplicas
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 FIRST, SECOND, THIRD = range(3)
 
@@ -62,9 +65,11 @@ class ScriptedLeader(replication_pb2_grpc.ReplicationServiceServicer):
         """Partitions that a request names, with the offsets; the first request is number 1."""
         return {position.partition: position.fetch_offset for position in self.requests[number - 1].positions}
 
-    def answer(self, topic_id: TopicId | None = None, partition: int = 0, **said: object) -> None:
-        """Answer a request; with a partition or without."""
-        answer = replication_pb2.FetchReplicaResponse()
+    def answer(
+        self, topic_id: TopicId | None = None, partition: int = 0, *, requests_taken: int = 0, **said: object
+    ) -> None:
+        """Answer; with a partition or without. ``requests_taken`` 0: as a leader that answers requests one by one."""
+        answer = replication_pb2.FetchReplicaResponse(requests_taken=requests_taken)
         if topic_id is not None:
             answer.partitions.add(topic_id=topic_id, partition=partition, **said)  # type: ignore[arg-type]
         self.answers.put_nowait(answer)
@@ -78,15 +83,15 @@ class Follower:
     ) -> None:
         self.leader = leader
         self.throttle = throttle
-        self._stream = stream
-        self._replicas = replicas
+        self.stream = stream
+        self.replicas = replicas
 
     def add(self, number: int, *, filled: bool = False) -> PartitionKey:
         """Follow another partition; ``filled``: a reassignment brings it in."""
-        partition: Partition = self._replicas.partition(number)
+        partition: Partition = self.replicas.partition(number)
         following = Following(leader=BrokerId(1), leader_epoch=LeaderEpoch(0), filled=filled)
-        self._replicas.replicas.give(partition, following)
-        self._stream.add(partition, following)
+        self.replicas.replicas.give(partition, following)
+        self.stream.add(partition, following)
         return partition.key
 
 
@@ -98,7 +103,7 @@ async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
     address = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
     await server.start()
     channels, throttle = Channels(), Meter(SystemClock())
-    async with LeadingReplicas(tmp_path, partitions=3) as replicas:
+    async with LeadingReplicas(tmp_path, partitions=3, readers=1) as replicas:
         stream = LeaderStream(
             BrokerId(1),
             broker=BrokerId(2),
@@ -128,6 +133,52 @@ async def test_what_was_stored_is_told_also_while_another_request_is_held_back(f
     leader.answer(first.topic_id, FIRST, records=assigned_batch(b"a", b"b", base_offset=0), log_end_offset=2)
     await leader.has_been_asked(3)
     assert leader.named(3) == {FIRST: 2}
+
+
+async def test_an_answer_that_is_stored_while_a_request_is_put_together_is_acknowledged_with_the_next(
+    follower: Follower,
+) -> None:
+    """A leader that may send a new replica no more until this one was taken waited for that without an end.
+
+    Steps: a request that names two partitions looks for the last batch of the second, and the disk takes its time; an
+    answer with records of the first comes and is stored. The request says where the first is now, and that nothing was
+    taken; the next one says it with the answer.
+    """
+    leader, replicas = follower.leader, follower.replicas
+    first = follower.add(FIRST)
+    await leader.has_been_asked(1)
+    log, of_second = replicas.partition(FIRST).log, replicas.partition(SECOND).log
+
+    def cut() -> None:
+        for base in (0, 1):
+            of_second.append_replicated(assigned_batch(b"x", base_offset=base))
+        of_second.truncate(1)
+
+    await replicas.storage.write(cut)
+    assert of_second.last_batch is None, "it is in the file only"
+    over = threading.Event()
+    reading = asyncio.ensure_future(replicas.storage.read_for_brokers(partial(over.wait, DEADLINE_S)))
+    follower.stream.start_moved(first)
+    follower.add(SECOND)
+    await settle()
+    leader.answer(
+        first.topic_id,
+        FIRST,
+        records=assigned_batch(b"a", b"b", base_offset=0),
+        log_end_offset=2,
+        requests_taken=1,
+    )
+
+    async def stored() -> bool:
+        return log.log_end_offset == 2 and follower.stream.answers == 1
+
+    await eventually(stored)
+    over.set()
+    await leader.has_been_asked(3)
+    assert await within(reading)
+    assert [request.answers_taken for request in leader.requests] == [0, 0, 1]
+    assert leader.named(2) == {FIRST: 2, SECOND: 1}
+    assert leader.named(3)[FIRST] == 2
 
 
 async def test_a_stream_says_which_leader_is_meant(follower: Follower) -> None:

@@ -1,6 +1,7 @@
 """Waiting requests are completed exactly once."""
 
 import asyncio
+from functools import partial
 
 from regnum_broker.replication.purgatory import AckOutcome, AckQueue, LongPoll, Signal
 
@@ -28,6 +29,44 @@ async def test_who_gave_up_is_left_alone() -> None:
     queue.wait_for(3).cancel()
     queue.committed(3)
     assert len(queue) == 0
+
+
+async def test_waits_that_were_given_up_are_no_more_than_there_are_others_however_long_nothing_is_committed() -> None:
+    queue, told = AckQueue(), list[int]()
+    kept = [queue.tell(1_000 * number, partial(note, told, number)) for number in range(1, 101)]
+    for offset in range(50_000):
+        queue.give_up(queue.tell(1 + offset % 1_000, partial(note, told, -1)))
+    assert len(queue) <= 2 * len(kept) + 2
+    queue.give_up(kept[0])
+    queue.committed(100_000)
+    assert told == list(range(2, 101))
+    assert len(queue) == 0
+
+
+async def test_a_wait_that_was_told_is_not_counted_among_those_that_were_given_up() -> None:
+    queue, told = AckQueue(), list[int]()
+    over = [queue.tell(1, partial(note, told, 1)) for _ in range(1_000)]
+    queue.committed(1)
+    for wait in over:
+        queue.give_up(wait)
+    queue.tell(2, partial(note, told, 2))
+    queue.give_up(queue.tell(3, partial(note, told, 3)))
+    assert len(queue) == 2, "one that was given up, and was not in the way of anybody"
+    queue.committed(3)
+    assert told == [1] * 1_000 + [2]
+
+
+async def test_futures_that_were_cancelled_do_not_add_up() -> None:
+    queue = AckQueue()
+    for _ in range(1_000):
+        queue.wait_for(3).cancel()
+        # In the next turn the queue hears of it.
+        await asyncio.sleep(0)
+    assert len(queue) <= 100
+
+
+def note(told: list[int], number: int, _outcome: AckOutcome) -> None:
+    told.append(number)
 
 
 async def test_a_poll_sees_what_fires_while_it_is_attached() -> None:

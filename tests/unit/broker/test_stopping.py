@@ -298,7 +298,9 @@ async def test_what_is_handed_over_is_not_followed_unless_the_broker_stays() -> 
     try:
         fetchers.follow(followed, by_two)
         fetchers.hold()
-        # Another leader of what is followed anyway; what was led; and of that something that is to be stopped.
+        # Another leader of what is followed anyway, whose order is forgotten before the next one is recorded; what was
+        # led; and of that something that is to be stopped.
+        fetchers.forget(followed.key)
         fetchers.follow(followed, by_three)
         fetchers.follow(led, by_three)
         fetchers.follow(stopped, by_three)

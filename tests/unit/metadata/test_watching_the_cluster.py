@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 from immutables import Map
@@ -27,10 +28,10 @@ NAMES = [f"topic-{number}" for number in range(8)]
 class Owner:
     """Holds an image, and changes it as a broker does."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, **bounds: int) -> None:
         self.chance = random.Random(seed)
         self.image = HeldImage()
-        self.feed = ClusterFeed(lambda: self.image)
+        self.feed = ClusterFeed(lambda: self.image, **bounds)
         self._lives = 0
         self._terms = 0
 
@@ -152,7 +153,10 @@ class Client:
 
     async def listen(self) -> int:
         """Take up what it lacks; how many messages that was."""
-        parts = [WatchMetadataResponse.FromString(one) async for one in self.owner.feed.changes(self.watcher)]
+        return self.hear([WatchMetadataResponse.FromString(one) async for one in self.owner.feed.changes(self.watcher)])
+
+    def hear(self, parts: Sequence[WatchMetadataResponse]) -> int:
+        """Take up a change; how many messages that was."""
         if parts:
             assert [part.more for part in parts] == [True] * (len(parts) - 1) + [False]
             view = with_change(self.view, parts)
@@ -232,6 +236,34 @@ async def test_a_slow_watcher_gets_one_newer_change_and_not_a_queue() -> None:
     assert await client.listen() == 1
     client.knows_everything()
     assert await client.listen() == 0
+
+
+async def test_those_who_do_not_read_keep_few_differences_and_know_everything_when_they_read_on() -> None:
+    """Each stops reading at a version of its own, and what changed since it listened last would be held for it."""
+    owner = Owner(told_names_max=200)
+    topics = [owner.topic(name, 4) for name in NAMES]
+    owner.replace(1, 1, *topics)
+    reader, *clients = [Client(owner, *NAMES[:3], all_topics=number % 2 == 0) for number in range(41)]
+    for client in (reader, *clients):
+        await client.listen()
+    stopped: list[tuple[Client, AsyncIterator[bytes], list[WatchMetadataResponse]]] = []
+    for client in clients:
+        put = [replace(one, partitions=one.partitions.set(2, owner.state(2))) for one in topics]
+        owner.change(put=put, news=[TopicNews(one.name, frozenset(one.partitions)) for one in put])
+        told = aiter(owner.feed.changes(client.watcher))
+        stopped.append((client, told, [WatchMetadataResponse.FromString(await anext(told))]))
+    differences = [parts for _, _, parts in stopped if not parts[0].all_brokers]
+    assert 0 < len(differences) * len(NAMES) * (1 + 4) <= 200
+    # Of little there is little to hold: it goes on as ever.
+    await reader.listen()
+    newest = replace(topics[0], partitions=topics[0].partitions.set(2, owner.state(2)))
+    owner.change(put=[newest], news=[TopicNews(NAMES[0], frozenset({2}))])
+    (small,) = [WatchMetadataResponse.FromString(one) async for one in owner.feed.changes(reader.watcher)]
+    assert not small.all_brokers
+    for client, told, parts in stopped:
+        client.hear([*parts, *[WatchMetadataResponse.FromString(one) async for one in told]])
+        await client.listen()
+        client.knows_everything()
 
 
 async def test_callers_who_name_many_versions_of_earlier_reigns_have_few_changes_put_together() -> None:

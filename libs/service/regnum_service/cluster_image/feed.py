@@ -12,7 +12,8 @@ when it can be sent something (``PictureLine.since``), and put together from pie
 which are serialised when the first watcher wants them and kept until the next version. Starts are rounded, as for
 brokers, so that watchers that lag alike share their pieces, and made-up versions cost no more than a few. One that
 stands where the line does not reach, or
-that has just named a topic, is told the present state. A change that does not concern a watcher moves its position and
+that has just named a topic, is told the present state; so is one for whose difference there is no room beside those
+that others are told and do not read. A change that does not concern a watcher moves its position and
 sends nothing; now and then a bare version says that somebody is there.
 
 Example: 500 watchers of the same topic; its leader moves: one piece of some 60 bytes is serialised, 500 times sent.
@@ -21,6 +22,7 @@ Example: 500 watchers of the same topic; its leader moves: one piece of some 60 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Final
+from weakref import WeakSet
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import types_pb2
@@ -50,6 +52,9 @@ WOKEN_PER_TURN: Final = 25
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of whole topics that are kept for the next watcher that asks for them."""
 
+TOLD_NAMES_MAX: Final = 500_000
+"""Names that differences hold which somebody is still being told: some 60 MB."""
+
 _RESET: Final = metadata_pb2.WatchMetadataResponse(reset=True).SerializeToString()
 
 
@@ -59,6 +64,8 @@ class _Delta:
     def __init__(self, image: HeldImage, news: News) -> None:
         self.image: Final = image
         self.news: Final = news
+        self.names: Final = news.names
+        """How many names it holds."""
         self._named: dict[str, frozenset[int] | None] | None = None
         self._pieces: dict[str, tuple[bytes, ...]] = {}
         self._lock: Final = asyncio.Lock()
@@ -103,20 +110,31 @@ class _Delta:
 class ClusterFeed:
     """Of one process. Belongs to its event loop; ``run`` is its one task."""
 
-    def __init__(self, held: Callable[[], HeldImage], line: PictureLine | None = None) -> None:
+    def __init__(
+        self,
+        held: Callable[[], HeldImage],
+        line: PictureLine | None = None,
+        *,
+        told_names_max: int = TOLD_NAMES_MAX,
+    ) -> None:
         """Only assigns.
 
         Args:
             held: the image as of now.
             line: the image's line of versions, which the owner extends before it says so; None: this keeps one.
+            told_names_max: names that differences hold which somebody is still being told.
         """
+        self._told_names_max: Final = told_names_max
         self._held: Final = held
         self._line: Final = PictureLine(NO_PICTURE) if line is None else line
         self._extends: Final = line is None
         self._position = NO_PICTURE
         self.watchers: Final = Watchers()
         """Who watches."""
-        self._deltas: dict[PictureVersion, _Delta] = {}
+        self._deltas: dict[PictureVersion, _Delta | None] = {}
+        """None: there is no room for what changed since."""
+        self._told: Final = WeakSet[_Delta]()
+        """Those, and the ones of before that somebody is still being told: who does not read keeps what he is told."""
         self._whole: dict[str, tuple[HeldTopic, tuple[bytes, ...]]] = {}
         self._whole_bytes = 0
         self._lists: Final = BrokerLists()
@@ -132,7 +150,7 @@ class ClusterFeed:
     @property
     def serialisations(self) -> int:
         """Topics serialised so far, each as a whole or what changed of it."""
-        return self._serialisations + sum(delta.serialisations for delta in self._deltas.values())
+        return self._serialisations + sum(delta.serialisations for delta in self._deltas.values() if delta)
 
     @property
     def changes_put_together(self) -> int:
@@ -172,7 +190,7 @@ class ClusterFeed:
         self._woken.set()
 
     def _moved(self, image: HeldImage) -> None:
-        self._serialisations += sum(delta.serialisations for delta in self._deltas.values())
+        self._serialisations += sum(delta.serialisations for delta in self._deltas.values() if delta)
         self._deltas.clear()
         self._controller, self._position = image.controller, image.position
 
@@ -236,13 +254,18 @@ class ClusterFeed:
 
     def _delta(self, image: HeldImage, position: PictureVersion) -> _Delta | None:
         start = self._line.shared(position)
-        delta = self._deltas.get(start)
-        if delta is None:
+        if start not in self._deltas:
             news = self._line.since(start)
             if news is None:
                 return None
-            delta = self._deltas[start] = _Delta(image, news)
-        return delta
+            delta = _Delta(image, news)
+            # A large one leaves as much room as it takes: small ones, which are most, are told whoever does not read.
+            if 2 * delta.names <= self._told_names_max - sum(other.names for other in self._told):
+                self._deltas[start] = delta
+                self._told.add(delta)
+            else:
+                self._deltas[start] = None
+        return self._deltas[start]
 
     def _head_of_all(self, image: HeldImage) -> bytes:
         head = metadata_pb2.WatchMetadataResponse(

@@ -23,11 +23,13 @@ class Fetchers:
         self._tasks: Final[list[asyncio.Task[None]]] = []
         self._leaders: Final[dict[PartitionKey, BrokerId]] = {}
         self._held: dict[PartitionKey, tuple[Partition, Following]] | None = None
+        self._held_known: frozenset[PartitionKey] = frozenset()
+        """What was followed when that began. An order has it forgotten before it is followed again."""
         self._stopped = False
 
     def follow(self, partition: Partition, following: Following) -> None:
         """Fetch a partition from its leader."""
-        known = partition.key in self._leaders
+        known = partition.key in self._held_known
         self.forget(partition.key)
         if following.leader == NO_LEADER or self._stopped:
             return
@@ -56,11 +58,11 @@ class Fetchers:
         it (defect D11).
         """
         if self._held is None:
-            self._held = {}
+            self._held, self._held_known = {}, frozenset(self._leaders)
 
     def release(self) -> None:
         """The broker stays: follow what was not followed meanwhile."""
-        held, self._held = self._held, None
+        held, self._held, self._held_known = self._held, None, frozenset()
         for partition, following in () if held is None else held.values():
             self.follow(partition, following)
 

@@ -295,9 +295,8 @@ class LeaderStream:
 
     async def _request(self, identity: Identity) -> replication_pb2.FetchReplicaRequest:
         """The next request. What is added, or removed, while it is put together goes with the one after it."""
-        now_s = self._clock.monotonic()
-        number, taken = self._sent + 1, self._taken
-        self._sent = number
+        now_s, taken = self._clock.monotonic(), self._taken
+        self._sent = number = self._sent + 1
         self._due = False
         forgotten = [
             replication_pb2.ForgottenPartition(topic_id=key.topic_id, partition=key.partition)
@@ -325,6 +324,9 @@ class LeaderStream:
             if not (continues := followed.taken_from is not None):
                 followed.taken_from = number
             positions.append(_position(key, followed, continues=continues))
+        if self._answered > taken:
+            # Positions may be of after an answer that is not counted, which the leader waits for: named once more.
+            self._changed.update(dict.fromkeys(keys))
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
         wait_s = self._pauses.soonest_s - now_s
         wait_ms = MAX_WAIT_MS if wait_s == math.inf else min(MAX_WAIT_MS, math.ceil(wait_s * 1000))

@@ -31,16 +31,33 @@ _ORDER: Final = count()
 there is one for each replica."""
 
 
+GIVEN_UP_MAX: Final = 64
+"""So many waits that were given up may be in any queue; beyond, no more than there are others."""
+
+
+class Wait:
+    """One wait of a queue."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, told: Told) -> None:
+        self.told: Told | None = told
+        """None: it was told, or given up."""
+
+
 class AckQueue:
     """Waits for the high watermark of one leadership, lowest offset first.
 
-    Most replicas are followed, or not written to: one for which nobody waits has no list.
+    Most replicas are followed, or not written to: one for which nobody waits has no list. A wait that is given up lets
+    go at once of whom it would have told; its place goes with the others', when they are more than half.
     """
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_given_up", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Told]] | None = None
+        self._waiting: list[tuple[int, int, Wait]] | None = None
+        self._given_up = 0
+        """Those in the list that were given up."""
 
     def __len__(self) -> int:
         return len(self._waiting or ())
@@ -48,25 +65,46 @@ class AckQueue:
     def wait_for(self, offset: int) -> asyncio.Future[AckOutcome]:
         """A future that is completed when the high watermark reaches ``offset``. Whoever gives up cancels it."""
         future: asyncio.Future[AckOutcome] = asyncio.get_running_loop().create_future()
-        self.tell(offset, partial(_complete, future))
+        wait = self.tell(offset, partial(_complete, future))
+        future.add_done_callback(lambda _: self.give_up(wait))
         return future
 
-    def tell(self, offset: int, told: Told) -> None:
+    def tell(self, offset: int, told: Told) -> Wait:
         """Call ``told`` once, when the high watermark reaches ``offset`` or the leadership is over."""
         if self._waiting is None:
             self._waiting = []
-        heapq.heappush(self._waiting, (offset, next(_ORDER), told))
+        wait = Wait(told)
+        heapq.heappush(self._waiting, (offset, next(_ORDER), wait))
+        return wait
+
+    def give_up(self, wait: Wait) -> None:
+        """Tell one of these waits nothing any more; nothing happens to one that was told."""
+        if wait.told is None:
+            return
+        wait.told = None
+        self._given_up += 1
+        if self._waiting and self._given_up > max(GIVEN_UP_MAX, len(self._waiting) // 2):
+            self._waiting = [entry for entry in self._waiting if entry[2].told is not None]
+            heapq.heapify(self._waiting)
+            self._given_up = 0
 
     def committed(self, high_watermark: int) -> None:
         """Complete what the high watermark has reached."""
         while self._waiting and self._waiting[0][0] <= high_watermark:
-            heapq.heappop(self._waiting)[2](AckOutcome.COMMITTED)
+            self._end(heapq.heappop(self._waiting)[2], AckOutcome.COMMITTED)
 
     def depose(self) -> None:
         """Complete everything: the leadership is over."""
         waiting, self._waiting = self._waiting, None
-        for _, _, told in waiting or ():
-            told(AckOutcome.DEPOSED)
+        for _, _, wait in waiting or ():
+            self._end(wait, AckOutcome.DEPOSED)
+
+    def _end(self, wait: Wait, outcome: AckOutcome) -> None:
+        told, wait.told = wait.told, None
+        if told is None:
+            self._given_up -= 1
+        else:
+            told(outcome)
 
 
 def _complete(future: asyncio.Future[AckOutcome], outcome: AckOutcome) -> None:

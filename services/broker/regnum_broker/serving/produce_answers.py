@@ -169,8 +169,8 @@ class PendingAnswers:
             self._settle(pending, item.index)
         else:
             # Its request may be answered long before that, and what it brought is counted only until then.
-            item.message = LET_GO
-            item.leadership.partition.acks.tell(end, partial(self._tell, item))
+            item.message, item.checked = LET_GO, None
+            item.replicating = item.leadership.partition.acks.tell(end, partial(self._tell, item))
 
     def refused(self, item: Admitted | Waiting, code: Code, message: str) -> None:
         """Nothing was appended to a partition."""

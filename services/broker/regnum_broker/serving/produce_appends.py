@@ -29,6 +29,7 @@ from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfO
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition, Role
+from regnum_broker.replication.purgatory import Wait
 from regnum_broker.replication.traces.new_leader import record_wait
 from regnum_broker.serving.produce_requests import batch_in
 
@@ -94,6 +95,8 @@ class Admitted:
     """When it was appended, where it is the first under a leadership whose cause is known; 0: it is not."""
     spent_s: float = 0.0
     """For so long a thread was at it that nobody was charged for yet."""
+    replicating: Wait | None = None
+    """Its wait for the high watermark, once it is appended."""
 
     @property
     def call(self) -> Call:
@@ -109,6 +112,8 @@ class Admitted:
         """Nobody waits for it any more: it is not appended, if the writer does not have it yet."""
         if self.in_line:
             self.message = LET_GO
+        if self.replicating is not None:
+            self.leadership.partition.acks.give_up(self.replicating)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
