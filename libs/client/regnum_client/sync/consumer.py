@@ -257,7 +257,8 @@ class Consumer(Face[_Behind]):
             client = self.bridge.client
             assigned = client.assignment
             for partition in given_back.keys() & assigned:
-                client.seek(partition, given_back[partition])
+                at = given_back[partition]
+                client.seek(partition, at, leader_epoch=client.leader_epoch_before(partition, at))
 
     async def _fill(self, records_max: int, timeout_s: float) -> None:
         # What comes while the caller gives up (Ctrl-C) is in the hand for the next one.
