@@ -1,9 +1,12 @@
 """Open, ready and closed batches."""
 
 import math
+from collections import Counter
 
-from regnum_client.producer.batches.accumulator import OPEN_SHARE_MAX, PATIENCE_S, Accumulator
+import pytest
+from regnum_client.producer.batches.accumulator import OPEN_SHARE_MAX, PASSED_OVER_S, PATIENCE_S, Accumulator
 from regnum_client.producer.batches.lane import Batch
+from regnum_client.producer.batches.partitioner import StickyRoundRobin
 from regnum_client.records import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -45,10 +48,10 @@ def test_a_batch_is_ready_after_its_linger_and_takes_records_until_it_is_taken()
     assert accumulator.become_ready(1.0) == [A]
     assert accumulator.become_ready(1.0) == [], "said once"
     assert (accumulator.next_ready_s, accumulator.is_ready(A)) == (None, True)
-    assert filling.put(A, 2.0) is batch
+    assert filling.put(A, 1.0 + PATIENCE_S) is batch
     assert accumulator.take(A) is batch
     assert batch.content.record_count == 2
-    assert filling.put(A, 2.0) is not batch
+    assert filling.put(A, 1.0 + PATIENCE_S) is not batch
     assert filling.turned == [A]
 
 
@@ -112,6 +115,52 @@ def test_a_batch_grows_up_to_a_size_and_records_without_a_key_go_round_meanwhile
     assert 800 < first.content.size_bytes <= 1_000
     assert len(filling.turned) == 3, "with each batch_bytes, and when it was full"
     assert not filling.accumulator.is_large(A), "the next one begins small"
+
+
+def test_records_without_a_key_pass_over_a_batch_that_nobody_takes_for_long() -> None:
+    """It kept the turn: nine of ten records without a key went to the one partition that could not be sent to."""
+    filling = Filling()
+    filling.put(A, 0.0)
+    filling.accumulator.become_ready(1.0)
+    filling.put(A, 1.0 + PASSED_OVER_S)
+    assert filling.turned == [A], "when it was ready: that it is not taken yet makes it larger, as long as all is well"
+    filling.put(A, 1.01 + PASSED_OVER_S)
+    filling.put(A, 1.02 + PASSED_OVER_S)
+    assert filling.turned == [A, A, A], "with each further record"
+
+
+@pytest.mark.parametrize("per_s", [20, 1_000, 5_000])
+def test_a_partition_that_is_not_sent_to_gets_its_share_of_records_without_a_key_and_no_more(per_s: int) -> None:
+    partitions, stuck = 12, 3
+    sticky = StickyRoundRobin(0)
+    accumulator = Accumulator[str](
+        batch_bytes=64 * 1024,
+        batch_bytes_max=1_000_000,
+        codec="none",
+        linger_s=0.005,
+        delivery_timeout_s=120.0,
+        on_turned=lambda turned: sticky.batch_turned("t", turned.partition, partitions),
+    )
+    given = Counter[int]()
+    for number in range(max(2_000, 4 * per_s)):
+        now_s = number / per_s
+        chosen = sticky.current("t", partitions)
+        given[chosen] += 1
+        accumulator.append(
+            TopicPartition("t", chosen),
+            key=None,
+            value=b"x" * 100,
+            headers=(),
+            timestamp_ms=1,
+            receipt="r",
+            size_bytes=100,
+            now_s=now_s,
+        )
+        for ready in accumulator.become_ready(now_s + 0.9 / per_s):
+            if ready.partition != stuck:
+                accumulator.take(ready)
+        accumulator.take_closed()
+    assert 0 < given[stuck] <= 1.1 * given.total() / partitions
 
 
 def test_a_batch_does_not_grow_beyond_what_its_topic_takes() -> None:

@@ -117,6 +117,26 @@ async def test_what_is_paused_takes_no_room_and_asks_no_leader(cluster: FakeClus
         assert len(await read(consumer, 10)) == 10
 
 
+async def test_a_partition_that_is_paused_while_it_stands_in_line_for_a_poll_is_not_asked_for() -> None:
+    """It was fetched and handed out all the same, as soon as its leader took another poll."""
+    async with FakeCluster(brokers=1) as cluster:
+        cluster.create("t", partitions=2)
+        cluster.brokers[1].throttles.append(300)
+        async with consumer_of(cluster) as consumer:
+            await consumer.assign("t", partitions=[0])
+            fetcher = consumer._fetcher
+            assert fetcher is not None
+            await until(lambda: any(P0 in line for _, line in fetcher._departures.lines()), "it waits for the throttle")
+            consumer.pause(P0)
+            write(cluster, 0)
+            write(cluster, 1)
+            await consumer.assign("t", partitions=[1])
+            assert places(await read(consumer, 10)) == {(1, offset) for offset in range(10)}
+            assert consumer.unread_bytes == 0
+            consumer.resume(P0)
+            assert places(await read(consumer, 10)) == {(0, offset) for offset in range(10)}
+
+
 async def test_a_seek_of_a_paused_partition_counts_when_it_goes_on(cluster: FakeCluster) -> None:
     write(cluster, 0, records=30)
     async with consumer_of(cluster) as consumer:

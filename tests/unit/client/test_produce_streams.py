@@ -9,9 +9,11 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_client import Producer, ProducerSettings
+from regnum_client.cluster.connections import Connections
 from regnum_client.producer.streams import CALLED_FOR_S, REFUSED_FOR_S, ProduceStreams
 from regnum_client.tasks import Tasks
 from regnum_model.nodes import Address
+from regnum_service.channel import Channels
 from regnum_service.errors import RegnumError
 from regnum_service.status import to_status
 from regnum_testing.clock import FakeClock
@@ -304,6 +306,24 @@ async def test_closing_ends_what_waits_with_an_unknown_outcome(sending: Sending)
         await within(task)
     assert failed.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
     assert stream.cancelled
+
+
+async def test_a_connection_that_is_closed_as_a_stream_begins_fails_its_request_and_not_the_producer() -> None:
+    """A broker's new registration closes old connections; as a stream began, that ended the producer."""
+    async with FakeCluster(brokers=1) as cluster:
+        address, connections, tasks = cluster.brokers[1].address, Connections(Channels()), Tasks("test")
+        streams = ProduceStreams(connections, clock=FakeClock(), tasks=tasks)
+        request = log_pb2.ProduceStreamRequest()
+        first = asyncio.create_task(streams.produce(address, request, timeout_s=30.0))
+        closing = asyncio.create_task(connections.drop(address))
+        with pytest.raises(RegnumError) as failed:
+            await within(first)
+        await within(closing)
+        assert failed.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+        assert tasks.failure is None
+        await within(streams.produce(address, log_pb2.ProduceStreamRequest(), timeout_s=30.0))
+        await streams.close()
+        await connections.close()
 
 
 async def test_what_stands_in_line_goes_in_one_message_once_the_broker_said_that_it_takes_that(

@@ -133,6 +133,24 @@ async def test_keys_decide_the_partition_and_keyless_batches_go_round(cluster: F
     assert {where.partition for where in keyless} == {0, 1, 2}
 
 
+async def test_records_without_a_key_pass_over_partitions_without_a_leader(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=4)
+    for leaderless in (1, 2):
+        cluster.elect("wide", leaderless, -1)
+    async with producer_to(cluster, linger_ms=0.0) as producer:
+        where = [(await within(await producer.send("wide", b"v"))).partition for _ in range(4)]
+        assert set(where) == {0, 3}
+        cluster.elect("wide", 0, -1)
+        cluster.elect("wide", 3, -1)
+        producer._metadata.request()  # type: ignore[union-attr]
+        await until(lambda: producer._metadata.view.leader_term("wide", 3) is None)  # type: ignore[union-attr]
+        waiting = await producer.send("wide", b"late")
+        assert not waiting.done(), "where none has one, it waits"
+        for partition in range(4):
+            cluster.elect("wide", partition, 1)
+        await within(waiting)
+
+
 async def test_batches_that_overtake_one_another_end_in_order(cluster: FakeCluster) -> None:
     """The broker handles every other call late."""
     calls = 0

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client import Consumer, ConsumerSettings
+from regnum_client import Consumer, ConsumerSettings, TopicPartition
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
-from regnum_testing.group_members import Reading, member
+from regnum_testing.group_members import Reading, member, write
 from regnum_testing.waiting import until, within
 
 SETTINGS = ConsumerSettings(topics_refresh_s=0.1, fetch_wait_ms=50)
@@ -35,6 +35,24 @@ async def test_all_topics_that_match_are_read_new_ones_too_and_deleted_ones_no_m
         await until(lambda: read_of(consumer) == {"orders-eu", "orders-us", "orders-jp"}, "a new one is read")
         cluster.delete("orders-us")
         await until(lambda: read_of(consumer) == {"orders-eu", "orders-jp"}, "one that is gone is not")
+
+
+async def test_a_topic_that_is_deleted_or_made_anew_between_two_looks_ends_no_reading(cluster: FakeCluster) -> None:
+    """The reader was told, of each one and until it let go of it, that a topic is gone which it had not named."""
+    settings = ConsumerSettings(topics_refresh_s=1000.0, fetch_wait_ms=50)
+    async with Consumer(cluster.bootstrap, settings=settings) as consumer:
+        await consumer.subscribe(pattern="orders-.*")
+        reading = Reading(consumer)
+        cluster.delete("orders-us")
+        await until(lambda: {one.topic for one in reading.has} == {"orders-eu"}, "one that is gone is read no more")
+        cluster.delete("orders-eu")
+        cluster.create("orders-eu", partitions=1)
+        write(cluster, 0, 3, topic="orders-eu")
+        await until(lambda: len(reading.has) == 1, "the old one is not read any more")
+        await until(lambda: [one.topic for one in reading.records] == ["orders-eu"] * 3, "and the new one is, from 0")
+        assert [one.offset for one in reading.records] == [0, 1, 2]
+        assert reading.has == {TopicPartition("orders-eu", 0)}
+        await reading.stop()
 
 
 async def test_members_of_a_group_share_the_topics_of_a_pattern_as_they_come_and_go(cluster: FakeCluster) -> None:

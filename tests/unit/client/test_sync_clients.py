@@ -316,6 +316,24 @@ async def test_positions_are_those_of_the_reader_and_not_of_what_was_fetched_for
     await beside(work)
 
 
+async def test_what_is_given_back_keeps_the_leader_epoch_before_it(cluster: FakeCluster) -> None:
+    """Without, a commit says nothing of it, and nobody notices that the record before was lost."""
+    cluster.elect("t", 0, 2)
+    write(cluster, 0, 10)
+    epoch = cluster.partitions["t", 0].leader_epoch
+
+    def work() -> tuple[int, int | None]:
+        with Consumer(cluster.bootstrap, settings=FAST) as consumer:
+            consumer.assign("t")
+            read = next(consumer)
+            # What was read ahead goes back.
+            consumer.pause(TopicPartition("t", 1))
+            return read.offset, consumer.leader_epoch_before(TopicPartition("t", 0), 1)
+
+    assert epoch > 0
+    assert await beside(work) == (0, epoch)
+
+
 async def test_an_iteration_that_is_given_up_loses_nothing(cluster: FakeCluster) -> None:
     """As Ctrl-C does it: the wait ends with an exception, at the moment when records come."""
     write(cluster, 0, 20)

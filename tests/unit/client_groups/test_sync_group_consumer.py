@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar
 
 import pytest
-from regnum_client import ConsumerSettings, TopicPartition
+from regnum_client import ConsumerSettings, NoOffsetForPartitionError, ResetPolicy, TopicPartition
 from regnum_client.sync import Consumer, RebalanceListener
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -48,6 +48,21 @@ async def test_what_was_read_ahead_is_not_committed(cluster: FakeCluster) -> Non
     seen = await beside(work)
     assert len(set(seen)) == 200
     assert len(seen) == 201, "the one that was in hand at the end"
+
+
+async def test_a_partition_whose_beginning_nobody_has_said_is_not_committed(cluster: FakeCluster) -> None:
+    """Offset 0 was, and the next member read it from there in place of asking where to begin."""
+
+    def work() -> None:
+        settings = ConsumerSettings(auto_offset_reset=ResetPolicy.FAIL, enable_auto_commit=False, fetch_wait_ms=20)
+        with Consumer(cluster.bootstrap, topics=["t"], group_id="g", settings=settings) as consumer:
+            with pytest.raises(NoOffsetForPartitionError):
+                next(consumer)
+            consumer.seek(P[0], 4)
+            consumer.commit()
+
+    await beside(work)
+    assert [cluster.groups.offset("g", "t", number) for number in range(2)] == [4, None]
 
 
 async def test_a_second_member_gets_its_share_while_the_first_reads_on(cluster: FakeCluster) -> None:

@@ -297,8 +297,16 @@ class ConsumerSession:
             self._fetcher.arrived.set()
 
     def _follow_topics(self) -> None:
-        if self._metadata is not None and self._fetcher is not None:
-            self._subscriptions.follow(self._metadata.view, self._fetcher)
+        if self._metadata is None or self._fetcher is None:
+            return
+        view = self._metadata.view
+        self._subscriptions.follow(view, self._fetcher)
+        if self._followed is not None:
+            for topic in self._subscriptions.gone(view):
+                if topic in view.topics:
+                    # Before the fetcher finds that its positions mean nothing: nobody asked for it by name.
+                    self._subscriptions.drop(topic, self._fetcher)
+                self._followed.look_soon()
 
     def _release(self, topics: Sequence[str], now_s: float) -> Mapping[str, float]:
         """As ``cluster.questions.Release``: what is assigned or subscribed to is in use."""

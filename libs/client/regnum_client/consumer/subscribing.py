@@ -61,8 +61,8 @@ class SubscribingConsumer(ConsumerSession):
 
         Instead of names there may be one ``pattern`` (a regular expression, see ``topics.patterns``): all topics whose
         whole names match, without the cluster's own; new ones from their beginning, within ``topics_refresh_s``, and
-        those that are deleted no more. A pattern is followed until the next call of this. INVALID_REQUEST
-        for what is no pattern.
+        those that are deleted no more, about a second after brokers say so. A pattern is followed until the next call
+        of this. INVALID_REQUEST for what is no pattern.
 
         One that is removed is left out from then on, with what was fetched of it and not read. Raises as ``assign``.
         Without a group, every consumer that subscribes reads everything, from ``start`` on. With one, these topics take

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.ids import NO_LEADER
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
@@ -26,6 +27,7 @@ from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.security.channels import channels_to
+from regnum_client.cluster.view import TopicView
 from regnum_client.errors import ClientClosedError
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.partitioner import StickyRoundRobin, partition_for_key
@@ -43,6 +45,9 @@ CLOSE_IN_FAILURE_S: Final = 1.0
 """How long ``async with`` waits for open records when its body has failed."""
 IN_FLIGHT_MAX: Final = 5
 """Batches of one producer and partition that a broker remembers."""
+LEADERLESS_MAX: Final = 32
+"""Partitions without a leader that one record without a key passes over: where none has one, a look at all of them for
+each record would hold the event loop."""
 _PLAIN: Final = frozenset({bytes, type(None)})
 """Types of keys and values that need no closer look."""
 TIMESTAMP_MS_MAX: Final = 2**63 - 1
@@ -262,9 +267,10 @@ class Producer:
         """Buffer one record; the future that comes back ends when the brokers have it (or have refused it).
 
         Key and value are bytes or None, or what the serializers of the settings take; what these raise is raised.
-        Without a partition, the key's hash chooses it as Kafka's Java client does; without a key, batches go round.
-        Waits while the buffer is full. Raises BufferFullError, or UNKNOWN_TOPIC_OR_PARTITION for a topic that does
-        not exist, INVALID_CONFIG for what can be no record, and BackgroundTaskError.
+        Without a partition, the key's hash chooses it as Kafka's Java client does; without a key, batches go round
+        among partitions that have a leader and take them. Waits while the buffer is full. Raises BufferFullError, or
+        UNKNOWN_TOPIC_OR_PARTITION for a topic that does not exist, INVALID_CONFIG for what can be no record, and
+        BackgroundTaskError.
         """
         metadata, settings = self._open(), self._settings
         key, value = settings.key_bytes(key), settings.value_bytes(value)
@@ -286,7 +292,7 @@ class Producer:
             await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s, because=because)
         self._open()
         # From here on nothing awaits: records of one caller stay in order.
-        number = self._choose(topic, len(view.partitions), key, partition)
+        number = self._choose(view, key, partition)
         timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         idle = self._accumulator.next_ready_s is None
@@ -329,7 +335,7 @@ class Producer:
     async def check_topic(self, topic: str, *, partition: int | None = None) -> int:
         """The number of partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION, as ``send`` would."""
         view = await self._open().topic(topic, timeout_s=self._settings.topic_wait_s)
-        self._choose(topic, len(view.partitions), None, partition)
+        self._choose(view, None, partition)
         return len(view.partitions)
 
     async def flush(self) -> None:
@@ -361,7 +367,8 @@ class Producer:
         """Seconds for which leaders asked this producer to wait, for their memory or for a quota, all added up."""
         return 0.0 if self._sender is None else self._sender.throttles.told_s
 
-    def _choose(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
+    def _choose(self, view: TopicView, key: bytes | None, partition: int | None) -> int:
+        topic, partitions = view.name, len(view.partitions)
         if partition is not None:
             if not 0 <= partition < partitions:
                 raise RegnumError(
@@ -372,7 +379,14 @@ class Producer:
             return partition
         if key is not None:
             return partition_for_key(key, partitions)
-        return self._partitioner.current(topic, partitions)
+        number = self._partitioner.current(topic, partitions)
+        for _ in range(min(partitions, LEADERLESS_MAX)):
+            state = view.partitions.get(number)
+            if state is not None and state.leader != NO_LEADER:
+                break
+            self._partitioner.batch_turned(topic, number, partitions)
+            number = self._partitioner.current(topic, partitions)
+        return number
 
     def _batch_turned(self, partition: TopicPartition) -> None:
         view = None if self._metadata is None else self._metadata.view.topics.get(partition.topic)

@@ -124,7 +124,9 @@ class _Stream:
     def start(self, address: Address) -> None:
         """Begin; not within the span of whoever comes first."""
         context = contextvars.Context()
-        self._running = self._tasks.start(f"produce stream to {address}", self._run(), context=context)
+        # Before the task begins the channel may be closed: a call that is under way then ends, and none can be made.
+        started: StreamCall = context.run(self._stub.ProduceStream)
+        self._running = self._tasks.start(f"produce stream to {address}", self._run(started), context=context)
 
     async def produce(
         self, message: log_pb2.ProduceStreamRequest, size_bytes: int, *, timeout_s: float
@@ -157,9 +159,8 @@ class _Stream:
         if self._running is not None:
             await self._tasks.end(self._running)
 
-    async def _run(self) -> None:
+    async def _run(self, started: StreamCall) -> None:
         end: RegnumError | _NoStreamError = _broken("the connection was closed while the call was under way")
-        started: StreamCall = self._stub.ProduceStream()
         try:
             await self._talk(started)
             end = _broken("the broker ended the stream")

@@ -50,6 +50,11 @@ class _Behind(AsyncConsumer):
             finally:
                 await self._group.close()
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Those that say something: of a partition whose beginning nobody has said yet, 0 would be one."""
+        _, fetcher = self._open()
+        return {partition: cursor.position for partition, cursor in fetcher.cursors.items() if cursor.has_place}
+
     @property
     def gate(self) -> Gate | None:
         """Where the application and its group meet; None: there is no group."""
@@ -153,7 +158,7 @@ class Consumer(Face[_Behind]):
         client = self.bridge.client
         if offsets is None:
             ahead = self._hand.positions()
-            positions = {one: ahead.get(one, client.position(one)) for one in client.assignment}
+            positions = {one: ahead.get(one, at) for one, at in client.positions().items()}
             offsets = {one: OffsetAndMetadata(at, client.leader_epoch_before(one, at)) for one, at in positions.items()}
         await client.commit(offsets)
 
@@ -257,7 +262,8 @@ class Consumer(Face[_Behind]):
             client = self.bridge.client
             assigned = client.assignment
             for partition in given_back.keys() & assigned:
-                client.seek(partition, given_back[partition])
+                at = given_back[partition]
+                client.seek(partition, at, leader_epoch=client.leader_epoch_before(partition, at))
 
     async def _fill(self, records_max: int, timeout_s: float) -> None:
         # What comes while the caller gives up (Ctrl-C) is in the hand for the next one.

@@ -20,6 +20,7 @@ from regnum_client.admin.groups.views import (
 )
 from regnum_client.admin.session import AdminSession
 from regnum_client.cluster.connections import call
+from regnum_client.cluster.view import ClusterView
 from regnum_client.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -188,9 +189,8 @@ class GroupAdmin(AdminSession):
                 view = await metadata.newer_than(
                     self._clock.monotonic(), timeout_s=max(0.001, deadline_s - self._clock.monotonic())
                 )
-                broker = self._chance.choice(tuple(view.brokers.values()))
                 timeout_s = max(0.001, min(deadline_s - self._clock.monotonic(), CALL_S))
-                place = await self._find(broker.address, group_id, timeout_s)
+                place = await self._find(view, group_id, timeout_s)
                 stub = self._connections.groups(Address(host=place.client.host, port=place.client.port))
                 return await ask(stub, timeout_s, place.broker_id)
             except RegnumError as error:
@@ -198,7 +198,10 @@ class GroupAdmin(AdminSession):
                     raise
                 await self._clock.sleep(AGAIN_S)
 
-    async def _find(self, address: Address, group_id: str, timeout_s: float) -> group_pb2.Coordinator:
+    async def _find(self, view: ClusterView, group_id: str, timeout_s: float) -> group_pb2.Coordinator:
+        if not view.brokers:
+            raise RegnumError(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE, "no broker lives; see `regnum status`")
+        address = self._chance.choice(tuple(view.brokers.values())).address
         request = group_pb2.FindCoordinatorRequest(header=self._header, group_ids=[group_id])
         answer = await call(self._connections.groups(address).FindCoordinator, request, timeout_s=timeout_s)
         (place,) = answer.coordinators

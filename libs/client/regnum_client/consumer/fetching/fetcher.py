@@ -158,6 +158,8 @@ class Fetcher:
         self.arrivals.discard(cursor)
         self._silence.forget(cursor)
         self._outages.forget(cursor.partition)
+        # It may stand in line for a poll that has no room yet.
+        self._departures.leave(cursor.partition)
 
     def resume(self, cursor: Cursor) -> None:
         """Fetch for it again; nothing happens when it is not paused."""

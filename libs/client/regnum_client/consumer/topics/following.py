@@ -1,6 +1,7 @@
 """All topics whose names match a pattern, as they come and go."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -19,6 +20,8 @@ ON_LOOP_MAX: Final = 200
 """Names that are matched without a thread (safety rule S22); those that were looked at before count no more."""
 KNOWN_MAX: Final = 200_000
 """Names of which it is kept whether they match; then they are looked at anew."""
+DOUBTED_S: Final = 1.0
+"""A topic that was not there for so long is looked for: sooner than it counts as gone for one who reads it by name."""
 
 
 class FollowedPattern:
@@ -43,7 +46,7 @@ class FollowedPattern:
             clock: source of time.
             every_s: pause between two looks.
             timeout_s: how long brokers may take to say so.
-            changed: takes the names whenever they are others.
+            changed: takes the names whenever they are others, and when it was to look soon.
             tasks: those of the client.
         """
         self._pattern: Final = pattern
@@ -55,6 +58,7 @@ class FollowedPattern:
         self._tasks: Final = tasks
         self._known: dict[str, bool] = {}
         self._names: dict[str, TopicId] | None = None
+        self._doubted: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -73,15 +77,25 @@ class FollowedPattern:
         if task is not None:
             await self._tasks.end(task)
 
+    def look_soon(self) -> None:
+        """A topic that matched is not there now, or is not read any more because another one has its name."""
+        self._doubted.set()
+
     async def _run(self) -> None:
         while True:
-            await self._clock.sleep(self._every_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._doubted.wait()
+            doubted = self._doubted.is_set()
+            if doubted:
+                await self._clock.sleep(min(DOUBTED_S, self._every_s))
+                self._doubted.clear()
             try:
-                await self._look()
+                await self._look(doubted=doubted)
             except RegnumError as error:
                 _LOG.warning("topics of %s are not known now: %s", self._pattern.text, error.message)
 
-    async def _look(self) -> None:
+    async def _look(self, *, doubted: bool = False) -> None:
         topics = (await self._metadata.all_topics(timeout_s=self._timeout_s)).topics
         if len(self._known) > KNOWN_MAX:
             self._known = {}
@@ -90,6 +104,6 @@ class FollowedPattern:
         matching = among(new) if len(new) <= ON_LOOP_MAX else await asyncio.to_thread(among, new)
         self._known.update((name, name in matching) for name in new)
         found = {name: topics[name].topic_id for name in topics if self._known[name]}
-        if found != self._names:
+        if doubted or found != self._names:
             await self._changed(frozenset(found))
             self._names = found

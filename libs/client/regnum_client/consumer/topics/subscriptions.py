@@ -38,6 +38,13 @@ class Subscriptions:
         """Their names."""
         return frozenset(self._topics)
 
+    def gone(self, view: ClusterView) -> frozenset[str]:
+        """Those that are not there, or in another life."""
+        topics = view.topics
+        return frozenset(
+            topic for topic, (id, _) in self._topics.items() if topic not in topics or topics[topic].topic_id != id
+        )
+
     def follow(self, view: ClusterView, fetcher: Fetcher) -> None:
         """There may be news of topics: take partitions up that were added, and let go of those that were removed."""
         for topic, (id, known) in self._topics.items():

@@ -25,6 +25,10 @@ from regnum_client.records import TopicPartition
 PATIENCE_S: Final = 0.05
 """How long a batch waits for others of its partition that are under way."""
 
+PASSED_OVER_S: Final = 0.2
+"""When a batch has been ready for so long, each further record passes the turn on. (Where leaders have more to do than
+they can, batches are ready for up to that time; with less, they would become smaller there.)"""
+
 OPEN_SHARE_MAX: Final = 0.1
 """Share of the delivery time-out after which a batch takes no further records."""
 
@@ -60,8 +64,8 @@ class Accumulator(Generic[R]):
         self._linger_s: Final = linger_s
         self._delivery_timeout_s: Final = delivery_timeout_s
         self._on_turned: Final = on_turned
-        """Called when a batch is ready or full, and with each ``batch_bytes`` of one that grows: the next record
-        without a key goes to another partition."""
+        """Called when a batch is ready or full, with each ``batch_bytes`` of one that grows, and with each record that
+        joins one that nobody takes (PASSED_OVER_S): the next record without a key goes to another partition."""
         self._open: Final = OrderedDict[TopicPartition, _Open[R]]()
         """Batches that wait for company, in the order in which they were opened. (A dict goes through all that were
         taken from it to find its first.)"""
@@ -113,6 +117,9 @@ class Accumulator(Generic[R]):
             self._close(partition)
         elif after + (after - before) > current.turns_at_bytes:
             self._grown(partition, current, after)
+        elif now_s > current.batch.opened_s + self._linger_s + PASSED_OVER_S and partition in self._ready:
+            # A leader that is gone or silent: nothing else would pass the turn on.
+            self._on_turned(partition)
         return current.batch
 
     def _grown(self, partition: TopicPartition, current: _Open[R], size_bytes: int) -> None:
