@@ -38,11 +38,17 @@ class Door(controller_pb2_grpc.ControllerServiceServicer):
 
     def __init__(self) -> None:
         self.callers: list[Caller] = []
+        self.more = b""
+        """Behind each answer of the Kafka listener."""
 
     async def answer(self, frame: memoryview, context: Any) -> Buffers:
         del frame, context
         self.callers.append(caller())
-        return [struct.pack(">ii", 4, 1)]
+        return [struct.pack(">ii", 4 + len(self.more), 1), self.more]
+
+    def takes_together(self, head: Any) -> bool:
+        del head
+        return False
 
     def ends_with_its_client(self, head: Any) -> bool:
         del head
@@ -143,6 +149,27 @@ async def test_without_a_certificate_of_the_authority_nobody_is_let_in(world: Wo
         assert await within(reader.read(100)) != struct.pack(">ii", 4, 1)
     writer.close()
     assert world.door.callers == []
+
+
+async def test_a_large_answer_comes_whole(world: World) -> None:
+    world.door.more = bytes(MIB)
+    reader, writer = await world.connect(world.certificates.right("client.example"))
+    for _ in range(2):
+        writer.write(REQUEST)
+        assert await within(reader.readexactly(8 + MIB)) == struct.pack(">ii", 4 + MIB, 1) + world.door.more
+    writer.close()
+
+
+@pytest.mark.parametrize("first", [5 * len(REQUEST), 2 * len(REQUEST) + 4])
+async def test_requests_that_come_at_once_are_all_answered(world: World, first: int) -> None:
+    requests = REQUEST * 5
+    reader, writer = await world.connect(world.certificates.right("client.example"))
+    writer.write(requests[:first])
+    whole = first // len(REQUEST)
+    assert await within(reader.readexactly(8 * whole)) == struct.pack(">ii", 4, 1) * whole
+    writer.write(requests[first:])
+    assert await within(reader.readexactly(8 * (5 - whole))) == struct.pack(">ii", 4, 1) * (5 - whole)
+    writer.close()
 
 
 async def test_those_that_say_nothing_in_their_handshake_are_bounded_and_cost_no_other_its_connection(
