@@ -117,7 +117,10 @@ class Data:
         places: list[PartitionProduceResponse] = []
         turns = Turns(SLICE)
         for topic in request.topic_data:
-            name = topic.name if context.version < BY_ID_PRODUCE else self._addresses.name_of(topic.topic_id)
+            by_id = context.version >= BY_ID_PRODUCE
+            name = self._addresses.name_of(topic.topic_id) if by_id else topic.name
+            # (Else what was meant for a topic would go to the next one of its name.)
+            topic_id = self._addresses.text_of(topic.topic_id) if by_id else ""
             answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
             answers.append(answer)
             found: list[PartitionProduceResponse] = []
@@ -129,7 +132,9 @@ class Data:
                     place.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
                     continue
                 places.append(place)
-                asked.partitions.add(topic=name, partition=one.index, record_batch=bytes(one.records or b""))
+                asked.partitions.add(
+                    topic=name, topic_id=topic_id, partition=one.index, record_batch=bytes(one.records or b"")
+                )
             answer.partition_responses = found
         return ToProduce(request=asked, places=places, response=ProduceResponse(responses=answers))
 
@@ -161,6 +166,9 @@ class Data:
         # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
         behind = is_waited_for(result.error_code)
         place.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR if behind else result.error_code
+        if result.error_code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID:
+            # Of Produce Kafka's producers know that by this name alone.
+            place.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
         place.error_message = result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
         if result.HasField("log_append_time_ms") and not result.error_code:
