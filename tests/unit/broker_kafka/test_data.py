@@ -61,10 +61,13 @@ class Log:
 class World:
     def __init__(self) -> None:
         self.log, self.clock = Log(), FakeClock()
+        self.followed: set[int] = set()
         # The picture of the metadata is behind.
         names: Any = SimpleNamespace(names_by_id={id_of_bytes(EARLIER_ID): "t"}, brokers=())
         self.names: dict[str, str] = names.names_by_id
-        self.data = Data(log=self.log, producers=None, addresses=Addresses(names))
+        self.data = Data(
+            log=self.log, producers=None, addresses=Addresses(names), follows=lambda _, number: number in self.followed
+        )
         self.session = ConnectionSession(Sessions(), random.Random(1))
 
     async def fetch(self, epoch: int, *partitions: int, **changed: Any) -> FetchResponse:
@@ -94,6 +97,15 @@ async def test_what_a_consumer_waits_for_is_what_the_handler_is_asked_for(world:
     assert (first.max_wait_ms, first.min_bytes, first.max_bytes, first.client_rack) == (300, 2, 9, "near")
     assert [(item.partition, item.max_bytes) for item in second.partitions] == [(0, 7), (1, 7)]
     assert (second.max_wait_ms, second.min_bytes) == (60_000, 1_000)
+
+
+async def test_a_consumer_with_a_rack_is_sent_to_a_replica_and_read_to_by_it(world: World) -> None:
+    world.followed = {1}
+    await world.fetch(-1, 0, 1)
+    await world.fetch(-1, 0, 1, rack_id="")
+    with_rack, without = ([item.read_from for item in asked.partitions] for asked in world.log.asked)
+    assert with_rack == [log_pb2.READ_FROM_NEAREST, log_pb2.READ_FROM_ANY_REPLICA]
+    assert without == [log_pb2.READ_FROM_LEADER] * 2
 
 
 async def test_an_incremental_answer_says_where_to_read_instead_each_time(world: World) -> None:

@@ -1,6 +1,6 @@
 """Produce, Fetch, offsets and producer ids, between Kafka's messages and those of the handlers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,17 +80,19 @@ class ToProduce:
 class Data:
     """Of one broker. Belongs to its event loop."""
 
-    def __init__(self, *, log: Any, producers: Any, addresses: Addresses) -> None:
+    def __init__(self, *, log: Any, producers: Any, addresses: Addresses, follows: Callable[[str, int], bool]) -> None:
         """Only assigns.
 
         Args:
             log: LogService, guarded.
             producers: ProducerService, guarded.
             addresses: who leads where.
+            follows: whether this broker follows the leader of a partition.
         """
         self._log: Final = log
         self._producers: Final = producers
         self._addresses: Final = addresses
+        self._follows: Final = follows
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse | None:
         """Append; None: its producer waits for no answer. Raises RegnumError: likewise, and not all was appended."""
@@ -231,7 +233,11 @@ class Data:
                 continue
             keys.append(key)
             item = asked.partitions.add(
-                topic=name, partition=key[2], offset=place.offset, max_bytes=max(1, place.bytes_max)
+                topic=name,
+                partition=key[2],
+                offset=place.offset,
+                max_bytes=max(1, place.bytes_max),
+                read_from=self._read_from(request.rack_id, name, key[2]),
             )
             if context.version >= BY_ID_FETCH:
                 item.topic_id = self._addresses.text_of(key[1])
@@ -249,6 +255,12 @@ class Data:
                 if result.HasField("current_leader"):
                     leaders.add(result.current_leader.leader)
         return await self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
+
+    def _read_from(self, rack: str, topic: str, partition: int) -> log_pb2.ReadFrom.ValueType:
+        """Kafka's consumers send the same request to a leader and to whom it names (KIP-392)."""
+        if not rack:
+            return log_pb2.READ_FROM_LEADER
+        return log_pb2.READ_FROM_ANY_REPLICA if self._follows(topic, partition) else log_pb2.READ_FROM_NEAREST
 
     async def _read(self, asked: log_pb2.FetchRequest, context: Context, epoch: int) -> log_pb2.FetchResponse:
         try:
