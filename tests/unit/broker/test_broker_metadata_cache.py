@@ -114,6 +114,27 @@ async def test_a_full_picture_then_changes() -> None:
     assert receiver.replicas.address_of(BrokerId(2)) == Address(host="h", port=2)
 
 
+async def test_names_by_id_are_those_of_the_same_picture() -> None:
+    receiver = Receiver()
+
+    def names() -> dict[str, str]:
+        found = dict(receiver.cache.names_by_id)
+        assert found == {view.topic_id: name for name, view in receiver.cache.topics.items()}
+        return found
+
+    await receiver.give(0, 5, topic("a", (0, 1), id="1"), topic("b", (0, 1), id="2"))
+    assert names() == {"1": "a", "2": "b"}
+    before = receiver.cache.names_by_id
+    await receiver.give(5, 6, topic("a", (0, 2), id="1"), brokers=(3,))
+    assert receiver.cache.names_by_id == before
+    await receiver.give(6, 7, topic("a", (0, 2), id="3"), topic("c", (0, 1), id="4"))
+    assert names() == {"3": "a", "2": "b", "4": "c"}
+    await receiver.give(7, 8, topic("a", id="1", deleted=True), topic("b", deleted=True, id="2"))
+    assert names() == {"3": "a", "4": "c"}, "an earlier life of a topic takes nothing with it"
+    await receiver.give(0, 9, topic("d", (0, 1), id="5"), epoch=2)
+    assert names() == {"5": "d"}
+
+
 @pytest.mark.parametrize(
     ("from_", "to", "answer"),
     [

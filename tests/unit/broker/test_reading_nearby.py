@@ -1,14 +1,25 @@
 """Consumers that read from a follower in their rack (KIP-392): what is committed, whole and once, and from where."""
 
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.kafka.context import Context
+from regnum_broker.kafka.data import Data
+from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_broker.replication.decisions.read_replica import Candidate, preferred
 from regnum_client import Consumer, ConsumerSettings
+from regnum_kafka_wire.frames import Head
+from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from regnum_kafka_wire.gen.fetch_response import PartitionData
 from regnum_model.ids import BrokerId
+from regnum_service.clock import SystemClock
+from regnum_service.limits.call import Call
 from regnum_telemetry.instruments import broker as instruments
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
@@ -143,6 +154,41 @@ async def test_a_long_poll_at_a_follower_ends_when_it_hears_what_is_committed(wo
     await eventually(waits)
     await world.produce(1, batch_of(b"1"))
     assert (await poll).results[0].record_batches
+
+
+class OfKafka:
+    """A client of Kafka in rack b, which asks a leader and whom it names alike."""
+
+    def __init__(self, world: BrokerWorld, id: int) -> None:
+        replicas, nobody = world.brokers[BrokerId(id)].broker.replicas, SimpleNamespace(named=lambda _: [])
+        self.stub = world.log(id)
+        self.data = Data(log=self, producers=None, addresses=cast("Any", nobody), follows=replicas.follows)
+
+    async def Fetch(self, request: log_pb2.FetchRequest, _: object) -> log_pb2.FetchResponse:  # noqa: N802 - gRPC's name
+        answer: log_pb2.FetchResponse = await self.stub.Fetch(request, timeout=DEADLINE_S)
+        return answer
+
+    async def fetch(self, rack: str = "b", *, epoch: int = -1) -> PartitionData:
+        head = Head(key=1, version=11, correlation_id=1, client_id="c", end=0)
+        session = ConnectionSession(Sessions(), random.Random(1))
+        place = FetchPartition(partition=0, current_leader_epoch=epoch, partition_max_bytes=1 << 20)
+        topics = [FetchTopic(topic="t", partitions=[place])]
+        request = FetchRequest(max_wait_ms=200, min_bytes=1, topics=topics, rack_id=rack)
+        answer = await self.data.fetch(request, Context(Call(peer="ipv4:10.0.0.1:1"), head, session, SystemClock()))
+        return answer.responses[0].partitions[0]
+
+
+async def test_a_client_of_kafka_reads_in_its_rack(world: BrokerWorld) -> None:
+    await world.produce(1, batch_of(b"0"))
+    await committed(world, 1, 2, 3)
+    sent = await OfKafka(world, 1).fetch()
+    assert (sent.error_code, sent.preferred_read_replica, sent.records) == (NONE, 2, b"")
+    served = await OfKafka(world, 2).fetch(epoch=0)
+    assert (served.error_code, bool(served.records)) == (NONE, True)
+    for rack in ("", "a"):
+        assert (await OfKafka(world, 1).fetch(rack)).records, "the leader is in its rack, or it says none"
+    assert (await OfKafka(world, 2).fetch("")).error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    assert (await OfKafka(world, 2).fetch(epoch=1)).error_code == errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
 
 
 def served_bytes(world: BrokerWorld, id: int) -> float:

@@ -1,20 +1,26 @@
 """Fetch between Kafka's messages and the handler's: what an answer of a session says, whatever the handler answers."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_broker.kafka.addresses import Addresses
 from regnum_broker.kafka.context import Context
 from regnum_broker.kafka.data import Data
 from regnum_broker.kafka.fetch_sessions import ConnectionSession, Sessions
 from regnum_kafka_wire.frames import Head
 from regnum_kafka_wire.gen.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from regnum_kafka_wire.gen.fetch_response import FetchResponse
+from regnum_kafka_wire.gen.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from regnum_model.ids import id_of_bytes
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_testing.clock import FakeClock
+
+TOPIC_ID, EARLIER_ID = (bytes([number] * 16) for number in (1, 2))
 
 
 class Log:
@@ -25,6 +31,18 @@ class Log:
         self.says: dict[int, dict[str, Any]] = {}
         self.throttle_ms = 0
         self.error: RegnumError | None = None
+
+    async def Produce(  # noqa: N802 - gRPC's name
+        self, request: log_pb2.ProduceRequest, context: Context
+    ) -> log_pb2.ProduceResponse:
+        """As a broker on which the topic has the id TOPIC_ID by now."""
+        del context
+        answer = log_pb2.ProduceResponse()
+        for item in request.partitions:
+            inconsistent = item.topic_id not in {"", id_of_bytes(TOPIC_ID)}
+            code = errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID if inconsistent else errors_pb2.ERROR_CODE_NONE
+            answer.results.add(topic=item.topic, partition=item.partition, error_code=code)
+        return answer
 
     async def Fetch(  # noqa: N802 - gRPC's name
         self, request: log_pb2.FetchRequest, context: Context
@@ -43,7 +61,13 @@ class Log:
 class World:
     def __init__(self) -> None:
         self.log, self.clock = Log(), FakeClock()
-        self.data = Data(log=self.log, producers=None, addresses=None)  # type: ignore[arg-type]
+        self.followed: set[int] = set()
+        # The picture of the metadata is behind.
+        names: Any = SimpleNamespace(names_by_id={id_of_bytes(EARLIER_ID): "t"}, brokers=())
+        self.names: dict[str, str] = names.names_by_id
+        self.data = Data(
+            log=self.log, producers=None, addresses=Addresses(names), follows=lambda _, number: number in self.followed
+        )
         self.session = ConnectionSession(Sessions(), random.Random(1))
 
     async def fetch(self, epoch: int, *partitions: int, **changed: Any) -> FetchResponse:
@@ -73,6 +97,15 @@ async def test_what_a_consumer_waits_for_is_what_the_handler_is_asked_for(world:
     assert (first.max_wait_ms, first.min_bytes, first.max_bytes, first.client_rack) == (300, 2, 9, "near")
     assert [(item.partition, item.max_bytes) for item in second.partitions] == [(0, 7), (1, 7)]
     assert (second.max_wait_ms, second.min_bytes) == (60_000, 1_000)
+
+
+async def test_a_consumer_with_a_rack_is_sent_to_a_replica_and_read_to_by_it(world: World) -> None:
+    world.followed = {1}
+    await world.fetch(-1, 0, 1)
+    await world.fetch(-1, 0, 1, rack_id="")
+    with_rack, without = ([item.read_from for item in asked.partitions] for asked in world.log.asked)
+    assert with_rack == [log_pb2.READ_FROM_NEAREST, log_pb2.READ_FROM_ANY_REPLICA]
+    assert without == [log_pb2.READ_FROM_LEADER] * 2
 
 
 async def test_an_incremental_answer_says_where_to_read_instead_each_time(world: World) -> None:
@@ -125,3 +158,20 @@ async def test_a_fetch_of_more_partitions_than_one_may_have_asks_for_none(world:
         await world.fetch(0, *range(10_001))
     assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert not world.log.asked
+
+
+async def test_what_is_produced_to_an_id_goes_to_no_other_topic_of_that_name(world: World) -> None:
+    async def produced(id: bytes) -> int:
+        head = Head(key=0, version=13, correlation_id=1, client_id="c", end=0)
+        context = Context(Call(peer="ipv4:10.0.0.1:1"), head, world.session, world.clock)
+        places = [PartitionProduceData(index=0, records=b"batch")]
+        request = ProduceRequest(acks=-1, topic_data=[TopicProduceData(topic_id=id, partition_data=places)])
+        answer = await world.data.produce(request, context)
+        assert answer is not None
+        assert answer.responses[0].topic_id == id
+        return answer.responses[0].partition_responses[0].error_code
+
+    assert await produced(EARLIER_ID) == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+    assert await produced(TOPIC_ID) == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, "not heard of yet"
+    world.names[id_of_bytes(TOPIC_ID)] = "t"
+    assert await produced(TOPIC_ID) == errors_pb2.ERROR_CODE_NONE

@@ -1,6 +1,8 @@
 """Incremental fetch sessions (KIP-227): what is wanted, what is said, and what a connection may hold."""
 
+import gc
 import random
+import tracemalloc
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -10,9 +12,11 @@ from regnum_broker.kafka.fetch_sessions import (
     EPOCH_MAX,
     OF_SESSION_MAX,
     ConnectionSession,
+    Key,
     Place,
     Said,
     Sessions,
+    held_bytes,
 )
 
 PLACE = Place(0, 1, -1, -1)
@@ -21,7 +25,7 @@ A, B, C = (("t", bytes(16), number) for number in range(3))
 
 @pytest.fixture
 def sessions() -> Sessions:
-    return Sessions(partitions_max=3)
+    return Sessions(bytes_max=3 * held_bytes(A))
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def test_a_session_begins_with_all_partitions_and_goes_on_with_changes(session: 
 
 def test_a_request_without_a_session_makes_none(session: ConnectionSession, sessions: Sessions) -> None:
     assert session.wanted(0, ENDS, {A: PLACE}, ()) == {A: PLACE}
-    assert (session.id, sessions.partitions) == (0, 0)
+    assert (session.id, sessions.held_bytes) == (0, 0)
 
 
 def test_what_is_no_session_of_the_connection_is_refused(session: ConnectionSession) -> None:
@@ -81,12 +85,12 @@ def test_sessions_hold_no_more_than_they_may(sessions: Sessions) -> None:
     assert second.wanted(0, BEGINS, {A: PLACE, B: PLACE}, ()) == {A: PLACE, B: PLACE}
     assert second.id == 0, "it is answered, without a session"
     second.wanted(0, BEGINS, {A: PLACE}, ())
-    assert sessions.partitions == 3
+    assert sessions.held_bytes == 3 * held_bytes(A)
     grown = first.wanted(first.id, 1, {C: PLACE}, ())
     assert grown == errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND, "it has to begin anew"
-    assert sessions.partitions == 1
+    assert sessions.held_bytes == held_bytes(A)
     second.close()
-    assert sessions.partitions == 0
+    assert sessions.held_bytes == 0
 
 
 def test_a_session_grows_to_as_many_partitions_as_one_request_may_ask_for() -> None:
@@ -95,4 +99,32 @@ def test_a_session_grows_to_as_many_partitions_as_one_request_may_ask_for() -> N
     places = {("t", bytes(16), number): PLACE for number in range(OF_SESSION_MAX)}
     session.wanted(0, BEGINS, places, ())
     assert session.wanted(session.id, 1, {("u", bytes(16), 0): PLACE}, ()) == 70, "FETCH_SESSION_ID_NOT_FOUND"
-    assert (session.id, sessions.partitions) == (0, 0)
+    assert (session.id, sessions.held_bytes) == (0, 0)
+
+
+def test_what_is_forgotten_is_held_no_more(session: ConnectionSession, sessions: Sessions) -> None:
+    session.wanted(0, BEGINS, {A: PLACE, B: PLACE}, ())
+    session.wanted(session.id, 1, {A: PLACE, C: PLACE}, [B, C])
+    assert sessions.held_bytes == held_bytes(A)
+
+
+@pytest.mark.parametrize(("topics", "character"), [(1, "t"), (1_000, "t"), (1_000, chr(0x10000))])
+def test_a_session_holds_no_more_than_is_counted(topics: int, character: str) -> None:
+    """Of one topic with many partitions, and of many topics with one; names as long as they may be at the door."""
+    sessions, said = Sessions(), Said(1 << 40, 1 << 41)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        session, named = ConnectionSession(sessions, random.Random(1)), dict[Key, Place]()
+        for topic in range(topics):
+            name, id = f"{topic:06d}" + character * 243, topic.to_bytes(16, "big")
+            for number in range(1_000, 1_000 + 1_000 // topics):
+                named[name, id, number] = Place((1 << 40) + number, (1 << 20) + number, 1_000 + number, 1_000 + topic)
+        session.wanted(0, BEGINS, named, ())
+        for key in named:
+            session.news(key, Said(said.high_watermark + key[2], said.log_start + key[2]), worth_saying=True)
+        del named, key
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held <= sessions.held_bytes

@@ -41,6 +41,7 @@ from regnum_kafka_wire.gen.list_config_resources_request import ListConfigResour
 from regnum_kafka_wire.gen.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from regnum_kafka_wire.gen.metadata_request import MetadataRequest
 from regnum_model.access import Operation, ResourceType
+from regnum_model.ids import id_of_bytes
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_service.name_order import NameOrder
@@ -249,3 +250,12 @@ async def test_brokers_are_looked_through_as_often_for_one_topic_as_for_many() -
         assert len(answer.topics) == count
         looked.append(cache.looked)
     assert looked[0] == looked[1]
+
+
+def test_a_topic_is_found_by_its_id_without_a_look_at_the_others() -> None:
+    """Else each change of the metadata costs one, on the event loop: 45 ms with 100,000 topics (safety rule S22)."""
+    id, other = bytes(range(16)), bytes(16)
+    cache = SimpleNamespace(topics=None, names_by_id={id_of_bytes(id): "orders"})
+    addresses = Addresses(cast("Any", cache))
+    assert (addresses.name_of(id), addresses.name_of(other)) == ("orders", None)
+    assert (addresses.knows_any([id_of_bytes(id)]), addresses.knows_any([id_of_bytes(other)])) == (True, False)

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import gc
 import ssl
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
-from regnum_broker.kafka.listener import KafkaListener
+from regnum_broker.kafka.listener import HANDSHAKES_MAX, KafkaListener
 from regnum_kafka_wire.apis import Buffers
 from regnum_model.nodes import Address
 from regnum_model.shares import Shares
@@ -24,6 +26,8 @@ from regnum_service.supervisor import Supervisor
 from regnum_service.tls.channels import opener
 from regnum_service.tls.files import CHECK_INTERVAL_S, TlsFiles, WatchedFiles
 from regnum_service.tls.server import ServerTls
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.tls_cases import HOST, Certificates, Leaf
 from regnum_testing.waiting import DEADLINE_S, until, within
@@ -38,11 +42,17 @@ class Door(controller_pb2_grpc.ControllerServiceServicer):
 
     def __init__(self) -> None:
         self.callers: list[Caller] = []
+        self.more = b""
+        """Behind each answer of the Kafka listener."""
 
     async def answer(self, frame: memoryview, context: Any) -> Buffers:
         del frame, context
         self.callers.append(caller())
-        return [struct.pack(">ii", 4, 1)]
+        return [struct.pack(">ii", 4 + len(self.more), 1), self.more]
+
+    def takes_together(self, head: Any) -> bool:
+        del head
+        return False
 
     def ends_with_its_client(self, head: Any) -> bool:
         del head
@@ -61,6 +71,7 @@ class World:
         limits: ListenerLimits | None = None,
         tls: type[ServerTls] = ServerTls,
         clock: Clock | None = None,
+        handshakes_max: int = HANDSHAKES_MAX,
     ) -> None:
         self.certificates = Certificates(folder)
         self.supervisor, self.door = Supervisor("test"), Door()
@@ -68,6 +79,7 @@ class World:
         self.files = WatchedFiles(files)
         access = ListenerAccess(tls=tls(files=self.files, requires_certificate=True), limits=limits or ListenerLimits())
         address = Address(host=HOST, port=0)
+        self.metrics = Metrics()
         self.kafka = KafkaListener(
             address,
             door=self.door,
@@ -76,6 +88,8 @@ class World:
             request_bytes_max=MIB,
             clock=clock or SystemClock(),
             supervisor=self.supervisor,
+            metrics=self.metrics,
+            handshakes_max=handshakes_max,
         )
         self.grpc = GrpcServer(
             address,
@@ -145,6 +159,27 @@ async def test_without_a_certificate_of_the_authority_nobody_is_let_in(world: Wo
     assert world.door.callers == []
 
 
+async def test_a_large_answer_comes_whole(world: World) -> None:
+    world.door.more = bytes(MIB)
+    reader, writer = await world.connect(world.certificates.right("client.example"))
+    for _ in range(2):
+        writer.write(REQUEST)
+        assert await within(reader.readexactly(8 + MIB)) == struct.pack(">ii", 4 + MIB, 1) + world.door.more
+    writer.close()
+
+
+@pytest.mark.parametrize("first", [5 * len(REQUEST), 2 * len(REQUEST) + 4])
+async def test_requests_that_come_at_once_are_all_answered(world: World, first: int) -> None:
+    requests = REQUEST * 5
+    reader, writer = await world.connect(world.certificates.right("client.example"))
+    writer.write(requests[:first])
+    whole = first // len(REQUEST)
+    assert await within(reader.readexactly(8 * whole)) == struct.pack(">ii", 4, 1) * whole
+    writer.write(requests[first:])
+    assert await within(reader.readexactly(8 * (5 - whole))) == struct.pack(">ii", 4, 1) * (5 - whole)
+    writer.close()
+
+
 async def test_those_that_say_nothing_in_their_handshake_are_bounded_and_cost_no_other_its_connection(
     tmp_path: Path,
 ) -> None:
@@ -159,6 +194,41 @@ async def test_those_that_say_nothing_in_their_handshake_are_bounded_and_cost_no
         one.close()
     await world.kafka.stop()
     await world.supervisor.unwind()
+
+
+async def test_more_handshakes_than_there_may_be_cost_the_oldest_their_connections(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, handshakes_max=3)
+    await world.kafka.start()
+    silent = [await asyncio.open_connection(HOST, world.kafka.address.port) for _ in range(5)]
+    closed = world.metrics.counter(instruments.CONNECTIONS_CLOSED, "kafka", "listener")
+    await until(lambda: closed.value == 2)
+    for reader, _ in silent[:2]:
+        with contextlib.suppress(ConnectionResetError):
+            assert await within(reader.read()) == b""
+    for number in range(3):
+        leaf = world.certificates.right("client.example", common_name=str(number))
+        assert await world.by_kafka(leaf) == struct.pack(">ii", 4, 1)
+    assert closed.value == 3, "one that is through its handshake counts no more"
+    for _, writer in silent:
+        writer.close()
+    await world.kafka.stop()
+    await world.supervisor.unwind()
+
+
+async def test_a_connection_that_says_nothing_costs_no_quarter_of_a_megabyte(world: World) -> None:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        silent = [await asyncio.open_connection(HOST, world.kafka.address.port) for _ in range(20)]
+        await until(lambda: len(world.kafka.shaking) == len(silent))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < len(silent) * 128 * 1024
+    for _, writer in silent:
+        writer.close()
 
 
 async def test_certificates_that_do_not_fit_are_told_of_once_and_tried_until_they_do(tmp_path: Path) -> None:

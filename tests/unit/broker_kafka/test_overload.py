@@ -44,6 +44,11 @@ class Log:
         return log_pb2.ProduceResponse(results=[log_pb2.ProduceResult(error_code=code) for code in self.codes])
 
 
+def data_over(log: Any) -> Data:
+    addresses: Any = SimpleNamespace(named=lambda _: [])
+    return Data(log=log, producers=None, addresses=addresses, follows=lambda *_: False)
+
+
 def produced(partitions: int, acks: int = -1) -> ProduceRequest:
     data = [PartitionProduceData(index=number, records=memoryview(b"x")) for number in range(partitions)]
     return ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[TopicProduceData(name="t", partition_data=data)])
@@ -51,7 +56,7 @@ def produced(partitions: int, acks: int = -1) -> ProduceRequest:
 
 @pytest.mark.parametrize("codes", [(BUSY,), (BUSY, BUSY)])
 async def test_a_call_of_which_nothing_was_appended_for_want_of_room_is_waited_for(codes: Any) -> None:
-    data = Data(log=Log(*codes), producers=None, addresses=SimpleNamespace(named=lambda _: []))  # type: ignore[arg-type]
+    data = data_over(Log(*codes))
     with pytest.raises(RegnumError) as refused:
         await data.produce(produced(len(codes)), context(0))
     assert refused.value.code == BUSY
@@ -59,7 +64,7 @@ async def test_a_call_of_which_nothing_was_appended_for_want_of_room_is_waited_f
 
 @pytest.mark.parametrize("codes", [(0, DENIED), (0, BUSY), (DENIED, BUSY)])
 async def test_what_may_have_been_appended_is_not_sent_again(codes: Any) -> None:
-    data = Data(log=Log(*codes), producers=None, addresses=SimpleNamespace(named=lambda _: []))  # type: ignore[arg-type]
+    data = data_over(Log(*codes))
     answer = await data.produce(produced(2), context(0))
     assert answer is not None
     told = [one.error_code for one in answer.responses[0].partition_responses]
@@ -73,7 +78,7 @@ async def test_what_may_have_been_appended_is_not_sent_again(codes: Any) -> None
 async def test_a_producer_that_waits_for_no_answer_is_refused_by_what_ends_its_connection(
     codes: Any, told: Any
 ) -> None:
-    data = Data(log=Log(*codes), producers=None, addresses=SimpleNamespace(named=lambda _: []))  # type: ignore[arg-type]
+    data = data_over(Log(*codes))
     with pytest.raises(RegnumError, match="end of the connection") as refused:
         await data.produce(produced(2, acks=0), context(0))
     assert refused.value.code == told
@@ -102,7 +107,7 @@ async def test_requests_that_came_together_and_find_no_room_are_refused_after_ha
         return None if response is None else [b"x"]
 
     clock, log = FakeClock(), FullLog()
-    data = Data(log=None, producers=None, addresses=SimpleNamespace())  # type: ignore[arg-type]
+    data = data_over(None)
     together = Together(data=data, render=render)
     for acks in (-1, 0):
         await together.add(produced(1, acks=acks), context(0))
@@ -146,7 +151,7 @@ async def test_offsets_of_groups_are_told_each_on_its_own_but_for_what_is_to_be_
 
 
 async def test_a_session_keeps_no_name_that_no_topic_has() -> None:
-    data = Data(log=None, producers=None, addresses=SimpleNamespace())  # type: ignore[arg-type]
+    data = data_over(None)
     asking = context(1)
     asked = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="x" * 30_000, partitions=[FetchPartition()])])
     with pytest.raises(RegnumError) as refused:

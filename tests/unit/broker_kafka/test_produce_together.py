@@ -158,7 +158,7 @@ class World:
         self.listener = KafkaListener(
             Address(host="127.0.0.1", port=0),
             door=Door(
-                data=Data(log=log, producers=nothing, addresses=nothing),
+                data=Data(log=log, producers=nothing, addresses=nothing, follows=nothing),
                 log=self.taking,
                 groups=rooms,
                 admin=rooms,

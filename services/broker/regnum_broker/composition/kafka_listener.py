@@ -52,6 +52,7 @@ def kafka_listener(address: Address, parts: BrokerParts, served: ClientServices)
             log=log,
             producers=guard.before("regnum.broker.v1.ProducerService", served.producers),
             addresses=addresses,
+            follows=parts.replicas.follows,
         ),
         log=served.log,
         groups=Groups(groups=groups, addresses=addresses),

@@ -10,7 +10,7 @@ from typing import Final
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import bytes_of_id, id_of_bytes
 
-from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
+from regnum_broker.serving.metadata_cache import MetadataCache
 
 NOBODY: Final = -1
 LISTENER_NOT_FOUND: Final = 72
@@ -23,8 +23,6 @@ class Addresses:
     def __init__(self, cache: MetadataCache) -> None:
         """Only assigns."""
         self._cache: Final = cache
-        self._names: dict[str, str] = {}
-        self._names_of: Mapping[str, TopicView] | None = None
 
     @property
     def brokers(self) -> Mapping[int, types_pb2.Broker]:
@@ -46,20 +44,12 @@ class Addresses:
 
     def name_of(self, topic_id: bytes) -> str | None:
         """The topic of an id; None: there is none."""
-        return self._by_id().get(id_of_bytes(topic_id))
+        return self._cache.names_by_id.get(id_of_bytes(topic_id))
 
     def knows_any(self, topic_ids: Iterable[str]) -> bool:
         """Whether there is a topic of one of these ids, as this broker has heard."""
-        known = self._by_id()
+        known = self._cache.names_by_id
         return any(topic_id in known for topic_id in topic_ids)
-
-    def _by_id(self) -> Mapping[str, str]:
-        """Names by id, made anew when the picture has changed."""
-        topics = self._cache.topics
-        if topics is not self._names_of:
-            self._names = {view.topic_id: name for name, view in topics.items()}
-            self._names_of = topics
-        return self._names
 
     def id_of(self, name: str) -> bytes:
         """The id of a topic, zeros if there is none."""

@@ -120,8 +120,12 @@ class Connection(asyncio.BufferedProtocol):
         end = transport.get_extra_info("socket")
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # What is written waits for the kernel, and not in here.
-        transport.set_write_buffer_limits(high=0)
+        # What is written waits for the kernel, and not in here. (Not 0: to asyncio's TLS an empty buffer is then as
+        # much as may wait and as little, so that writing pauses and resumes by turns, at each call.)
+        transport.set_write_buffer_limits(high=1)
+        if hasattr(transport, "set_read_buffer_limits"):
+            # Of TLS: what has come encrypted and is not read is held there (256 KiB unless it is told).
+            transport.set_read_buffer_limits(high=AHEAD_BYTES)
         host, port = transport.get_extra_info("peername")[:2]
         self.host = plain_address(host)
         self.name = peer_name(self.host, port)

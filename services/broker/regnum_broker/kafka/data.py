@@ -1,6 +1,6 @@
 """Produce, Fetch, offsets and producer ids, between Kafka's messages and those of the handlers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,17 +80,19 @@ class ToProduce:
 class Data:
     """Of one broker. Belongs to its event loop."""
 
-    def __init__(self, *, log: Any, producers: Any, addresses: Addresses) -> None:
+    def __init__(self, *, log: Any, producers: Any, addresses: Addresses, follows: Callable[[str, int], bool]) -> None:
         """Only assigns.
 
         Args:
             log: LogService, guarded.
             producers: ProducerService, guarded.
             addresses: who leads where.
+            follows: whether this broker follows the leader of a partition.
         """
         self._log: Final = log
         self._producers: Final = producers
         self._addresses: Final = addresses
+        self._follows: Final = follows
 
     async def produce(self, request: ProduceRequest, context: Context) -> ProduceResponse | None:
         """Append; None: its producer waits for no answer. Raises RegnumError: likewise, and not all was appended."""
@@ -117,7 +119,10 @@ class Data:
         places: list[PartitionProduceResponse] = []
         turns = Turns(SLICE)
         for topic in request.topic_data:
-            name = topic.name if context.version < BY_ID_PRODUCE else self._addresses.name_of(topic.topic_id)
+            by_id = context.version >= BY_ID_PRODUCE
+            name = self._addresses.name_of(topic.topic_id) if by_id else topic.name
+            # (Else what was meant for a topic would go to the next one of its name.)
+            topic_id = self._addresses.text_of(topic.topic_id) if by_id else ""
             answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[])
             answers.append(answer)
             found: list[PartitionProduceResponse] = []
@@ -129,7 +134,9 @@ class Data:
                     place.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
                     continue
                 places.append(place)
-                asked.partitions.add(topic=name, partition=one.index, record_batch=bytes(one.records or b""))
+                asked.partitions.add(
+                    topic=name, topic_id=topic_id, partition=one.index, record_batch=bytes(one.records or b"")
+                )
             answer.partition_responses = found
         return ToProduce(request=asked, places=places, response=ProduceResponse(responses=answers))
 
@@ -161,6 +168,9 @@ class Data:
         # (librdkafka takes THROTTLING_QUOTA_EXCEEDED for final here. It is said where the disk is behind.)
         behind = is_waited_for(result.error_code)
         place.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR if behind else result.error_code
+        if result.error_code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID:
+            # Of Produce Kafka's producers know that by this name alone.
+            place.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
         place.error_message = result.error_message or None
         place.base_offset, place.log_start_offset = result.base_offset, result.log_start_offset
         if result.HasField("log_append_time_ms") and not result.error_code:
@@ -223,7 +233,11 @@ class Data:
                 continue
             keys.append(key)
             item = asked.partitions.add(
-                topic=name, partition=key[2], offset=place.offset, max_bytes=max(1, place.bytes_max)
+                topic=name,
+                partition=key[2],
+                offset=place.offset,
+                max_bytes=max(1, place.bytes_max),
+                read_from=self._read_from(request.rack_id, name, key[2]),
             )
             if context.version >= BY_ID_FETCH:
                 item.topic_id = self._addresses.text_of(key[1])
@@ -241,6 +255,12 @@ class Data:
                 if result.HasField("current_leader"):
                     leaders.add(result.current_leader.leader)
         return await self._fetched(answers, context, throttle_ms=throttle_ms, leaders=leaders)
+
+    def _read_from(self, rack: str, topic: str, partition: int) -> log_pb2.ReadFrom.ValueType:
+        """Kafka's consumers send the same request to a leader and to whom it names (KIP-392)."""
+        if not rack:
+            return log_pb2.READ_FROM_LEADER
+        return log_pb2.READ_FROM_ANY_REPLICA if self._follows(topic, partition) else log_pb2.READ_FROM_NEAREST
 
     async def _read(self, asked: log_pb2.FetchRequest, context: Context, epoch: int) -> log_pb2.FetchResponse:
         try:

@@ -23,8 +23,11 @@ NO_SESSION: Final = 0
 ENDS: Final = -1
 BEGINS: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
-PARTITIONS_MAX: Final = 1_000_000
-"""Partitions of the sessions of all connections; a fetch beyond that is answered without a session."""
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the sessions of all connections; a fetch beyond that is answered without a session."""
+PARTITION_BYTES: Final = 640
+"""What a session holds of a partition at most, but for the characters of its topic's name; where a topic has many, and
+consumers are at offsets that they began with, it is half of that."""
 OF_SESSION_MAX: Final = 10_000
 """Partitions of one session, as of one fetch: each request of a session asks for all of them, however small it is."""
 
@@ -55,17 +58,17 @@ class Said:
 class Sessions:
     """How much the sessions of a listener hold. Belongs to the event loop."""
 
-    def __init__(self, partitions_max: int = PARTITIONS_MAX) -> None:
+    def __init__(self, bytes_max: int = HELD_BYTES_MAX) -> None:
         """Only assigns."""
-        self._partitions_max: Final = partitions_max
-        self.partitions = 0
-        """Of all of them."""
+        self._bytes_max: Final = bytes_max
+        self.held_bytes = 0
+        """By all of them."""
 
-    def take(self, partitions: int) -> bool:
-        """Hold so many more; False: there is no room."""
-        if self.partitions + partitions > self._partitions_max:
+    def take(self, size_bytes: int) -> bool:
+        """Hold so much more; False: there is no room."""
+        if self.held_bytes + size_bytes > self._bytes_max:
             return False
-        self.partitions += partitions
+        self.held_bytes += size_bytes
         return True
 
 
@@ -81,10 +84,12 @@ class ConnectionSession:
         self._epoch = 0
         self._places: dict[Key, Place] = {}
         self._said: dict[Key, Said] = {}
+        self._held_bytes = 0
 
     def close(self) -> None:
         """It ends."""
-        self._sessions.partitions -= len(self._places)
+        self._sessions.held_bytes -= self._held_bytes
+        self._held_bytes = 0
         self.id, self._epoch, self._places, self._said = NO_SESSION, 0, {}, {}
 
     def wanted(
@@ -93,7 +98,7 @@ class ConnectionSession:
         """What a request wants to read, in order; or the error of a session that it has not."""
         if epoch in (ENDS, BEGINS):
             self.close()
-            if epoch == BEGINS and self._sessions.take(len(named)):
+            if epoch == BEGINS and self._take(named):
                 self.id, self._epoch = self._chance.randint(1, 2**31 - 1), 1
                 self._places = dict(named)
             return named
@@ -102,16 +107,24 @@ class ConnectionSession:
         if epoch != self._epoch:
             return errors_pb2.ERROR_CODE_INVALID_FETCH_SESSION_EPOCH
         self._epoch = 1 if epoch == EPOCH_MAX else epoch + 1
-        new = sum(key not in self._places for key in named)
-        if len(self._places) + new > OF_SESSION_MAX or not self._sessions.take(new):
+        new = [key for key in named if key not in self._places]
+        if len(self._places) + len(new) > OF_SESSION_MAX or not self._take(new):
             self.close()
             return errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND
         self._places.update(named)
         for key in forgotten:
             if self._places.pop(key, None) is not None:
-                self._sessions.partitions -= 1
                 self._said.pop(key, None)
+                self._held_bytes -= held_bytes(key)
+                self._sessions.held_bytes -= held_bytes(key)
         return dict(self._places)
+
+    def _take(self, keys: Iterable[Key]) -> bool:
+        size = sum(map(held_bytes, keys))
+        if not self._sessions.take(size):
+            return False
+        self._held_bytes += size
+        return True
 
     def again(self, epoch: int) -> None:
         """The request of that epoch found no room and is made again: it is no further one."""
@@ -132,3 +145,9 @@ class ConnectionSession:
             place = self._places.pop(key, None)
             if place is not None:
                 self._places[key] = place
+
+
+def held_bytes(key: Key) -> int:
+    """What a session holds of a partition, at most: a character beyond ASCII may make all of a name four bytes wide."""
+    name = key[0]
+    return PARTITION_BYTES + (len(name) if name.isascii() else 4 * len(name))

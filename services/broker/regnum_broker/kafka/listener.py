@@ -5,8 +5,9 @@ import math
 import random
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from regnum_model.nodes import Address
@@ -26,7 +27,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_service.tls.files import CHECK_INTERVAL_S
 from regnum_service.tls.names import shown_by
 from regnum_telemetry.instruments import process as instruments
-from regnum_telemetry.metrics import Metrics
+from regnum_telemetry.metrics import Counter, Metrics
 
 from regnum_broker.kafka.connection import Connection
 from regnum_broker.kafka.connections import Answering, Crowd, Open, Shared
@@ -35,6 +36,52 @@ LISTENER: Final = "kafka"
 """Its name."""
 BACKLOG: Final = 1_024
 """Connections that wait to be accepted."""
+HANDSHAKES_MAX: Final = 2_000
+"""Connections in their TLS handshakes, 75 KiB each: of more those that began first are closed."""
+
+
+class _Handshakes:
+    """Those that are under way. Belongs to the event loop."""
+
+    def __init__(self, most: int, too_many: Counter) -> None:
+        self._most: Final = most
+        self._too_many: Final = too_many
+        self._under_way: Final[dict[asyncio.Future[None], asyncio.Transport]] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begun(self, over: asyncio.Future[None], transport: asyncio.Transport) -> None:
+        self._under_way[over] = transport
+        over.add_done_callback(self._ended)
+        if len(self._under_way) > self._most:
+            self._under_way.pop(next(iter(self._under_way))).abort()
+            self._too_many.add(1)
+
+    def _ended(self, over: asyncio.Future[None]) -> None:
+        self._under_way.pop(over, None)
+        # (That one failed is for its client to see.)
+        over.exception()
+
+
+class _Tls(SSLProtocol):
+    """TLS of one connection. asyncio's own has a buffer of 256 KiB from the first moment on."""
+
+    max_size = 64 * 1024
+
+    def __init__(
+        self, connection: Connection, context: ssl.SSLContext, handshakes: _Handshakes, *, timeout_s: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._over: Final[asyncio.Future[None]] = loop.create_future()
+        self._handshakes: Final = handshakes
+        seconds: Any = timeout_s  # A fraction will do, whatever its type says.
+        super().__init__(loop, connection, context, self._over, server_side=True, ssl_handshake_timeout=seconds)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio gives for a stream socket
+        self._handshakes.begun(self._over, transport)
+        super().connection_made(transport)
 
 
 class _Shown:
@@ -87,6 +134,7 @@ class KafkaListener:
         supervisor: Supervisor,
         metrics: Metrics | None = None,
         chance: random.Random = MACHINE.chance,
+        handshakes_max: int = HANDSHAKES_MAX,
     ) -> None:
         """Only assigns.
 
@@ -100,15 +148,19 @@ class KafkaListener:
             supervisor: owns its tasks.
             metrics: where it is counted how many connections are closed; None: nowhere.
             chance: makes ids of fetch sessions.
+            handshakes_max: TLS handshakes that may be under way.
         """
         tls, limits, metrics = access.tls, access.limits, metrics or Metrics()
         # Half of what the other listener of clients may have, so that files are left for logs whatever comes in.
         most = max(1, files_for_connections() // 2)
         most = most if limits.connections_max is None else min(limits.connections_max, most)
-        # As many may be in their handshakes, of which asyncio says nothing: the kernel's table does.
+        # As many more may be in their handshakes, or not accepted yet, as the kernel's table says.
         self._handshakes: Final = ConnectionLimit(
             2 * most, listener=LISTENER, port=lambda: self.address.port, clock=clock, metrics=metrics
         )
+        too_many = metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, WHOLE)
+        self.shaking: Final = _Handshakes(handshakes_max, too_many)
+        """Connections in their TLS handshakes."""
         self._crowding: Final = Crowding(
             most,
             listener=LISTENER,
@@ -137,7 +189,7 @@ class KafkaListener:
                 most,
                 limits.connections_per_address_max,
                 uses=self._handshakes.uses,
-                too_many=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, WHOLE),
+                too_many=too_many,
                 too_many_of_address=metrics.counter(instruments.CONNECTIONS_CLOSED, LISTENER, ADDRESS),
                 crowded=self._crowding.noted,
             ),
@@ -199,12 +251,15 @@ class KafkaListener:
         assert self._socket is not None  # noqa: S101 - bound by ``start``
         before = self._server
         context: ssl.SSLContext | None = None if self._tls is None else await asyncio.to_thread(self._tls.context)
+
+        def connected() -> asyncio.BaseProtocol:
+            connection = Connection(self._shared)
+            if context is None:
+                return connection
+            return _Tls(connection, context, self.shaking, timeout_s=self._handshake_s)
+
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._shared),
-            sock=self._socket.dup(),
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else self._handshake_s,
-            backlog=BACKLOG,
+            connected, sock=self._socket.dup(), backlog=BACKLOG
         )
         if before is not None:
             before.close()

@@ -270,6 +270,11 @@ class Replicas:
         """The replica with that name."""
         return self._named.get((topic, partition))
 
+    def follows(self, topic: str, partition: int) -> bool:
+        """Whether there is a replica with that name, and it follows."""
+        found = self._named.get((topic, partition))
+        return found is not None and isinstance(found.role, Following)
+
     def learn_listeners(self, brokers: Iterable[types_pb2.Broker]) -> None:
         """Take up where brokers are."""
         for broker in brokers:

@@ -84,6 +84,8 @@ class MetadataCache:
         """Live brokers by id."""
         self.topics: Map[str, TopicView] = Map()
         """Topics by name."""
+        self.names_by_id: Map[str, str] = Map()
+        """Names of the same topics by their ids."""
         self.names: Final = NameOrder()
         """The names, in order."""
         self.feed: Final = ClusterFeed(lambda: self.held)
@@ -212,19 +214,21 @@ class MetadataCache:
             return errors_pb2.ERROR_CODE_INVALID_REQUEST
         # Built beside the present picture, so that readers between two turns see one or the other.
         topics = (Map[str, TopicView]() if head.from_version == 0 else self.topics).mutate()
+        names_by_id = (Map[str, str]() if head.from_version == 0 else self.names_by_id).mutate()
         turns = Turns(SLICE)
         named = NamedChanges()
         for part in parts:
             for topic in part.topics:
                 await turns.took(1 + len(topic.partitions))
-                _merge(topics, topic)
+                _merge(topics, names_by_id, topic)
                 if head.from_version:
                     named.add(topic)
         if to.epoch < self._fence.controller_epoch:
             # A newer controller has spoken meanwhile.
             return errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
         retired: list[Mapping[str, TopicView]] = [] if head.from_version else [self.topics]
-        self.topics = topics.finish()
+        retired_names: list[Mapping[str, str]] = [] if head.from_version else [self.names_by_id]
+        self.topics, self.names_by_id = topics.finish(), names_by_id.finish()
         if head.from_version:
             self.names.note(topic.name for part in parts for topic in part.topics)
         else:
@@ -245,6 +249,7 @@ class MetadataCache:
         self._learn_listeners(head.brokers)
         await self._tell_of_leaders(parts)
         # What a full picture replaces is nobody's any more, all of it.
+        await values_gone(retired_names, weigh=lambda _: 1, size=SLICE)
         await values_gone(retired, weigh=lambda view: 2 + len(view.partitions), size=SLICE)
         return errors_pb2.ERROR_CODE_NONE
 
@@ -304,12 +309,15 @@ def _ids_named(head: control_pb2.UpdateMetadataRequest, before: Sequence[types_p
         yield from (BrokerId(broker.id) for broker in before)
 
 
-def _merge(topics: MapMutation[str, TopicView], change: types_pb2.TopicState) -> None:
+def _merge(
+    topics: MapMutation[str, TopicView], names_by_id: MapMutation[str, str], change: types_pb2.TopicState
+) -> None:
     present = topics.get(change.name)
     if change.deleted:
         # Of an earlier life of the name: the present one stays.
         if present is not None and change.topic_id in {present.topic_id, ""}:
             del topics[change.name]
+            names_by_id.pop(present.topic_id, None)
         return
     partitions = {state.partition: state for state in change.partitions if not state.removed}
     same = present is not None and present.topic_id == change.topic_id
@@ -320,3 +328,7 @@ def _merge(topics: MapMutation[str, TopicView], change: types_pb2.TopicState) ->
             del left[number]
         known = left.finish()
     topics[change.name] = TopicView(name=change.name, topic_id=change.topic_id, partitions=known.update(partitions))
+    if not same:
+        if present is not None:
+            names_by_id.pop(present.topic_id, None)
+        names_by_id[change.topic_id] = change.name
