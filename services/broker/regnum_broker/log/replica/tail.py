@@ -309,7 +309,13 @@ class Tail:
         )
 
     def _roll(self) -> None:
-        """Close the last segment for good, with all that it holds on the disk, and begin the next one."""
+        """Close the last segment for good, with all that it holds on the disk, and begin the next one.
+
+        Raises:
+            ResourceExhaustedError: no room or no descriptor; the last segment is what it was, and grows on.
+            DamagedFileError: it was removed under the process.
+            DirectoryFailedError: the disk failed.
+        """
         last = self._shown.segments[-1]
         last.sync()
         self._unsynced_bytes = 0
@@ -322,7 +328,13 @@ class Tail:
         self._epochs.write()
         following = Segment.empty(self._folder.path, self._disk, last.next_offset)
         following.create()
-        self._folder.sync(changed=True)
+        try:
+            self._folder.sync(changed=True)
+        except ResourceExhaustedError:
+            # A smaller batch may still go into the last segment: a start would find that it ends behind the next one.
+            following.delete()
+            self._names_changed()
+            raise
         if self._shown.log_start_offset == following.base_offset:
             # A kill came between the start that was recorded and the removal of what lies before it.
             self._shown.segments = (following,)
