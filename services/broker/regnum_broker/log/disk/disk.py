@@ -4,7 +4,7 @@ A write or an fsync that failed once says that what the disk holds is unknown: t
 fsync succeeds all the same (reliability D32). So the first failure marks the directory, and every later write is
 refused. Three things are no such failure. No room and no descriptors: the operation is undone and refused, and what
 was there before is there still. A file that was removed or cut under the process, or a part of it that cannot be
-read: that concerns who owns the file.
+read: that concerns who owns the file. An unreadable file that is *derived* from others counts as one that is not there.
 """
 
 import errno
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from regnum_broker.log.disk.descriptors import Descriptors
-from regnum_broker.log.disk.failing import EXHAUSTED, Failing
+from regnum_broker.log.disk.failing import EXHAUSTED, NOT_ASKED, Failing
 from regnum_broker.log.disk.names import NEW_SUFFIX
 from regnum_broker.log.disk.operations import Operations
 from regnum_broker.log.disk.read_cache import ReadCache
@@ -101,18 +101,29 @@ class GuardedDisk(Failing):
                 raise self._exhausted("reading", path, error) from error
             raise DamagedFileError(f"byte {position} of {path} cannot be read: {error}") from error
 
-    def read_whole(self, path: str) -> bytes | None:
-        """All of a small file; None if there is none."""
+    def read_whole(self, path: str, *, derived: bool = False) -> bytes | None:
+        """All of a small file; None if there is none.
+
+        Args:
+            path: the file.
+            derived: whether it can be made anew from others: then it is None also where the disk cannot read it.
+
+        Raises:
+            ResourceExhaustedError: no descriptor for it now.
+            DirectoryFailedError: it cannot be read, and is not derived.
+        """
         try:
             with self.operations:
                 return Path(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
+            if derived and error.errno not in EXHAUSTED | NOT_ASKED:
+                return None
             raise self._refusal("reading", path, error) from error
 
     def read_start(self, path: str, size: int) -> tuple[bytes, int] | None:
-        """The first ``size`` bytes of a file, or fewer, and how many it has; None if there is none."""
+        """The first ``size`` bytes of a file, or fewer, and how many it has; None if none can be read."""
         try:
             with self.operations:
                 descriptor = self._disk.open(path, os.O_RDONLY)
@@ -123,6 +134,8 @@ class GuardedDisk(Failing):
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno not in EXHAUSTED | NOT_ASKED:
+                return None
             raise self._refusal("reading", path, error) from error
 
     def write(

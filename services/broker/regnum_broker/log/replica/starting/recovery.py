@@ -239,7 +239,7 @@ class _Recovery:
             case FileKind.NAME:
                 self._named = file.stat().st_size > 0
             case FileKind.CLEANED:
-                self._cleaned = decode_marks(self._disk.read_whole(file.path) or b"")
+                self._cleaned = decode_marks(self._disk.read_whole(file.path, derived=True) or b"")
             case FileKind.UNFINISHED:
                 self._disk.delete(file.path)
             case FileKind.SNAPSHOT:
@@ -270,7 +270,7 @@ class _Recovery:
         summary = decode_summary(*start)
         if summary is None:
             # Of a version before, perhaps.
-            decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
+            decoded = decode_index(self._disk.read_whole(segment.index_path, derived=True) or b"")
             return None if decoded is None else decoded[0]
         return summary
 
