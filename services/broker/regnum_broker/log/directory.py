@@ -106,7 +106,7 @@ class LogDirectory:
         self.segments_closed: Final = self._host.closed
         """Replicas with compaction that have closed a segment; the cleaner takes them out. Any thread."""
         self.unflushed: Final = self._host.unflushed
-        """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        """Replicas, and in how many milliseconds they are to be brought to the disk; for the flusher. Any thread."""
         self.take_flushed_now: Final = self._host.take_flushed_now
         """Logs that the present job of the writer has to wait for: call it at the end of each. Writer thread."""
         self.refuse_flushed: Final = self._host.refuse_flushed
