@@ -4,6 +4,7 @@ import asyncio
 import errno
 import random
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -98,6 +99,51 @@ def test_a_mark_is_written_when_the_names_of_what_it_speaks_of_are_on_the_disk(
     assert cleaned_until(log.cleaned) == work.until, "brought there before, the writer need not"
     disk.fail_folders = None
     assert cleaned_until(place.kill_and_open().cleaned) == work.until
+
+
+class FewFoldersDisk(FaultyDisk):
+    """A disk under a process that has so many descriptors for folders, and none after that."""
+
+    left = 1 << 30
+
+    def open_folder(self, path: str) -> int:
+        """Open a folder, or fail."""
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EMFILE, "EMFILE")
+        return super().open_folder(path)
+
+
+@pytest.mark.parametrize("descriptors", [0, 1])
+def test_a_merge_of_segments_that_lacks_a_descriptor_is_done_or_leaves_nothing(
+    tmp_path: Path, descriptors: int
+) -> None:
+    disk = FewFoldersDisk()
+    place = ReopenedDirectory(tmp_path, segment_bytes=1000, disk=disk)
+    place.open()
+    log = written(place, *[b"%d" % number for number in range(14)])
+    log.configure(replace(COMPACT, segment_bytes=100_000))
+    work = prepared(log, now_ms=place.wall_ms)
+    assert work is not None
+    (group,) = work.groups
+    made = work.rewrite(group, went_on=lambda: None)
+    assert made is not None
+    disk.left = descriptors
+    if descriptors == 0:
+        with pytest.raises(ResourceExhaustedError):
+            log.swap(group, made, cuts=work.cuts)
+    else:
+        assert log.swap(group, made, cuts=work.cuts)
+    disk.left = 1 << 30
+    assert log.fault is None
+    assert log.is_made_of(group) == (descriptors == 0)
+    log.truncate(1)
+    for key in (b"a", b"b", b"c"):
+        log.append_as_leader([keyed_batch((key, VALUE))], leader_epoch=LeaderEpoch(1))
+    before = records_of(log)
+    assert [record.key for record in before] == [b"0", b"a", b"b", b"c"]
+    assert records_of(place.kill_and_open()) == before, "no start finishes what was refused"
+    place.kill()
 
 
 def test_a_batch_that_was_made_empty_by_damage_is_found(place: ReopenedDirectory) -> None:

@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -258,7 +259,7 @@ class _Recovery:
         for file in files:
             if base_offset < file.base_offset < end.next_offset:
                 Segment.empty(self._folder, self._disk, file.base_offset).delete()
-        finish_swap(self._folder, self._disk, segment)
+        finish_swap(self._disk, segment, partial(self._disk.sync_directory, self._folder))
         kept = [file for file in files if not base_offset <= file.base_offset < end.next_offset]
         return [*kept, _File(base_offset, status.st_size, int(status.st_mtime * 1000))]
 
