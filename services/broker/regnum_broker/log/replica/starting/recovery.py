@@ -72,7 +72,8 @@ class Circumstances:
     """What is known about the stop before this start."""
 
     same_boot: bool
-    """Whether the machine has been up since the log was last open, so that nothing written can be gone."""
+    """Whether nothing that was written can be gone: the machine has been up since the log was last open, or a clean
+    stop brought the files to the disk as they were."""
     clean_end: CleanEnd | None
     """What the clean stop recorded. None: there was none, or it did not know the replica."""
     journal_damaged: bool
