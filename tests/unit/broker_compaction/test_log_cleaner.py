@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.compaction.cleanable import AGAIN_MS
-from regnum_broker.compaction.cleaner import LogCleaner
+from regnum_broker.compaction.cleaner import LogCleaner, Place, keys_of
+from regnum_broker.compaction.offset_map import BYTES_FOR_KEY
 from regnum_broker.compaction.pace import CompactionStoppedError, Pace
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.retention.expiry_clock import ExpiryClock
 from regnum_model.config_definition import CLEANUP_COMPACT, CLEANUP_DELETE
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
+from regnum_records.check import RECORDS_MAX
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.instruments.definition import Instrument
 from regnum_telemetry.metrics import Metrics
@@ -114,6 +116,27 @@ async def test_a_batch_that_cannot_be_decoded_holds_up_no_compaction(cleaned: Cl
         assert (left["offsets"], left["count"]) == ([2], 1)
         assert log.size_bytes < 5 * len(VALUE)
     assert cleaned.shown(instruments.CLEANER_UNCLEANABLE) == 0
+
+
+async def test_a_batch_of_many_keys_is_compacted_in_either_place(cleaned: Cleaned) -> None:
+    batch = keyed_batch(*[(b"key %d" % number, b"." * 2_000) for number in range(400)])
+    for number in (0, 1):
+        log = cleaned.log(number)
+        cleaned.configure(number=number)
+        await cleaned.leader.storage.write(lambda log=log: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0)))  # type: ignore[misc]
+        await cleaned.write(10, number)
+    await cleaned.cleaner.look()
+    assert cleaned.shown(instruments.CLEANER_UNCLEANABLE) == 0
+    assert [len(cleaned.offsets(number)) for number in (0, 1)] == [402, 402]
+
+
+def test_a_place_has_room_for_any_batch_with_the_least_memory_that_may_be_set() -> None:
+    least, default = (32 * 2**20 // BYTES_FOR_KEY, 64 * 2**20 // BYTES_FOR_KEY)
+    for keys_max in (least, default):
+        shares = [keys_of(place, keys_max=keys_max) for place in Place]
+        assert min(shares) >= RECORDS_MAX
+        assert sum(shares) <= keys_max
+    assert keys_of(Place.SMALL, keys_max=default) == default // 4
 
 
 async def test_a_log_at_rest_is_not_looked_at_and_one_without_compaction_never(cleaned: Cleaned) -> None:

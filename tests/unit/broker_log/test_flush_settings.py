@@ -207,7 +207,7 @@ def test_an_append_that_cannot_be_flushed_for_want_of_a_descriptor_is_not_shown(
     assert lead(log, b"waits", epoch=1) == before
     assert place.flush() == 1
     assert log.log_end_offset == before
-    assert place.now.unflushed.popleft() == (KEY, place.wall_ms + FLUSH_AGAIN_MS), "and it is tried again"
+    assert place.now.unflushed.popleft() == (KEY, FLUSH_AGAIN_MS), "and it is tried again"
     assert lead(log, b"behind it", epoch=2) == before + 1
     disk.fail_folders = None
     assert place.flush() == 1
@@ -271,3 +271,23 @@ async def test_what_was_appended_is_on_the_disk_in_time_once_for_all_that_came(t
         clock.skip(1.0)
         await flusher.look()
         assert len(syncs) == 4
+
+
+@pytest.mark.parametrize("jump_s", [-3_600.0, 3_600.0])
+async def test_a_wall_clock_that_is_set_does_not_change_when_it_is_on_the_disk(tmp_path: Path, jump_s: float) -> None:
+    clock, disk = FakeClock(), ForgetfulDisk()
+    async with LeadingReplicas(tmp_path, clock=clock, disk=disk) as leader:
+        leader.files.wall_ms = clock.wall_ms()
+        flusher = LogFlusher(storage=leader.storage, clock=clock)
+        leader.replicas.configure(leader.partition(), ReplicaSettings(flush_ms=1_000))
+        syncs: list[int] = []
+        disk.at_sync = lambda: syncs.append(1)
+        await leader.append(0)
+        await flusher.look()
+        clock.jump(jump_s)
+        clock.skip(0.999)
+        await flusher.look()
+        assert syncs == []
+        clock.skip(0.001)
+        await flusher.look()
+        assert syncs == [1]

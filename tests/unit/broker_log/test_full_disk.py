@@ -9,7 +9,7 @@ import pytest
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, ResourceExhaustedError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
-from regnum_testing.batches import assigned_batch, values_of
+from regnum_testing.batches import assigned_batch, batch_of, values_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
 from regnum_testing.small_filesystem import fill, small_filesystem
 
@@ -161,6 +161,39 @@ def test_want_of_something_is_no_failure_and_keeps_the_log_id(place, disk, code)
     place.kill()
     assert values_of(place.open().replicas[KEY].read(0, bytes_max=1)) == [b"a"]
     assert place.log_id == log_id
+
+
+def test_a_roll_without_a_descriptor_leaves_no_segment_behind_which_the_last_one_grows(place, disk):
+    replica = place.replica()
+    lead(replica, b"a" * 600)
+    log_id = place.log_id
+    disk.fail_folders = errno.EMFILE
+    with pytest.raises(ResourceExhaustedError):
+        lead(replica, b"b" * 600)
+    disk.fail_folders = None
+    assert lead(replica, b"small enough for the first segment") == 1
+    assert len(place.segments()) == len(replica.segments) == 1
+    assert place.kill_and_open().log_end_offset == 2
+    assert place.log_id == log_id
+    assert lead(place.replica(), b"c" * 600) == 2
+    assert len(place.segments()) == 2, "there is a next segment once there are descriptors"
+
+
+def test_a_start_that_moves_without_a_descriptor_for_a_new_segment_leaves_none(place, disk):
+    replica = place.replica()
+    for sequence, size in enumerate((600, 600, 100)):
+        batch = batch_of(b"a" * size, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        replica.append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    for snapshot in place.folder().glob("*.producers"):
+        snapshot.unlink()
+    starts = place.now.starts
+    starts.record({KEY: 1})
+    disk.fail_folders = errno.EMFILE
+    assert starts.apply({KEY: 1}) == {KEY: 1}
+    disk.fail_folders = None
+    assert lead(replica, b"small enough for the last segment") == 3
+    replica = place.kill_and_open()
+    assert (replica.log_start_offset, replica.log_end_offset) == (1, 4)
 
 
 def test_want_of_room_in_an_fsync_is_final(place, disk):

@@ -111,11 +111,13 @@ async def test_without_a_descriptor_an_append_waits_until_there_is_one(tmp_path:
         waiting = asyncio.ensure_future(leader.append(FLUSHED))
         for _ in range(3):
             await until(lambda: leader.storage.directory.unflushed)
+            await flusher.look()
             clock.skip(1.0)
             leader.files.wall_ms = clock.wall_ms()
             await flusher.look()
             assert not waiting.done()
         await until(lambda: leader.storage.directory.unflushed)
+        await flusher.look()
         disk.fail_folders = None
         clock.skip(1.0)
         await flusher.look()
@@ -140,6 +142,7 @@ async def test_who_waits_for_a_descriptor_is_told_when_the_replica_is_deleted_an
         await asyncio.wait_for(leader.storage.unflushed.wait(), DEADLINE_S)
         disk.fail_folders = None
         await leader.storage.delete([leader.partition(FLUSHED).key])
+        await flusher.look()
         clock.skip(1.0)
         await flusher.look()
         with pytest.raises(UnknownReplicaError):

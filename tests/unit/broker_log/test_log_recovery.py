@@ -1,6 +1,9 @@
 """What stays after a kill, a loss of power, and damage; and when the log gets a new id (safety rule S10)."""
 
+from pathlib import Path
+
 import pytest
+from regnum_broker.log.disk.names import CLEANED_FILE
 from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
@@ -187,6 +190,40 @@ def test_index_snapshot_and_checkpoint_files_never_block_a_start(place, stop, da
     assert values(replica) == EXPECTED
     assert replica.epochs.entries == EPOCHS
     assert place.log_id == log_id
+
+
+@pytest.mark.parametrize("stop", ["kill", "clean"])
+def test_a_file_made_from_others_that_the_disk_cannot_read_blocks_no_start(place, stop):
+    fill(place)
+    log_id = place.log_id
+    place.now.close(clean=stop == "clean")
+    files = [*place.folder().glob("*.index"), *place.folder().glob("*.producers"), place.folder() / CLEANED_FILE]
+    assert len(files) > 3
+    for file in files:
+        make_unreadable(file)
+    replica = place.open().replicas[KEY]
+    assert values(replica) == EXPECTED
+    assert replica.epochs.entries == EPOCHS
+    replica.truncate(replica.segments[-1].base_offset)
+    assert not place.now.failed
+    assert place.log_id == log_id
+
+
+def test_an_index_that_the_disk_cannot_read_ends_no_broker(place):
+    fill(place)
+    place.stop_and_open()
+    for file in place.folder().glob("*.index"):
+        make_unreadable(file)
+    replica = place.now.replicas[KEY]
+    assert values(replica) == EXPECTED
+    assert replica.fault is None
+    assert not place.now.failed
+
+
+def make_unreadable(file: Path) -> None:
+    """Have its first byte give EIO, as a bad sector does."""
+    file.unlink(missing_ok=True)
+    file.symlink_to("/proc/self/mem")
 
 
 def test_lost_files_give_the_log_a_new_id(place):

@@ -4,6 +4,7 @@ Three real log directories, on disks that forget what was not synced, and the co
 that these directories register with afterwards.
 """
 
+import json
 from collections.abc import Iterable
 from itertools import chain, combinations
 from pathlib import Path
@@ -13,7 +14,7 @@ from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions import truncation
 from regnum_election.decisions.leadership import Change, settle
 from regnum_model.configs import ReplicaSettings
-from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch
+from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.compaction import records_of
 from regnum_testing.disk import ForgetfulDisk
@@ -22,6 +23,7 @@ from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
 
 IDS = (1, 2, 3)
 ACKNOWLEDGED = 12
+OTHER = PartitionKey(KEY.topic_id, 1)
 SYNCED = 5
 """Records that the operating system had brought to the disks by itself."""
 
@@ -166,4 +168,87 @@ def test_a_clean_stop_brings_to_the_disk_what_a_killed_process_had_written(tmp_p
     directory = place.open()
     assert directory.replicas[KEY].log_end_offset == ACKNOWLEDGED
     assert directory.log_id == log_id
+    place.kill()
+
+
+def with_two(path: Path) -> tuple[ReopenedDirectory, ForgetfulDisk]:
+    """A directory with two logs, nothing of which is on the disk."""
+    disk = ForgetfulDisk()
+    place = ReopenedDirectory(path, disk=disk)
+    place.open()
+    for key in (KEY, OTHER):
+        for number in range(ACKNOWLEDGED):
+            lead(place.replica(key), b"%d" % number)
+    return place, disk
+
+
+def lose_power(place: ReopenedDirectory, disk: ForgetfulDisk) -> None:
+    for key in (KEY, OTHER):
+        disk.lose_power(place.folder(key))
+    place.boot_id += "+"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_clean_stop_beside_a_replica_that_is_out_of_use_proves_the_log(tmp_path: Path, told: bool) -> None:
+    """What is nowhere but in memory proves nothing, so the files of that one are brought to the disk as they are."""
+    place, disk = with_two(tmp_path)
+    log_id = place.log_id
+    error = place.replica(OTHER).found_damaged("a bad sector")
+    if told:
+        place.now.take_offline(error)
+    place.now.close()
+    lose_power(place, disk)
+    directory = place.open()
+    for _ in range(2):
+        assert directory.log_id == log_id
+        assert [directory.replicas[key].log_end_offset for key in (KEY, OTHER)] == [ACKNOWLEDGED] * 2
+        directory = place.kill_and_open_all()
+    place.kill()
+
+
+def test_a_replica_whose_files_are_damaged_stays_out_of_use_and_the_log_keeps_its_id(tmp_path: Path) -> None:
+    place, disk = with_two(tmp_path)
+    log_id = place.log_id
+    place.kill()
+    path = place.segments(OTHER)[0]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    for number in range(3):
+        directory = place.open()
+        assert list(directory.offline) == [OTHER], "also in another boot, in which a loss of power could explain it"
+        assert directory.log_id == log_id
+        assert directory.replicas[KEY].log_end_offset == ACKNOWLEDGED + number
+        lead(directory.replicas[KEY], b"more")
+        directory.close()
+        lose_power(place, disk)
+
+
+def test_a_clean_stop_proves_nothing_where_a_replica_out_of_use_cannot_be_brought_to_the_disk(tmp_path: Path) -> None:
+    place, _ = with_two(tmp_path)
+    log_id = place.log_id
+    place.kill()
+    (place.folder(OTHER) / "00000000000000000100.log").mkdir()
+    place.open()
+    assert list(place.now.offline) == [OTHER]
+    place.now.close()
+    place.boot_id += "+"
+    place.open()
+    assert place.log_id != log_id
+    place.kill()
+
+
+def test_a_marker_that_does_not_know_a_replica_proves_nothing(tmp_path: Path) -> None:
+    """As release 0.1.0 reads one beside a replica that was out of use."""
+    place, _ = with_two(tmp_path)
+    log_id = place.log_id
+    place.replica(OTHER).found_damaged("a bad sector")
+    place.now.close()
+    marker = place.path / "clean-stop"
+    content = json.loads(marker.read_bytes())
+    assert content.pop("out_of_use") == [[OTHER.topic_id, OTHER.partition]]
+    marker.write_text(json.dumps(content))
+    place.boot_id += "+"
+    place.open()
+    assert place.log_id != log_id
     place.kill()

@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 from regnum_model.ids import PartitionKey
+from regnum_records.check import RECORDS_MAX
 from regnum_service.clock import Clock
 from regnum_service.slices import Turns
 from regnum_telemetry.instruments import broker as instruments
@@ -53,8 +54,14 @@ class Place(Enum):
     """For small ones."""
 
 
-SHARES: Final = {Place.ANY: 3, Place.SMALL: 1}
-"""Parts of four of the memory for keys."""
+def keys_of(place: Place, *, keys_max: int) -> int:
+    """So many of the keys in memory are for the log in a place: a quarter for small ones, the rest for any.
+
+    A log that has a batch with more keys can never be compacted, so small ones have more where a quarter is less than
+    what a batch may have: as much as that, or a half.
+    """
+    small = max(keys_max // 4, min(RECORDS_MAX, keys_max // 2))
+    return max(1, small if place is Place.SMALL else keys_max - small)
 
 
 class LogCleaner:
@@ -186,14 +193,14 @@ class LogCleaner:
         return len(log.segments)
 
     def _begin_passes(self) -> None:
-        for place, share in SHARES.items():
+        for place in Place:
             while place not in self._passes and (key := self._dirty.take(small=place is Place.SMALL)) is not None:
                 partition = self._replicas.get(key)
                 if partition is not None:
                     self._passes[place] = Pass(
                         partition.log,
                         high_watermark=partition.high_watermark,
-                        keys_max=max(1, self._keys_max * share // sum(SHARES.values())),
+                        keys_max=keys_of(place, keys_max=self._keys_max),
                         salt=self._chance.randint(1, SALT_MAX),
                         storage=self._storage,
                         pace=self.pace,

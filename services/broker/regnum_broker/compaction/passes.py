@@ -80,6 +80,8 @@ class Pass:
         self._clock: Final = clock
         self._noting: Noting | None = None
         self._work: Work | None = None
+        self._reading: tuple[Segment, ...] = ()
+        """Segments that are gone through."""
         self._groups: Final[deque[tuple[Segment, ...]]] = deque()
         self._after_bytes = 0
         self._log: Final = structlog.get_logger("log cleaner")
@@ -96,6 +98,14 @@ class Pass:
         """
         if not self.log.settings.is_compacted:
             return Ended(again_ms=None)
+        try:
+            return await self._step()
+        except (DamagedFileError, CorruptBatchError) as error:
+            return await self._given_up(error, _COPY_ANEW)
+        except NoRoomForKeysError as error:
+            return await self._given_up(error, _MORE_MEMORY)
+
+    async def _step(self) -> Ended | None:
         if self._work is None:
             ended = await self._storage.clean(self._noted)
             if self._work is not None:
@@ -110,23 +120,15 @@ class Pass:
         log, expiry_ms = self.log, self._expiry_now_ms()
         now_ms = self._clock.wall_ms() if expiry_ms is None else expiry_ms
         self._pace.begin()
-        closed: tuple[Segment, ...] = ()
-        try:
-            if self._noting is None:
-                closed, found = look(
-                    log, high_watermark=self._high_watermark, now_ms=now_ms, by_age=expiry_ms is not None
-                )
-                if not found.is_due:
-                    return Ended(again_ms=found.again_ms)
-                self._noting = Noting(log, closed, found, keys_max=self._keys_max, salt=self._salt)
-            closed = self._noting.closed
-            self.read_bytes += self._noting.next_bytes
-            if self._noting.step(went_on=self._pace.went_on):
-                self._work = self._noting.work(now_ms=expiry_ms)
-        except (DamagedFileError, CorruptBatchError) as error:
-            return self._given_up(closed, error, _COPY_ANEW)
-        except NoRoomForKeysError as error:
-            return self._given_up(closed, error, _MORE_MEMORY)
+        if self._noting is None:
+            closed, found = look(log, high_watermark=self._high_watermark, now_ms=now_ms, by_age=expiry_ms is not None)
+            if not found.is_due:
+                return Ended(again_ms=found.again_ms)
+            self._reading = closed
+            self._noting = Noting(log, closed, found, keys_max=self._keys_max, salt=self._salt)
+        self.read_bytes += self._noting.next_bytes
+        if self._noting.step(went_on=self._pace.went_on):
+            self._work = self._noting.work(now_ms=expiry_ms)
         return None
 
     async def _rewrite(self, work: Work, group: tuple[Segment, ...]) -> Ended | None:
@@ -149,10 +151,8 @@ class Pass:
         self._pace.begin()
         if not self.log.is_made_of(group):
             return Ended(again_ms=self._clock.wall_ms() + AGAIN_MS)
-        try:
-            return work.rewrite(group, went_on=self._pace.went_on)
-        except (DamagedFileError, CorruptBatchError) as error:
-            return self._given_up(group, error, _COPY_ANEW)
+        self._reading = group
+        return work.rewrite(group, went_on=self._pace.went_on)
 
     async def _finish(self, work: Work) -> Ended:
         storage, log = self._storage, self.log
@@ -183,9 +183,11 @@ class Pass:
         # There may be more than there was memory for, or more by now.
         return Ended(again_ms=self._clock.wall_ms())
 
-    def _given_up(self, segments: tuple[Segment, ...], error: Exception, advice: str) -> Ended:
+    async def _given_up(self, error: Exception, advice: str) -> Ended:
         """Segments could not be read: they are not in the log any more, or the log is not compacted any more."""
-        if not segments or not self.log.is_made_of(segments):
+        reading = self._reading
+        # Asked of the writer: a truncation that is under way takes files away before it shows what is left.
+        if not reading or not await self._storage.write(partial(self.log.is_made_of, reading)):
             # They were truncated, or deleted, while they were read.
             return Ended(again_ms=self._clock.wall_ms() + AGAIN_MS)
         self._log.error(

@@ -101,7 +101,7 @@ def examine(
 
     def recover_one(key: PartitionKey) -> Recovered:
         circumstances = Circumstances(
-            same_boot=same_boot,
+            same_boot=same_boot or (stop is not None and key in stop.out_of_use),
             clean_end=stop.ends.get(key) if stop is not None else None,
             journal_damaged=journaled.incomplete or key in adopted,
             now_ms=now_ms,
@@ -203,7 +203,7 @@ def _is_whole(recovered: Recovered, high_watermark: int, stop: CleanStop | None,
     if recovered.lost is not None:
         return False
     end = recovered.segments[-1].next_offset if recovered.segments else 0
-    if stop is not None and recovered.segments and key not in stop.ends:
+    if stop is not None and recovered.segments and key not in stop.ends and key not in stop.out_of_use:
         return False
     return end >= high_watermark
 

@@ -24,7 +24,7 @@ from regnum_broker.log.errors import (
     ResourceExhaustedError,
     UnknownReplicaError,
 )
-from regnum_broker.log.folders import folder_of
+from regnum_broker.log.folders import folder_of, synced_as_it_is
 from regnum_broker.log.hosting import Host
 from regnum_broker.log.journal.begun_files import BegunFiles
 from regnum_broker.log.journal.deleted import DeletedReplicas
@@ -106,7 +106,7 @@ class LogDirectory:
         self.segments_closed: Final = self._host.closed
         """Replicas with compaction that have closed a segment; the cleaner takes them out. Any thread."""
         self.unflushed: Final = self._host.unflushed
-        """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        """Replicas, and in how many milliseconds they are to be brought to the disk; for the flusher. Any thread."""
         self.take_flushed_now: Final = self._host.take_flushed_now
         """Logs that the present job of the writer has to wait for: call it at the end of each. Writer thread."""
         self.refuse_flushed: Final = self._host.refuse_flushed
@@ -386,21 +386,21 @@ class LogDirectory:
         )
 
     def _stop_cleanly(self) -> None:
-        ends, epochs, whole = _closed(self._replicas, self._disk)
+        ends, epochs, out_of_use = _closed(self._replicas, self._offline, self._disk)
         self._host.record(epochs, sync=True)
         self._journal.sync_copy()
         self._high_watermarks.save_all()
         if self._start_offsets.is_used:
             self._start_offsets.save_all()
         self._disk.sync_directory(str(self._path / "replicas"))
-        if whole and not self._offline:
-            self.proof.leave(ends)
+        if all(synced_as_it_is(folder_of(self._path, key), self._disk) for key in out_of_use):
+            self.proof.leave(ends, out_of_use=out_of_use)
 
 
 def _closed(
-    replicas: Mapping[PartitionKey, ReplicaLog], disk: GuardedDisk
-) -> tuple[dict[PartitionKey, CleanEnd], list[EpochBegun], bool]:
-    """Close replicas cleanly: where those end that have files, what the journal lacks, whether all could.
+    replicas: Mapping[PartitionKey, ReplicaLog], offline: Iterable[PartitionKey], disk: GuardedDisk
+) -> tuple[dict[PartitionKey, CleanEnd], list[EpochBegun], frozenset[PartitionKey]]:
+    """Close replicas cleanly: where those end that have files, what the journal lacks, and which are out of use.
 
     By several threads: it is three fsyncs for each that was written to, and file systems take those of many together.
     """
@@ -416,15 +416,15 @@ def _closed(
         found = dict(zip(written, pool.map(close, [replicas[key] for key in written]), strict=True))
     ends: dict[PartitionKey, CleanEnd] = {}
     epochs: list[EpochBegun] = []
-    whole = True
+    out_of_use = set(offline)
     for key, replica in replicas.items():
         if replica.fault is not None:
-            whole = False
+            out_of_use.add(key)
             continue
         epochs += replica.leader_epochs.unjournaled
         if (end := found.get(key)) is not None:
             ends[key] = end
-    return ends, epochs, whole
+    return ends, epochs, frozenset(out_of_use)
 
 
 def _without(present: Map[PartitionKey, T], doomed: Iterable[PartitionKey]) -> Map[PartitionKey, T]:

@@ -13,12 +13,13 @@ from typing import Final
 
 from regnum_model.ids import PartitionKey, TopicId
 
-from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.disk.lines import decode_line, encode_line
 from regnum_broker.log.disk.names import (
     DELETED_SUFFIX,
     NAME_FILE,
     STRAY_SUFFIX,
+    FileKind,
     FolderName,
     file_named,
     folder_name,
@@ -27,6 +28,9 @@ from regnum_broker.log.disk.names import (
 from regnum_broker.log.journal.entries import JournalState
 
 FORMAT_VERSION: Final = 1
+
+_PROVING: Final = frozenset({FileKind.SEGMENT, FileKind.SWAP, FileKind.NAME})
+"""What other files of a replica are made from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,33 @@ def folder_of(path: Path, key: PartitionKey) -> str:
 def is_own(name: str) -> bool:
     """Whether a file in a replica's folder is ours, by its name."""
     return file_named(name) is not None
+
+
+def synced_as_it_is(folder: str, disk: GuardedDisk) -> bool:
+    """Bring the files of a replica that is out of use to the disk, whatever they are; False: not all of them can be.
+
+    What is known of such a replica is in its files: as after a kill, once nothing of these can be gone.
+
+    Raises:
+        ResourceExhaustedError: no descriptor for it now.
+        DirectoryFailedError: what was written may be lost.
+    """
+    try:
+        with os.scandir(folder) as files:
+            named = [(file, file_named(file.name)) for file in files]
+        proving = [file for file, name in named if name is not None and name.kind in _PROVING]
+        if not all(file.is_file() and os.access(file.path, os.R_OK | os.W_OK) for file in proving):
+            return False
+        for file in proving:
+            disk.sync(file.path)
+            disk.forget(file.path)
+        disk.sync_folder(folder)
+    except FileNotFoundError:
+        # Nobody has written anything yet, or it is gone: then the journal knows.
+        return True
+    except (DamagedFileError, OSError):
+        return False
+    return True
 
 
 def holds_replicas(replicas: Path) -> bool:

@@ -35,7 +35,7 @@ class Host:
         self.closed: Final[deque[PartitionKey]] = deque()
         """Replicas with compaction that have closed one; the cleaner takes them out. Any thread."""
         self.unflushed: Final[deque[tuple[PartitionKey, int]]] = deque()
-        """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        """Replicas, and in how many milliseconds they are to be brought to the disk; for the flusher. Any thread."""
         self._flushed_now: Final[dict[Flushable, None]] = {}
         self.behind_with_flushes = False
         """Whether appends that would wait for the disk are refused. Set by who flushes."""
@@ -86,9 +86,9 @@ class Host:
         """Note a replica that may have something to be compacted."""
         self.closed.append(key)
 
-    def flush_in_time(self, key: PartitionKey, due_ms: int) -> None:
-        """Note a replica that is to be brought to the disk by then."""
-        self.unflushed.append((key, due_ms))
+    def flush_in_time(self, key: PartitionKey, delay_ms: int) -> None:
+        """Note a replica that is to be brought to the disk in so many milliseconds."""
+        self.unflushed.append((key, delay_ms))
 
     def flush_now(self, log: Flushable) -> None:
         """Note a replica that the present job waits for."""

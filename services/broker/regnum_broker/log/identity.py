@@ -98,6 +98,8 @@ class CleanStop:
     """Name of the content that it proves complete."""
     ends: Mapping[PartitionKey, CleanEnd]
     """Where the replicas ended that have files."""
+    out_of_use: frozenset[PartitionKey] = frozenset()
+    """Replicas of which nobody knows where they end, and whose files were brought to the disk as they are."""
 
     def encode(self) -> bytes:
         """JSON."""
@@ -105,13 +107,23 @@ class CleanStop:
             [key.topic_id, key.partition, end.base_offset, end.size_bytes, end.log_end_offset]
             for key, end in self.ends.items()
         ]
-        return json.dumps({"version": FORMAT_VERSION, "log_id": self.log_id, "ends": ends}).encode("utf-8") + b"\n"
+        content = {
+            "version": FORMAT_VERSION,
+            "log_id": self.log_id,
+            "ends": ends,
+            "out_of_use": [[key.topic_id, key.partition] for key in self.out_of_use],
+        }
+        return json.dumps(content).encode("utf-8") + b"\n"
 
     @classmethod
     def decode(cls, data: bytes | None) -> "CleanStop | None":
         """Read it; None if it is not there or not what was written: then it proves nothing."""
-        match _json(data or b""):
-            case {"version": 1, "log_id": str(log_id), "ends": list(rows)}:
+        content = _json(data or b"")
+        if isinstance(content, dict):
+            # Release 0.1.0 left no marker where it would say something of this.
+            content = {"out_of_use": [], **content}
+        match content:
+            case {"version": 1, "log_id": str(log_id), "ends": list(rows), "out_of_use": list(others)}:
                 ends: dict[PartitionKey, CleanEnd] = {}
                 for row in rows:
                     match row:
@@ -121,7 +133,14 @@ class CleanStop:
                             )
                         case _:
                             return None
-                return cls(log_id=LogId(log_id), ends=ends)
+                out_of_use: set[PartitionKey] = set()
+                for row in others:
+                    match row:
+                        case [str(id), int(partition)]:
+                            out_of_use.add(PartitionKey(TopicId(id), partition))
+                        case _:
+                            return None
+                return cls(log_id=LogId(log_id), ends=ends, out_of_use=frozenset(out_of_use))
             case _:
                 return None
 

@@ -83,14 +83,18 @@ class Proof:
             self._disk.sync_directory(str(self._path))
             self._stopped_cleanly = False
 
-    def leave(self, ends: Mapping[PartitionKey, CleanEnd]) -> None:
-        """After a clean stop: this is where every replica ends.
+    def leave(self, ends: Mapping[PartitionKey, CleanEnd], *, out_of_use: frozenset[PartitionKey]) -> None:
+        """After a clean stop: this is where every replica ends that has files.
+
+        Args:
+            ends: of those that were in use.
+            out_of_use: the others, whose files are on the disk as they are.
 
         Raises:
             ResourceExhaustedError: no room, and so no proof.
             DirectoryFailedError: the disk failed.
         """
-        stop = CleanStop(log_id=self.identity.log_id, ends=ends)
+        stop = CleanStop(log_id=self.identity.log_id, ends=ends, out_of_use=out_of_use)
         self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True, bookkeeping=True)
 
     def void(self) -> None:

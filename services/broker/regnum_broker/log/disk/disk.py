@@ -4,18 +4,18 @@ A write or an fsync that failed once says that what the disk holds is unknown: t
 fsync succeeds all the same (reliability D32). So the first failure marks the directory, and every later write is
 refused. Three things are no such failure. No room and no descriptors: the operation is undone and refused, and what
 was there before is there still. A file that was removed or cut under the process, or a part of it that cannot be
-read: that concerns who owns the file.
+read: that concerns who owns the file. An unreadable file that is *derived* from others counts as one that is not there.
 """
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 from regnum_broker.log.disk.descriptors import Descriptors
-from regnum_broker.log.disk.failing import EXHAUSTED, Failing
+from regnum_broker.log.disk.failing import EXHAUSTED, NOT_ASKED, Failing
 from regnum_broker.log.disk.names import NEW_SUFFIX
 from regnum_broker.log.disk.operations import Operations
 from regnum_broker.log.disk.read_cache import ReadCache
@@ -101,18 +101,25 @@ class GuardedDisk(Failing):
                 raise self._exhausted("reading", path, error) from error
             raise DamagedFileError(f"byte {position} of {path} cannot be read: {error}") from error
 
-    def read_whole(self, path: str) -> bytes | None:
-        """All of a small file; None if there is none."""
+    def read_whole(self, path: str, *, derived: bool = False) -> bytes | None:
+        """All of a small file; None if there is none, or, of one that is ``derived``, if the disk cannot read it.
+
+        Raises:
+            ResourceExhaustedError: no descriptor for it now.
+            DirectoryFailedError: it cannot be read, and is not derived.
+        """
         try:
             with self.operations:
                 return Path(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
+            if derived and error.errno not in EXHAUSTED | NOT_ASKED:
+                return None
             raise self._refusal("reading", path, error) from error
 
     def read_start(self, path: str, size: int) -> tuple[bytes, int] | None:
-        """The first ``size`` bytes of a file, or fewer, and how many it has; None if there is none."""
+        """The first ``size`` bytes of a file, or fewer, and how many it has; None if none can be read."""
         try:
             with self.operations:
                 descriptor = self._disk.open(path, os.O_RDONLY)
@@ -123,6 +130,8 @@ class GuardedDisk(Failing):
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno not in EXHAUSTED | NOT_ASKED:
+                return None
             raise self._refusal("reading", path, error) from error
 
     def write(
@@ -204,37 +213,45 @@ class GuardedDisk(Failing):
             raise self._refusal("syncing", path, error) from error
 
     def sync_folder(self, path: str) -> None:
-        """Bring the names in a folder to the disk that somebody may delete meanwhile.
-
-        Raises:
-            DamagedFileError: it is gone.
-            DirectoryFailedError: what was written may be lost.
-        """
-        try:
-            self._sync_names(path)
-        except FileNotFoundError as error:
-            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
+        """Bring the names in a folder to the disk that somebody may delete meanwhile. Raises as ``folder_open``."""
+        with self.folder_open(path) as sync_names:
+            sync_names()
 
     def sync_directory(self, path: str) -> None:
         """Bring the names in a directory to the disk, which must be there."""
         try:
-            self._sync_names(path)
-        except FileNotFoundError as error:
-            raise self._refusal("syncing", path, error) from error
+            self.sync_folder(path)
+        except DamagedFileError as error:
+            raise self.fail(str(error)) from error
 
-    def _sync_names(self, path: str) -> None:
+    @contextmanager
+    def folder_open(self, path: str) -> Iterator[Callable[[], None]]:
+        """A folder that stays open; what is given brings the names in it to the disk, and lacks no descriptor for that.
+
+        Raises:
+            DamagedFileError: it is gone.
+            ResourceExhaustedError: no descriptor for it now.
+            DirectoryFailedError: the disk failed; where what is given raises it, what was written may be lost.
+        """
         self._refuse_if_failed()
         try:
             with self.operations:
                 descriptor = self._disk.open_folder(path)
-                try:
-                    self._sync(descriptor, path)
-                finally:
-                    self._disk.close(descriptor)
-        except FileNotFoundError:
-            raise
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
         except OSError as error:
             raise self._refusal("syncing", path, error) from error
+
+        def sync_names() -> None:
+            self._refuse_if_failed()
+            with self.operations:
+                self._sync(descriptor, path)
+
+        try:
+            yield sync_names
+        finally:
+            with self.operations:
+                self._disk.close(descriptor)
 
     def _sync_named(self, descriptor: int, path: str) -> None:
         self._sync(descriptor, path)

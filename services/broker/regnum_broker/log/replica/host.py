@@ -58,8 +58,8 @@ class ReplicaHost(Protocol):
     def segment_closed(self, key: PartitionKey) -> None:
         """Take up that a replica that is compacted has closed a segment."""
 
-    def flush_in_time(self, key: PartitionKey, due_ms: int) -> None:
-        """Have a replica be brought to the disk by then, milliseconds since 1970."""
+    def flush_in_time(self, key: PartitionKey, delay_ms: int) -> None:
+        """Have a replica be brought to the disk when so many milliseconds have passed."""
 
     def flush_now(self, log: Flushable) -> None:
         """Have a replica be brought to the disk at once: what the present job of the writer did waits for it."""

@@ -338,7 +338,7 @@ class Segment:
             return index
         if size == 0:
             return SegmentIndex()
-        decoded = decode_index(self._disk.read_whole(self.index_path) or b"")
+        decoded = decode_index(self._disk.read_whole(self.index_path, derived=True) or b"")
         if decoded is None or not self._began_so(decoded[0], size):
             index = self._walked(SegmentIndex())[0]
         elif decoded[0].size_bytes == size:

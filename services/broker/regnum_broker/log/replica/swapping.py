@@ -16,7 +16,7 @@ Readers see either all of the old segments or the new one: those that come in th
 read again (``ShownLog.swapping``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -106,7 +106,7 @@ class Swapping(Tail):
         if len(replaced) == 1:
             found = self._swap_one(replaced[0], segment, segments)
         else:
-            found = self._swap_several(replaced, segment, segments)
+            found = shown.undamaged(lambda: self._swap_several(replaced, segment, segments))
         if not found:
             return False
         self._names_changed()
@@ -130,21 +130,22 @@ class Swapping(Tail):
 
     def _swap_several(self, replaced: Sequence[Segment], new: Segment, segments: tuple[Segment, ...]) -> bool:
         disk, shown = self._disk, self._shown
-        if not disk.rename(new.path + CLEANED_SUFFIX, new.path + SWAP_SUFFIX):
-            return False
-        disk.forget(new.path + CLEANED_SUFFIX)
-        disk.sync_directory(self._folder.path)
-        # From here on there is no way back: a start would finish it.
-        with shown.swapping():
-            try:
-                for other in replaced[1:]:
-                    other.set_aside(self._host)
-                finish_swap(self._folder.path, disk, new)
-            except (ResourceExhaustedError, DamagedFileError) as error:
-                raise shown.damaged(error) from error
-            for other in replaced:
-                disk.forget(other.path)
-            shown.segments = segments
+        # Opened first: once a file is called so there is no way back, since a start would finish it.
+        with disk.folder_open(self._folder.path) as sync_names:
+            if not disk.rename(new.path + CLEANED_SUFFIX, new.path + SWAP_SUFFIX):
+                return False
+            disk.forget(new.path + CLEANED_SUFFIX)
+            sync_names()
+            with shown.swapping():
+                try:
+                    for other in replaced[1:]:
+                        other.set_aside(self._host)
+                    finish_swap(disk, new, sync_names)
+                except (ResourceExhaustedError, DamagedFileError) as error:
+                    raise shown.damaged(error) from error
+                for other in replaced:
+                    disk.forget(other.path)
+                shown.segments = segments
         return True
 
     def sync_swapped(self) -> None:
@@ -195,8 +196,13 @@ class Swapping(Tail):
             self._disk.sync_directory(self._folder.path)
 
 
-def finish_swap(folder: str, disk: GuardedDisk, segment: Segment) -> None:
+def finish_swap(disk: GuardedDisk, segment: Segment, sync_names: Callable[[], None]) -> None:
     """Give a segment that is called ``.swap`` the name of the first of those that it replaces; the others have none.
+
+    Args:
+        disk: its files.
+        segment: as it is to be called.
+        sync_names: brings the names in its folder to the disk.
 
     Raises:
         DamagedFileError: it is gone.
@@ -205,6 +211,6 @@ def finish_swap(folder: str, disk: GuardedDisk, segment: Segment) -> None:
     """
     disk.delete(segment.index_path)
     # The old index must not be there beside the new file, nor the other segments, whatever the power does.
-    disk.sync_directory(folder)
+    sync_names()
     if not disk.rename(segment.path + SWAP_SUFFIX, segment.path):
         raise DamagedFileError(f"{segment.path}{SWAP_SUFFIX} was removed while it was in use")

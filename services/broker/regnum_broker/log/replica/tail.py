@@ -168,7 +168,7 @@ class Tail:
         if hidden:
             self._hide()
         else:
-            self._note_unflushed(count, now_ms)
+            self._note_unflushed(count)
             self._shown.log_end_offset = headers[-1].next_offset
         self._grew(sum([header.size_bytes for header in headers]))
 
@@ -228,7 +228,7 @@ class Tail:
         if self._aside is not None:
             self._aside.hidden = shown_until < end_offset
 
-    def _note_unflushed(self, count: int, now_ms: int) -> None:
+    def _note_unflushed(self, count: int) -> None:
         """So many records were written and are to be brought to the disk in time, as the topic's settings say."""
         settings = self._settings
         if settings.flush_messages is None and settings.flush_ms is None:
@@ -237,7 +237,7 @@ class Tail:
         aside.unflushed += count
         if settings.flush_ms is not None and not aside.flush_noted:
             aside.flush_noted = True
-            self._host.flush_in_time(self._folder.key, now_ms + settings.flush_ms)
+            self._host.flush_in_time(self._folder.key, settings.flush_ms)
 
     def _kept_aside(self) -> Aside:
         if self._aside is None:
@@ -281,7 +281,7 @@ class Tail:
                 last.sync()
                 self._sync_names(aside)
             except ResourceExhaustedError:
-                self._host.flush_in_time(self._folder.key, self._wall_ms() + FLUSH_AGAIN_MS)
+                self._host.flush_in_time(self._folder.key, FLUSH_AGAIN_MS)
                 return False
             except DamagedFileError as error:
                 if not aside.hidden and moved_back == aside.ends_moved_back and last is shown.segments[-1]:
@@ -309,7 +309,13 @@ class Tail:
         )
 
     def _roll(self) -> None:
-        """Close the last segment for good, with all that it holds on the disk, and begin the next one."""
+        """Close the last segment for good, with all that it holds on the disk, and begin the next one.
+
+        Raises:
+            ResourceExhaustedError: no room or no descriptor; the last segment is what it was, and grows on.
+            DamagedFileError: it was removed under the process.
+            DirectoryFailedError: the disk failed.
+        """
         last = self._shown.segments[-1]
         last.sync()
         self._unsynced_bytes = 0
@@ -322,7 +328,13 @@ class Tail:
         self._epochs.write()
         following = Segment.empty(self._folder.path, self._disk, last.next_offset)
         following.create()
-        self._folder.sync(changed=True)
+        try:
+            self._folder.sync(changed=True)
+        except ResourceExhaustedError:
+            # A smaller batch may still go into the last segment: a start would find that it ends behind the next one.
+            following.delete()
+            self._names_changed()
+            raise
         if self._shown.log_start_offset == following.base_offset:
             # A kill came between the start that was recorded and the removal of what lies before it.
             self._shown.segments = (following,)

@@ -82,7 +82,7 @@ def newest_snapshot(
     """
     for offset in reversed(present):
         if offset <= at_most:
-            states = decode_snapshot(disk.read_whole(_path(folder, offset)) or b"")
+            states = decode_snapshot(disk.read_whole(_path(folder, offset), derived=True) or b"")
             if states is not None:
                 return offset, states
     return 0, ProducerStates()

@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -71,7 +72,8 @@ class Circumstances:
     """What is known about the stop before this start."""
 
     same_boot: bool
-    """Whether the machine has been up since the log was last open, so that nothing written can be gone."""
+    """Whether nothing that was written can be gone: the machine has been up since the log was last open, or a clean
+    stop brought the files to the disk as they were."""
     clean_end: CleanEnd | None
     """What the clean stop recorded. None: there was none, or it did not know the replica."""
     journal_damaged: bool
@@ -239,7 +241,7 @@ class _Recovery:
             case FileKind.NAME:
                 self._named = file.stat().st_size > 0
             case FileKind.CLEANED:
-                self._cleaned = decode_marks(self._disk.read_whole(file.path) or b"")
+                self._cleaned = decode_marks(self._disk.read_whole(file.path, derived=True) or b"")
             case FileKind.UNFINISHED:
                 self._disk.delete(file.path)
             case FileKind.SNAPSHOT:
@@ -258,7 +260,7 @@ class _Recovery:
         for file in files:
             if base_offset < file.base_offset < end.next_offset:
                 Segment.empty(self._folder, self._disk, file.base_offset).delete()
-        finish_swap(self._folder, self._disk, segment)
+        finish_swap(self._disk, segment, partial(self._disk.sync_directory, self._folder))
         kept = [file for file in files if not base_offset <= file.base_offset < end.next_offset]
         return [*kept, _File(base_offset, status.st_size, int(status.st_mtime * 1000))]
 
@@ -270,7 +272,7 @@ class _Recovery:
         summary = decode_summary(*start)
         if summary is None:
             # Of a version before, perhaps.
-            decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
+            decoded = decode_index(self._disk.read_whole(segment.index_path, derived=True) or b"")
             return None if decoded is None else decoded[0]
         return summary
 
