@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from regnum_broker.serving.fetching.reading import Read, read_logs
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.principals import NOBODY, Principal
 from regnum_model.shares import Shares
+from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.limits.call import Call
 from regnum_service.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_service.limits.turns_of_callers import TurnsOfCallers
 from regnum_testing.batches import batch_of
+from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import LEADER, LeadingReplicas
 from regnum_testing.waiting import DEADLINE_S, eventually, within
 
@@ -31,11 +34,11 @@ RECORDS, BATCHES = log_pb2.RECORD_FORM_RECORDS, log_pb2.RECORD_FORM_BATCHES
 class Reading:
     """Partitions that are led here, and readers with a bound on what is held for them."""
 
-    def __init__(self, leading: LeadingReplicas, held_max: int = 256 * MIB) -> None:
+    def __init__(self, leading: LeadingReplicas, held_max: int = 256 * MIB, clock: Clock | None = None) -> None:
         leaders = CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners))
         self.leading = leading
         self.held = HeldBytes(Shares(total_max=held_max, connection_max=held_max))
-        self.fetching = FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage)
+        self.fetching = FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage, clock=clock)
 
     def holding(self, connection: str = "a") -> Holding:
         return Holding(self.held, connection, Purpose.FETCH)
@@ -61,6 +64,16 @@ def bomb(values: int, size: int) -> bytes:
     batch = batch_of(*[bytes(size)] * values, codec="zstd")
     assert len(batch) < values * size // 100
     return batch
+
+
+class SteppingClock(FakeClock):
+    """Each look at it takes 10 ms, and is counted."""
+
+    looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return super().monotonic() + self.looks * 0.01
 
 
 async def append(reading: Reading, partition: int, batch: bytes) -> None:
@@ -91,6 +104,26 @@ async def test_what_is_unpacked_is_reserved_before_and_no_more_than_there_is(tmp
             holding.close()
         (result,) = (await reading.fetch(0)).results
         assert len(result.records[0].value) == size, "and when they are gone, it is read"
+
+
+async def test_who_waits_for_much_rests_between_two_reads_of_all_that_there_is(tmp_path: Path) -> None:
+    """A read takes 10 ms by its clock: the next begins 40 ms later, however often something is committed."""
+    async with LeadingReplicas(tmp_path) as leading:
+        leading.lead(0, isr=(LEADER,))
+        clock = SteppingClock()
+        reading = Reading(leading, clock=clock)
+        items = [log_pb2.FetchPartition(topic="t", partition=0)]
+        request = log_pb2.FetchRequest(max_wait_ms=60_000, min_bytes=20_000, partitions=items)
+        began_s = time.monotonic()
+        waiting = asyncio.create_task(reading.fetching.fetch(request, holding=reading.holding()))
+        while not waiting.done():
+            await append(reading, 0, batch_of(bytes(100)))
+            leading.partition(0).committed.fire()
+        took_s = time.monotonic() - began_s
+        (result,) = (await within(waiting)).results
+        assert len(result.record_batches) >= 20_000
+        # Of some 120 commits, which take a millisecond each on an idle machine.
+        assert clock.looks // 2 <= took_s / 0.04 + 2
 
 
 async def test_a_stream_waits_for_memory_and_is_served(reading: Reading) -> None:

@@ -181,10 +181,12 @@ class LongPoll:
         for signal in self._signals:
             signal.detach(self._waker)
 
-    async def moved(self) -> bool:
-        """Wait until one of the signals fired since the last call. False: the time is over."""
+    async def moved(self, *, rest_s: float = 0.0) -> bool:
+        """Wait ``rest_s``, and until one of the signals fired since the last call. False: the time is over."""
         try:
             async with asyncio.timeout_at(self._deadline_s):
+                if rest_s > 0:
+                    await asyncio.sleep(rest_s)
                 await self._waker.wait()
         except TimeoutError:
             return False

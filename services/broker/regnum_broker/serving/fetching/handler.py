@@ -44,6 +44,10 @@ WAIT_S_MAX: Final = 60.0
 SLICE: Final = 500
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
+REST: Final = 4
+"""So many times as long as a read took, a call that found too little waits at least before it reads all of it again:
+however often something is committed, it takes a fifth of a reader thread at most."""
+
 IDLE_S: Final = 30.0
 """How often a stream without news looks whether it is still in the right place."""
 
@@ -140,7 +144,6 @@ class FetchHandler:
         total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
         if quota is not None:
             total_max = int(min(total_max, max(1.0, quota.most_bytes)))
-        bytes_min = min(request.min_bytes, total_max)
         response = log_pb2.FetchResponse()
         # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
         results: list[log_pb2.FetchResult] = []
@@ -167,24 +170,44 @@ class FetchHandler:
                     partition=partition, role=partition.role, offset=item.offset, bytes_max=bytes_max
                 )
         wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX, waitable_s)
-        signals = [item.partition.committed for item in wanted.values()]
-        read = Found()
-        with LongPoll(signals, wait_s=wait_s) as poll:
-            while True:
-                over = quota is not None and quota.owed_s > 0.0
-                if over and read.size_bytes:
-                    # Others have used up the quota meanwhile; what was found before is handed out.
-                    break
-                room = 0 if over else total_max
-                read = await self._reader.read(wanted, results, form=request.form, total_max=room, holding=holding)
-                if over or read.failed or read.size_bytes >= bytes_min or not wait_s or not await poll.moved():
-                    break
+        read = await self._read_in_time(
+            request, wanted, results, total_max=total_max, wait_s=wait_s, holding=holding, quota=quota
+        )
         self._count(read)
         async for part in slices(results, SLICE):
             for result in part:
                 self._complete(result)
         self._durations.record(self._clock.monotonic() - began_s)
         return response
+
+    async def _read_in_time(
+        self,
+        request: log_pb2.FetchRequest,
+        wanted: dict[int, Wanted],
+        results: list[log_pb2.FetchResult],
+        *,
+        total_max: int,
+        wait_s: float,
+        holding: Holding | None,
+        quota: Quota | None,
+    ) -> Found:
+        """Read until there are ``min_bytes``, or the time is over."""
+        bytes_min = min(request.min_bytes, total_max)
+        read = Found()
+        with LongPoll([item.partition.committed for item in wanted.values()], wait_s=wait_s) as poll:
+            while True:
+                over = quota is not None and quota.owed_s > 0.0
+                if over and read.size_bytes:
+                    # Others have used up the quota meanwhile; what was found before is handed out.
+                    return read
+                room = 0 if over else total_max
+                began_s = self._clock.monotonic()
+                read = await self._reader.read(wanted, results, form=request.form, total_max=room, holding=holding)
+                if over or read.failed or read.size_bytes >= bytes_min or not wait_s:
+                    return read
+                rest_s = (self._clock.monotonic() - began_s) * REST if read.size_bytes else 0.0
+                if not await poll.moved(rest_s=rest_s):
+                    return read
 
     def _replica_of(self, item: log_pb2.FetchPartition) -> Leadership | Partition | NotHere | EpochEnd:
         """What is read: as leader, or as a follower for whoever was sent here; or why not."""
