@@ -14,7 +14,6 @@ from regnum.types.v1 import events_pb2 as words
 from regnum_election.controller import Controller
 from regnum_election.health.messages import describe_health
 from regnum_election.history.events import OtherEntry
-from regnum_election.topics.incomplete import IncompleteTopics
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import AcceptedAssignment, TopicIdNode, TopicNode
@@ -220,7 +219,8 @@ async def test_a_node_that_cannot_be_read_is_refused_and_the_topic_goes_on_as_re
     await until(lambda: "t" in controller._context.refused)
     (first,) = told(cluster)
     # A successor may find it as it looks through all nodes, before it takes the topic up.
-    IncompleteTopics(controller._context).note(controller.picture.topics[id], first.removesuffix("; write it back"))
+    assert await controller._adopter.take_up(["t"]) == [id]
+    assert "t" in controller._context.incomplete
     assert told(cluster) == [first]
     await cluster.end_reign()
     controller = await cluster.reign(2, corrections_interval_s=SOON_S, followed=followed)

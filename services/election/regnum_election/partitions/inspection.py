@@ -41,6 +41,7 @@ from regnum_election.state.accepted import compare_nodes, note_unreadable
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.open_removals import Part
 
+ADVICE: Final = "; write it back"
 TOPICS_PER_LOOK: Final = 4_000
 """Topic nodes that one look reads; fewer where they are large."""
 
@@ -186,10 +187,9 @@ class Inspection:
         if problem is not None:
             if problem != noted or name not in context.refused:
                 self._noted[name] = context.refused[name] = problem
-                # (A new reign may have found it as it took the topic up.)
-                if not context.incomplete.get(name, "").startswith(problem):
-                    note_unreadable(context, topic, problem)
+                note_unreadable(context, topic, problem.removesuffix(ADVICE))
             return
+        context.unreadable.pop(topic.id, None)
         if noted is None:
             return
         del self._noted[name]
@@ -308,7 +308,7 @@ def _problem(topic: Topic, node: Node) -> str | None:
     try:
         content = TopicNode.decode(node.data)
     except MalformedNodeError as error:
-        return f"{error}; write it back"
+        return f"{error}{ADVICE}"
     if content.topic_id not in {None, topic.id}:
         return other_id(content.topic_id, topic.id)
     return None

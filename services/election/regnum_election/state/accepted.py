@@ -101,7 +101,13 @@ def note_edits(context: ControllerContext, topic: Topic, words: str) -> None:
 
 
 def note_unreadable(context: ControllerContext, topic: Topic, reason: str) -> None:
-    """A topic node cannot be read; its partitions go on as they were accepted."""
+    """A topic node cannot be read; its partitions go on as they were accepted. Told once, whoever finds it first.
+
+    Those who look through all nodes know it, and who takes topics up (also one whose node is damaged already).
+    """
+    if context.unreadable.get(topic.id) == reason:
+        return
+    context.unreadable[topic.id] = reason
     context.log.error("topic node damaged", topic=topic.name, reason=reason)
     context.events.topic(events_pb2.EVENT_KIND_TOPIC_NODE_EDITED, topic.name, topic.id, BY_HAND, detail=reason)
 

@@ -31,10 +31,9 @@ class IncompleteTopics:
             )
             if known.get(topic.name) != reason:
                 known[topic.name] = reason
-                # (Where nodes are looked through it may have been found before, and advice stands behind it there.)
-                if not self._context.refused.get(topic.name, "").startswith(unreadable):
-                    note_unreadable(self._context, topic, unreadable)
+                note_unreadable(self._context, topic, unreadable)
             return
+        self._context.unreadable.pop(topic.id, None)
         if not topic.misses_numbers:
             known.pop(topic.name, None)
             return
@@ -53,6 +52,8 @@ class IncompleteTopics:
         known = context.incomplete
         for name in [name for name in known if name not in context.picture.names]:
             del known[name]
+        for id in [id for id in context.unreadable if id not in context.picture.topics]:
+            del context.unreadable[id]
         topics = {paths.topic(name): context.picture.topics[context.picture.names[name]] for name in known}
         nodes = await context.store.read_many(tuple(topics))
         return [
